@@ -125,7 +125,7 @@ def setup(app) -> None:
     """Write the generated pages before Sphinx looks for pages."""
     for kind in registry.REGISTRY:
         _write(registry.NAMESPACES[kind], reference.page(kind))
-    _write("optimizers", documentation.page())
+    _write("optimizers", documentation.optimizers_page())
     _write("command-line", _command_line())
     _write("python", _python())
     app.connect("source-read", _to_generated_pages)

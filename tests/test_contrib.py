@@ -9,7 +9,7 @@ import pytest
 
 import fred
 from fred.base.errors import FredError
-from fred.commands.documentation import named, optimizers_page
+from fred.commands.documentation import optimizer_names, optimizers_page
 from fred.learning.optimizer import Transformation
 from fred.running.execution import check, execute
 from fred.specification.loading import Scenario
@@ -102,7 +102,7 @@ def test_matrices_are_not_cut_into_blocks():
 
 
 def test_the_reference_has_all_that_can_be_named_with_their_options():
-    assert sorted(named(optax.contrib)) == ACCEPTED
+    assert sorted(optimizer_names(optax.contrib)) == ACCEPTED
     rows = {line.split("`")[1]: line for line in optimizers_page().splitlines() if line.startswith("| `")}
     for name, option in (("muon` *", "`beta = 0.95`"), ("clip` ", "`max_delta`, required"), ("trace` ", "")):
         assert rows[name.split("`")[0]].startswith(f"| `{name}") and option in rows[name.split("`")[0]]

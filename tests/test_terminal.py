@@ -86,7 +86,7 @@ def test_quiet_runs_still_warn(here):
 
 
 def test_every_out_has_a_short_form():
-    for command in (*cli._ELSEWHERE, "run", "compare"):
+    for command in (*cli._LAZY_COMMANDS, "run", "compare"):
         usage = fred_command(command, "--help").out
         assert ("--out " in usage) == ("-o " in usage), command
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from fred.base.errors import FredError
 from fred.cluster.recorded import RecordedTrace
 from fred.commands.cli import main
-from fred.commands.command_options import add_options, from_options
+from fred.commands.command_options import add_options, read_trace
 from fred.traces.reading import read
 from fred.traces.refusal import UnclearTraceError
 
@@ -230,11 +230,11 @@ def test_a_command_line_has_the_same_options(tmp_path):
     add_options(parser)
     path = written(tmp_path, "n,who,took\n0,a,1500000\n0,b,2500000\n0,b,0\n1,a,3500000\n1,b,4500000\n2,a,1\n")
     words = ["--columns", "iteration=n,worker=who,time=took", "--unit=us", "--mend=drop", "--nodes=2"]
-    trace = from_options(parser.parse_args([str(path), *words, "--longest=5"]))
+    trace = read_trace(parser.parse_args([str(path), *words, "--longest=5"]))
     assert trace.seconds.tolist() == TABLE and np.array_equal(trace.node_of, [0, 1])  # type: ignore[arg-type]
     for wrong, message in (("--columns=step", "expected NAME=VALUE"), ("--nodes=2,x", "expected a number of nodes")):
         with pytest.raises(FredError, match=message):
-            from_options(parser.parse_args([str(path), wrong]))
+            read_trace(parser.parse_args([str(path), wrong]))
 
 
 @pytest.mark.parametrize(

@@ -19,8 +19,8 @@ from fred.running import pool
 if TYPE_CHECKING:
     from fred.results.result import Result
 
-_CANNOT = 2  # exit code of every error that a user can fix
-_ELSEWHERE = {  # command -> (its module, imported only when the command is used; its summary)
+_USER_ERROR = 2  # exit code of every error that a user can fix
+_LAZY_COMMANDS = {  # command -> (its module, imported only when the command is used; its summary)
     "completion": (
         "fred.commands.completion",
         "print a script with which a shell completes FRED's commands, options and scenarios",
@@ -54,7 +54,7 @@ first steps:
   fred scenarios        list other scenarios; `fred run systems/ssp` runs one
   fred new mine.yaml    write a scenario to edit; `fred run mine.yaml` runs it
 """
-_UNREAD = 141  # the usual exit code for a closed pipe
+_CLOSED_PIPE = 141  # the usual exit code for a closed pipe
 _EXIT_CODES = (
     "Exit codes: 0 success; 2 an error that you can fix; 130 interrupted by Ctrl-C (SIGINT), 143 by `kill` (SIGTERM). "
     "After an interrupt FRED reports which finished runs are stored; the same command resumes from them."
@@ -72,28 +72,28 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser = _parser(arguments)
         if not arguments:
             parser.print_help(sys.stderr)
-            return _CANNOT
-        options, more = parser.parse_known_args(arguments)
-        if more:
-            options.asked.refuse(more)
+            return _USER_ERROR
+        options, unknown = parser.parse_known_args(arguments)
+        if unknown:
+            options.parser.refuse(unknown)
         with signals.heeded(), pool.ended(), warnings_in_one_line():
             code = int(options.command(options))
             sys.stdout.flush()
         return code
     except BrokenPipeError:  # the reader of the output, such as `head`, has closed the pipe
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return _UNREAD
+        return _CLOSED_PIPE
     except OSError as error:
         print(f"fred: cannot write: {error.strerror or error}", file=sys.stderr)
-        return _CANNOT
+        return _USER_ERROR
     except FredError as error:
         print("\n".join((f"fred: {error}", *getattr(error, "__notes__", ()), *_remedy(error, arguments))), file=sys.stderr)
-        return _CANNOT
+        return _USER_ERROR
     except (MemoryError, ImportError, RuntimeError) as error:
         if not lacks_memory(error):
             raise
         print(f"fred: not enough memory: {error}", file=sys.stderr)
-        return _CANNOT
+        return _USER_ERROR
     except KeyboardInterrupt as error:
         code = signals.exit_code()
         print(f"\nfred: {'; '.join(('interrupted', *signals.said_by(error)))}", file=sys.stderr)
@@ -115,11 +115,11 @@ class _Parser(argparse.ArgumentParser):
 
     def __init__(self, **options: Any):
         super().__init__(allow_abbrev=False, **options)
-        self.set_defaults(asked=self)  # each command sets its own parser
+        self.set_defaults(parser=self)  # each command sets its own parser
 
     def error(self, message: str) -> NoReturn:
         """Exit with the message, and the help to read."""
-        self.exit(_CANNOT, f"{self.prog}: {message}; see `{self.prog} --help`\n")
+        self.exit(_USER_ERROR, f"{self.prog}: {message}; see `{self.prog} --help`\n")
 
     def refuse(self, words: Sequence[str]) -> NoReturn:
         """Exit with a message that names the unknown arguments and suggests the nearest option."""
@@ -127,14 +127,14 @@ class _Parser(argparse.ArgumentParser):
         self.error(f"unrecognized arguments: {' '.join(words)}{hint}")
 
 
-def _refuse(word: str, known: Iterable[str]) -> None:
+def _refuse(word: str, commands: Iterable[str]) -> None:
     """Raise FredError for an unknown command, with the nearest command or scenario as a suggestion."""
     from fred.specification import shipped
 
-    named = [name for name in shipped.names() if word in (name, name.rpartition("/")[2])]
-    if named or word.endswith((".yaml", ".yml")):
-        raise FredError(f"there is no command `{word}`; did you mean `fred run {named[0] if named else word}`?")
-    raise FredError(f"there is no command `{word}`{registry.nearest(word, known)}; `fred --help` lists them")
+    matches = [name for name in shipped.names() if word in (name, name.rpartition("/")[2])]
+    if matches or word.endswith((".yaml", ".yml")):
+        raise FredError(f"there is no command `{word}`; did you mean `fred run {matches[0] if matches else word}`?")
+    raise FredError(f"there is no command `{word}`{registry.nearest(word, commands)}; `fred --help` lists them")
 
 
 def _parser(arguments: Sequence[str]) -> argparse.ArgumentParser:
@@ -148,50 +148,50 @@ def _parser(arguments: Sequence[str]) -> argparse.ArgumentParser:
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
     _add_run(commands)
-    verify = _added(commands, "verify", "run a result's manifest again and compare it bit by bit", command=_verify)
+    verify = _add_command(commands, "verify", "run a result's manifest again and compare it bit by bit", command=_verify)
     verify.add_argument("folder", type=Path, help="result folder")
     command_options.add_quiet(verify, writes=False)
     registry.add_import_option(verify, "the scenario")
 
-    show = _added(commands, "show", "print a result folder's table again", command=_show)
+    show = _add_command(commands, "show", "print a result folder's table again", command=_show)
     show.add_argument("folder", type=Path, help="result folder")
     show.add_argument("--latex", action="store_true", help="print LaTeX tabulars for a paper, with the rules of booktabs")
 
-    compare = _added(commands, "compare", "compare result folders: numbers, digests, figures", command=_compare)
+    compare = _add_command(commands, "compare", "compare result folders: numbers, digests, figures", command=_compare)
     compare.add_argument("folders", type=Path, nargs="+", help="two or more result folders")
     compare.add_argument("-o", "--out", type=Path, metavar="DIR", help="folder for a table and figures of all results together")
     command_options.add_quiet(compare)
 
-    _add_elsewhere(commands, arguments[:1])
+    _add_lazy_commands(commands, arguments[:1])
 
-    _added(commands, "schema", "print the JSON Schema of scenario files", command=_schema)
+    _add_command(commands, "schema", "print the JSON Schema of scenario files", command=_schema)
     if arguments and not arguments[0].startswith("-") and arguments[0] not in commands.choices:
         _refuse(arguments[0], commands.choices)
     return parser
 
 
-def _added(commands: "argparse._SubParsersAction[_Parser]", name: str, summary: str, **defaults: Any) -> _Parser:
+def _add_command(commands: "argparse._SubParsersAction[_Parser]", name: str, summary: str, **defaults: Any) -> _Parser:
     """Return the parser of a new command, which sets these defaults."""
     command = commands.add_parser(name, help=summary, description=summary)
     command.set_defaults(**defaults)
     return command
 
 
-def _add_elsewhere(commands: "argparse._SubParsersAction[_Parser]", asked: Sequence[str]) -> None:
-    for name, (module, summary) in _ELSEWHERE.items():
-        command = _added(commands, name, summary)
-        if name in asked:
-            own = importlib.import_module(module)
-            own.add_options(command)
-            command.set_defaults(command=own.run)
+def _add_lazy_commands(commands: "argparse._SubParsersAction[_Parser]", arguments: Sequence[str]) -> None:
+    for name, (module, summary) in _LAZY_COMMANDS.items():
+        command = _add_command(commands, name, summary)
+        if name in arguments:
+            implementation = importlib.import_module(module)
+            implementation.add_options(command)
+            command.set_defaults(command=implementation.run)
 
 
 def _add_run(commands: "argparse._SubParsersAction[_Parser]") -> None:
-    run = _added(commands, "run", "run a scenario and write its results")
+    run = _add_command(commands, "run", "run a scenario and write its results")
     run.add_argument("scenario", type=Path, nargs="?", help="YAML file, or the name of one that `fred scenarios` lists")
     _add_run_options(run, jobs=1)
     example = "run FRED's main example: the same as `fred run quickstart`, with two processes if there are two cores"
-    quickstart = _added(commands, "quickstart", example, scenario=Path("quickstart"))
+    quickstart = _add_command(commands, "quickstart", example, scenario=Path("quickstart"))
     _add_run_options(quickstart, jobs=min(2, cores()))
 
 
@@ -209,7 +209,7 @@ def _add_run_options(run: argparse.ArgumentParser, jobs: int) -> None:
         action="store_true",
         help="compute gradients during the simulation instead of replaying the schedule afterwards",
     )
-    run.add_argument("--jobs", type=command_options.jobs, metavar="N", help="number of processes; `all`: one per core")
+    run.add_argument("--jobs", type=command_options.parse_jobs, metavar="N", help="number of processes; `all`: one per core")
     run.add_argument(
         "--explain", action="store_true", help="run nothing: print whether several processes would share each run, and how fast"
     )
@@ -237,7 +237,7 @@ def _run(options: argparse.Namespace) -> int:
         return explain(options.scenario, _settings(options), only, options.imports)
     out = options.out or Path("results") / ".".join((options.scenario.stem, *only))
     with signals.saying(lambda: staging.left(out)):
-        outcome = _into(out, only, options)
+        outcome = _run_scenario(out, only, options)
     with signals.saying(lambda: f"the result is complete: {out}"):
         from fred.commands import printing
 
@@ -251,13 +251,16 @@ def _settings(options: argparse.Namespace) -> list[str]:
     return options.set + ([f"seeds={options.seed}", "until=null"] if options.seed else [])
 
 
-def _into(out: Path, only: tuple[str, ...], options: argparse.Namespace) -> "Result":
+def _run_scenario(out: Path, only: tuple[str, ...], options: argparse.Namespace) -> "Result":
     from fred.base import staging
 
     jobs = options.jobs or (1 if options.dask else options.usual_jobs)
-    all_to_do = not options.imports and not options.dask and (options.fresh or staging.is_free(out))
-    one = len(only) == len(options.seed or ()) == 1  # a swept run has more units than this one
-    if all_to_do and jobs == 2 and not one:  # start one process now; whether more help is known once the scenario is read
+    nothing_stored = not options.imports and not options.dask and (options.fresh or staging.is_free(out))
+    single_run = len(only) == len(options.seed or ()) == 1  # a swept run has more units than this one
+    # A process takes as long to start as the imports below, so they start at the same time. With two jobs the second process is
+    # started before the scenario is read: it is needed unless the scenario has a single unit. How many more help is only known
+    # once the scenario is read. With stored results none starts early, because there may be nothing to compute.
+    if nothing_stored and jobs == 2 and not single_run:
         pool.begin(1)
     from fred.base.progress import of_runs
     from fred.running.units import count_units, doubts_of
@@ -268,7 +271,7 @@ def _into(out: Path, only: tuple[str, ...], options: argparse.Namespace) -> "Res
     settings = _settings(options)
     file = located(options.scenario)
     scenario = load(file, settings, options.imports)
-    if all_to_do:
+    if nothing_stored:
         pool.begin(min(jobs, count_units(scenario, only)) - 1)
     from fred.results import experiment, stores  # takes about as long as the processes take to start
 
@@ -276,8 +279,8 @@ def _into(out: Path, only: tuple[str, ...], options: argparse.Namespace) -> "Res
     for line in (*doubts_of(scenario, only), *unused_options(scenario.runs), *stores.describe_replacement(scenario, out)):
         print(f"fred: {line}", file=sys.stderr)
     with of_runs(count_units(scenario, only), options.quiet) as progress:
-        settled = {"fresh": options.fresh, "inline": options.inline, "file": file, "report": options.report}
-        return experiment.run(scenario, only, out=out, jobs=jobs, dask=options.dask, progress=progress, **settled)
+        run_options = {"fresh": options.fresh, "inline": options.inline, "file": file, "report": options.report}
+        return experiment.run(scenario, only, out=out, jobs=jobs, dask=options.dask, progress=progress, **run_options)
 
 
 def _verify(options: argparse.Namespace) -> int:
@@ -308,13 +311,13 @@ def _compare(options: argparse.Namespace) -> int:
     from fred.commands import printing
     from fred.results.compare import compare
 
-    compared = compare(*options.folders)
+    comparison = compare(*options.folders)
     if options.out:
-        printing.save_comparison(compared, options.out)
+        printing.save_comparison(comparison, options.out)
     if options.out and options.quiet:
         print(options.out)
     else:
-        printing.print_comparison(compared)
+        printing.print_comparison(comparison)
     return 0
 
 

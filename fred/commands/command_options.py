@@ -1,6 +1,6 @@
-"""Options that several commands have.
+"""Options that several commands have: `-q`, `--jobs`, pairs of names and values, and the options that read a trace.
 
-The options of a command line that reads a trace: those of `Reading`, and the assignment of workers to nodes.
+A command that reads a trace has an option for each option of `Reading`, and one for the assignment of workers to nodes.
 """
 
 import argparse
@@ -14,6 +14,10 @@ from fred.traces.reading import Nodes, Reading, read
 from fred.traces.roles import Role
 from fred.traces.trace import Trace
 
+_METAVARS = {"columns": "OURS=THEIRS,...", "longest": "SECONDS", "only": "COLUMN=VALUE,..."}
+_EXAMPLES = {"columns": "iteration=step,worker=rank", "only": "metric=step_time"}
+_CHOICES = {"unit": ("s", "ms", "us", "ns"), "mend": get_args(Mend)}
+
 
 def add_quiet(parser: argparse.ArgumentParser, writes: bool = True) -> None:
     """Add the option `-q`, which hides progress and, if files are written, tables.
@@ -26,10 +30,10 @@ def add_quiet(parser: argparse.ArgumentParser, writes: bool = True) -> None:
     parser.add_argument("-q", "--quiet", action="store_true", help=help_)
 
 
-def jobs(text: str) -> int:
+def parse_jobs(text: str) -> int:
     """Return the number of worker processes that `--jobs` asks for.
 
-    >>> jobs("2"), jobs("all") >= 1
+    >>> parse_jobs("2"), parse_jobs("all") >= 1
     (2, True)
     """
     if text == "all":
@@ -37,11 +41,6 @@ def jobs(text: str) -> int:
     if not text.isascii() or not text.isdigit() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"found {text!r}; expected a number of processes, or `all`")
     return int(text)
-
-
-_SHOWN = {"columns": "OURS=THEIRS,...", "longest": "SECONDS", "only": "COLUMN=VALUE,..."}
-_SUCH_AS = {"columns": "iteration=step,worker=rank", "only": "metric=step_time"}
-_WORDS = {"unit": ("s", "ms", "us", "ns"), "mend": get_args(Mend)}
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -57,12 +56,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="files of one trace, a folder or archive: logs, tables, exports of profilers, trackers; `example`: FRED's own",
     )
     for name, field in Reading.model_fields.items():
-        ours = f"; OURS is one of {', '.join(get_args(Role))}" if name == "columns" else ""
+        roles = f"; OURS is one of {', '.join(get_args(Role))}" if name == "columns" else ""
         parser.add_argument(
             f"--{name}",
-            choices=_WORDS.get(name),
-            metavar=_SHOWN.get(name),
-            help=f"{field.description}{ours}" + (f" (default: {field.default})" if field.default else ""),
+            choices=_CHOICES.get(name),
+            metavar=_METAVARS.get(name),
+            help=f"{field.description}{roles}" + (f" (default: {field.default})" if field.default else ""),
         )
     parser.add_argument(
         "--nodes",
@@ -71,24 +70,26 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def from_options(options: argparse.Namespace) -> Trace:
+def read_trace(options: argparse.Namespace) -> Trace:
     """Return the trace that a command line asks for. Raises FredError.
 
     Args:
         options: the parsed options, those of `add_options` among them.
     """
-    nodes = None if options.nodes is None else _nodes(options.nodes)
-    return read(*options.trace, nodes=nodes, **reading(options))
+    nodes = None if options.nodes is None else _parse_nodes(options.nodes)
+    return read(*options.trace, nodes=nodes, **reading_options(options))
 
 
-def reading(options: argparse.Namespace) -> dict[str, Any]:
+def reading_options(options: argparse.Namespace) -> dict[str, Any]:
     """Return the options of `Reading` that a command line gives. Raises FredError.
 
     Args:
         options: the parsed options, those of `add_options` among them.
     """
-    given = {name: getattr(options, name) for name in Reading.model_fields if getattr(options, name) is not None}
-    return given | {name: parse_pairs(f"--{name}", given[name], example) for name, example in _SUCH_AS.items() if name in given}
+    values = {name: getattr(options, name) for name in Reading.model_fields if getattr(options, name) is not None}
+    return values | {
+        name: parse_pairs(f"--{name}", values[name], example) for name, example in _EXAMPLES.items() if name in values
+    }
 
 
 def parse_pairs(option: str, text: str, example: str) -> dict[str, str]:
@@ -103,12 +104,12 @@ def parse_pairs(option: str, text: str, example: str) -> dict[str, str]:
     {'nodes': '8', 'operation': 'allreduce'}
     """
     pairs = [pair.partition("=") for pair in text.split(",")]
-    if not all(ours and theirs for ours, _, theirs in pairs):
+    if not all(name and value for name, _, value in pairs):
         raise FredError(f"{option} {text}: expected NAME=VALUE, separated by commas, such as {example}")
-    return {ours.strip(): theirs.strip() for ours, _, theirs in pairs}
+    return {name.strip(): value.strip() for name, _, value in pairs}
 
 
-def _nodes(text: str) -> Nodes:
+def _parse_nodes(text: str) -> Nodes:
     try:
         sizes = [int(size) for size in text.split(",")]
     except ValueError:

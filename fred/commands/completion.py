@@ -1,10 +1,7 @@
-"""Help with command lines: shell completion, and the corrected version of one that was refused.
+"""Help with command lines: `fred completion`, and the corrected version of a command line that was refused.
 
-`fred completion`: shell completion of FRED's commands, options and files, and of the scenarios that come with it.
-
-The shell calls `fred` itself through argcomplete, so the completion never gets out of date.
-
-The corrected version of a command line that was refused.
+The completion offers FRED's commands, options and files, and the scenarios that come with it. The shell calls `fred` itself
+through argcomplete, so the completion never gets out of date.
 """
 
 import argparse
@@ -22,7 +19,7 @@ from fred.base.errors import FredError
 from fred.components import registry
 from fred.specification import shipped
 
-_HOW = """add to your shell's start-up file:
+_SETUP = """add to your shell's start-up file:
   bash  ~/.bashrc                   eval "$(fred completion bash)"
   zsh   ~/.zshrc, after compinit    eval "$(fred completion zsh)"
   fish  ~/.config/fish/config.fish  fred completion fish | source
@@ -33,7 +30,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the argument that names the shell."""
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.description = "print a script with which a shell completes FRED's commands"
-    parser.epilog = _HOW
+    parser.epilog = _SETUP
     parser.add_argument("shell", choices=("bash", "zsh", "fish"), help="the shell")
 
 
@@ -51,19 +48,19 @@ def answer(parser_for: Callable[[Sequence[str]], argparse.ArgumentParser]) -> in
     """
     words = os.environ["COMP_LINE"][: int(os.environ["COMP_POINT"])].split(" ")[1:-1]  # without the last, unfinished word
     with suppress(FredError):  # nothing can be completed after an unknown command
-        argcomplete.autocomplete(parser_for(words), default_completer=_Expected())
+        argcomplete.autocomplete(parser_for(words), default_completer=_Completer())
     return 0
 
 
-class _Expected(BaseCompleter):
+class _Completer(BaseCompleter):
     """A completer of file names and, depending on the argument, of shipped scenarios, kinds and components."""
 
     def __call__(self, *, prefix: str, action: argparse.Action, parsed_args: argparse.Namespace, **_: Any) -> list[str]:
         files = list(FilesCompleter()(prefix))
         kinds = {word: kind for kind, word in registry.NAMESPACES.items()}
         components = list(registry.REGISTRY.get(kinds.get(getattr(parsed_args, "kind", ""), ""), ()))
-        known = {"scenario": [*files, *shipped.names()], "name": shipped.names(), "kind": list(kinds)}
-        return {**known, "component": components}.get(action.dest, files)
+        choices = {"scenario": [*files, *shipped.names()], "name": shipped.names(), "kind": list(kinds)}
+        return {**choices, "component": components}.get(action.dest, files)
 
 
 def command(arguments: Sequence[str], fix: Sequence[str]) -> str:
@@ -77,13 +74,13 @@ def command(arguments: Sequence[str], fix: Sequence[str]) -> str:
     "fred fit 'my times.csv' --unit ms --mend drop"
     """
     new = fix[::2]
-    kept: list[str] = []
+    remaining: list[str] = []
     words = iter(arguments)
     for word in words:
-        name, given, _ = word.partition("=")
+        name, equals, _ = word.partition("=")
         if name.startswith("--") and len(name) > 2 and any(option.startswith(name) for option in new):
-            if not given:
+            if not equals:
                 next(words, None)  # its value
         else:
-            kept.append(word)
-    return shlex.join(["fred", *kept, *fix])
+            remaining.append(word)
+    return shlex.join(["fred", *remaining, *fix])

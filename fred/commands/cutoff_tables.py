@@ -19,9 +19,9 @@ def print_comparison(outcome: comparison.Comparison, notes: Sequence[str] = ()) 
     console = terminal()
     rows = []
     for name, row in outcome.rules.items():
-        against = (_against(outcome, other, name) for other in ("all", "best"))
+        gains = (_gain(outcome, other, name) for other in ("all", "best"))
         rate, share = f"{row['throughput']:,.4g}", f"{row['of_oracle']:.1%}"
-        rows.append([name, rate, share, *against, f"{row['cutoff']:,.1f}", f"{row['milliseconds']:.2f}"])
+        rows.append([name, rate, share, *gains, f"{row['cutoff']:,.1f}", f"{row['milliseconds']:.2f}"])
     show(Table(["rule", *_HEADINGS], rows, outcome.trace.source, _caption(outcome)), console)
     say(console, (*outcome.trace.said, *notes, *outcome.doubts, outcome.verdict(), *outcome.trace.warnings))
 
@@ -29,20 +29,21 @@ def print_comparison(outcome: comparison.Comparison, notes: Sequence[str] = ()) 
 def _caption(outcome: comparison.Comparison) -> str:
     nodes = outcome.trace.names_of_nodes
     workers = outcome.trace.seconds.shape[1]
-    told = "found in the compute times" if outcome.found else f"as given: {nodes}" if nodes else "as given"
+    origin = "found in the compute times" if outcome.found else f"as given: {nodes}" if nodes else "as given"
     if outcome.trained == 1:
-        after = f"after {outcome.train} to train on and {outcome.warm_up} to warm up"
+        training = f"after {outcome.train} to train on and {outcome.warm_up} to warm up"
     else:
-        after = f"after {outcome.train} to train on first, trained {outcome.trained} times"
+        training = f"after {outcome.train} to train on first, trained {outcome.trained} times"
     return (
-        f"{outcome.counted} rounds of {workers} workers in {outcome.groups} groups ({told}), {after}; "
+        f"{outcome.counted} rounds of {workers} workers in {outcome.groups} groups ({origin}), {training}; "
         "the round-by-round oracle knows each round's times; in brackets: 95% intervals, in %"
     )
 
 
-def _against(outcome: comparison.Comparison, other: str, name: str) -> str:
+def _gain(outcome: comparison.Comparison, other: str, name: str) -> str:
+    """Return the gain of a rule over another, with its interval, in %; a dash if there is none."""
     if other not in outcome.against or name == (outcome.best if other == "best" else other):
         return NONE
-    found: Ratio = outcome.against[other][name]
-    interval = f" ({100 * found.low - 100:+.1f} to {100 * found.high - 100:+.1f})" if found.known else ""
-    return f"{found.value - 1:+.1%}{interval}"
+    ratio: Ratio = outcome.against[other][name]
+    interval = f" ({100 * ratio.low - 100:+.1f} to {100 * ratio.high - 100:+.1f})" if ratio.known else ""
+    return f"{ratio.value - 1:+.1%}{interval}"

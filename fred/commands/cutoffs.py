@@ -46,7 +46,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Train and run the rules, then print their results. Raises FredError."""
     registry.allow_import(options.imports)
-    trace = command_options.from_options(options)
+    trace = command_options.read_trace(options)
     names = options.rules.split(",")
     train = max(1, trace.iterations * 2 // 3) if options.train is None else options.train
     rest = max(0, trace.iterations - train)
@@ -59,6 +59,6 @@ def run(options: argparse.Namespace) -> int:
     if options.json:
         print(outcome.json())
     else:
-        how = f"rules were trained on the first {train}, two thirds of {trace.iterations} iterations; --train N changes this"
-        cutoff_tables.print_comparison(outcome, [how] if options.train is None else [])
+        note = f"rules were trained on the first {train}, two thirds of {trace.iterations} iterations; --train N changes this"
+        cutoff_tables.print_comparison(outcome, [note] if options.train is None else [])
     return 0

@@ -17,7 +17,7 @@ from fred.traces.doubts import refuse_doubtful
 
 _FILES = (next_steps.SCENARIO, next_steps.CLUSTER, next_steps.TRACE, next_steps.NUMBERS, next_steps.PAGE)
 _OUT = Path("results") / "diagnosis"
-_FOR = ("target_error", "target_loss", "seeds", "budget", "learning_rate", "jobs")  # options that need --for
+_RANKING_OPTIONS = ("target_error", "target_loss", "seeds", "budget", "learning_rate", "jobs")  # options that need --for
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -41,62 +41,64 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Read the trace, diagnose it, run remedies if a task is given, then write and print. Raises FredError."""
-    out = _checked(options)
-    trace = command_options.from_options(options)
+    out = _check(options)
+    trace = command_options.read_trace(options)
     if options.task is not None:
         refuse_doubtful(trace)
     with bars(quiet=options.quiet) as show:
-        found = diagnose(trace, show)
+        diagnosis = diagnose(trace, show)
     answer = None
     if out:
-        _write(found, out)
-    if out and options.task is not None and not found.doubt:
+        _write(diagnosis, out)
+    if out and options.task is not None and not diagnosis.doubt:
         from fred.commands import diagnose_for
 
-        answer = diagnose_for.run(options, found, out)
-    numbers = _as_json(found, answer)
+        answer = diagnose_for.run(options, diagnosis, out)
+    numbers = _as_json(diagnosis, answer)
     if out:
         from fred.diagnosis.answer_page import diagnosis_page
 
         places.write(out / next_steps.NUMBERS, f"{numbers}\n".encode())
-        more = {"How soon": sentences(answer)} if answer else {}
+        sections = {"How soon": sentences(answer)} if answer else {}
         tables = [ranking_table(answer)] if answer and answer.ranking.places else []
-        places.write(out / next_steps.PAGE, diagnosis_page(found, more, tables).encode())
+        places.write(out / next_steps.PAGE, diagnosis_page(diagnosis, sections, tables).encode())
     if options.json:
         print(numbers)
     elif out and options.quiet:
         print(out)
     else:
-        print_diagnosis(found, answer, out)
+        print_diagnosis(diagnosis, answer, out)
     return 0
 
 
-def _checked(options: argparse.Namespace) -> Path | None:
+def _check(options: argparse.Namespace) -> Path | None:
     """Return the output folder, if any. Raises FredError for invalid options, before the trace is read."""
     plan_for.check(options)
     if options.task is None:
-        needs = [name for name in _FOR if getattr(options, name) is not None]
-        if needs:
-            raise FredError(f"--{needs[0].replace('_', '-')} is for runs to a target: give --for TASK, such as --for digits")
+        misplaced = [name for name in _RANKING_OPTIONS if getattr(options, name) is not None]
+        if misplaced:
+            raise FredError(
+                f"--{misplaced[0].replace('_', '-')} is for runs to a target: give --for TASK, such as --for digits"
+            )
     else:
         plan_for.aim(options)
     out: Path | None = options.out or (_OUT if options.task is not None else None)
     if out:
-        scenario, *others = (out / name for name in _FILES)
-        places.check_together(scenario, others, next_steps.FIRST)
+        scenario, *other_files = (out / name for name in _FILES)
+        places.check_together(scenario, other_files, next_steps.FIRST)
     return out
 
 
-def _write(found: Diagnosis, out: Path) -> None:
+def _write(diagnosis: Diagnosis, out: Path) -> None:
     """Write the scenario, the cluster and the trace. Raises FredError.
 
     The scenario is written first: it marks the other files as FRED's, which may then be overwritten.
     """
-    places.write(out / next_steps.SCENARIO, next_steps.scenario_text(found).encode())
-    places.write(out / next_steps.CLUSTER, next_steps.cluster_text(found).encode())
-    places.write(out / next_steps.TRACE, next_steps.trace_text(found.trace).encode())
+    places.write(out / next_steps.SCENARIO, next_steps.scenario_text(diagnosis).encode())
+    places.write(out / next_steps.CLUSTER, next_steps.cluster_text(diagnosis).encode())
+    places.write(out / next_steps.TRACE, next_steps.trace_text(diagnosis.trace).encode())
 
 
-def _as_json(found: Diagnosis, answer: Answer | None) -> str:
-    told = found.json() | ({"time_to_target": ranking_json(answer)} if answer else {})
-    return json.dumps(finite(told), indent=2, allow_nan=False)
+def _as_json(diagnosis: Diagnosis, answer: Answer | None) -> str:
+    report = diagnosis.json() | ({"time_to_target": ranking_json(answer)} if answer else {})
+    return json.dumps(finite(report), indent=2, allow_nan=False)

@@ -1,8 +1,7 @@
-"""Markdown pages of algorithms, protocols and optimizers, generated from their classes and from the scenarios.
+"""Two Markdown pages of the documentation: algorithms and protocols, and optimizers.
 
-The Markdown page of algorithms and protocols, generated from their classes and from the scenarios that use them.
-
-The Markdown page of optimizers that a scenario can name, from optax and FRED, generated from their signatures.
+The page of algorithms and protocols is generated from their classes and from the scenarios that use them; the page of the
+optimizers that a scenario can name, from the signatures of optax's and FRED's functions.
 """
 
 import inspect
@@ -24,7 +23,7 @@ from fred.learning.optimizer import Transformation, found
 from fred.learning.server import Family
 from fred.specification.loading import load
 
-_HEAD = """# Algorithms and protocols
+_COMPONENTS_HEAD = """# Algorithms and protocols
 
 `fred list --markdown` prints this page from FRED's classes: to change it, edit them and run `make golden`. An *algorithm*
 defines what an update does to the parameters. A *protocol* defines which workers wait for which. An algorithm can run
@@ -34,45 +33,45 @@ In the rules, `w` are the parameters, and `w_i` those of worker i where each wor
 over a minibatch, at the parameters that the worker read `tau` updates earlier. `step(g)` is the step that the optimizer
 computes from `g`: rate x g for plain `sgd`. Operations are elementwise.
 """
-_SHOWN = {"algorithm": "Algorithms", "protocol": "Protocols"}
+_TITLES = {"algorithm": "Algorithms", "protocol": "Protocols"}
 
 
 def components_page(scenarios: Path) -> str:
-    """Return the page.
+    """Return the page of algorithms and protocols.
 
     Args:
         scenarios: folder of scenario files; links to them are relative to the working directory.
     """
-    shown = _Shown(scenarios)
-    lines = [_HEAD]
-    for kind, title in _SHOWN.items():
+    usage = _Usage(scenarios)
+    lines = [_COMPONENTS_HEAD]
+    for kind, title in _TITLES.items():
         base = registry.base(kind)
         lines += [f"## {title}", *_options(base, Component)]
-        families = _families(kind, _own(base))
+        families = _families(kind, _user_classes(base))
         lines += [
             f"- {family}: {', '.join(f'[{name}](#{name})' for name in names)}" for family, names in families.items() if family
         ]
         for family, names in families.items():
             lines += [f"\n## {family}\n"] if family else []
             for cls, name in ((registry.lookup(kind, name), name) for name in names):
-                lines += [f"### {name}\n", *_entry(cls), *shown.lines(cls), *_options(cls, base)]
+                lines += [f"### {name}\n", *_entry(cls), *usage.lines(cls), *_options(cls, base)]
     return "\n".join(lines)
 
 
-def _families(kind: str, own: list[str]) -> dict[str, list[str]]:
+def _families(kind: str, user_classes: list[str]) -> dict[str, list[str]]:
     """Return all names of a kind by family, the user's own classes included."""
-    known = list(registry.REGISTRY[kind])
+    names = list(registry.REGISTRY[kind])
     if kind != "algorithm":
-        return {"": [*known, *own]}
-    members = {family: [name for name in known if registry.lookup(kind, name).family is family] for family in Family}
-    return {family: names for family, names in (members | {Family.OWN: own}).items() if names}
+        return {"": [*names, *user_classes]}
+    members = {family: [name for name in names if registry.lookup(kind, name).family is family] for family in Family}
+    return {family: names for family, names in (members | {Family.OWN: user_classes}).items() if names}
 
 
-def _own(base: type[Component]) -> list[str]:
+def _user_classes(base: type[Component]) -> list[str]:
     """Return the user's classes of this kind, as `module:Class`, from the modules named with --allow-import."""
-    found = [own for module in registry.imported() for _, own in inspect.getmembers(sys.modules[module], inspect.isclass)]
-    own = [cls for cls in found if issubclass(cls, base) and cls.__module__ in registry.imported()]
-    return [f"{cls.__module__}:{cls.__name__}" for cls in own if not inspect.isabstract(cls)]
+    classes = [cls for module in registry.imported() for _, cls in inspect.getmembers(sys.modules[module], inspect.isclass)]
+    classes = [cls for cls in classes if issubclass(cls, base) and cls.__module__ in registry.imported()]
+    return [f"{cls.__module__}:{cls.__name__}" for cls in classes if not inspect.isabstract(cls)]
 
 
 def _entry(cls: type[Any]) -> Iterator[str]:
@@ -85,7 +84,7 @@ def _entry(cls: type[Any]) -> Iterator[str]:
         yield f"- faults: {faults}"
 
 
-class _Shown:
+class _Usage:
     """The scenario that shows each class, and the protocols that each algorithm is run with.
 
     A scenario with the name of the class comes first, then one in `systems/`, then any other.
@@ -103,8 +102,8 @@ class _Shown:
 
     def lines(self, cls: type[Any]) -> Iterator[str]:
         """Yield the lines of the page that name the protocols and the scenario of a class."""
-        if own := getattr(cls, "protocol", ""):
-            names = dict.fromkeys([own, *sorted(self._protocols.get(cls, ()))])
+        if protocol := getattr(cls, "protocol", ""):
+            names = dict.fromkeys([protocol, *sorted(self._protocols.get(cls, ()))])
             yield f"- protocol: {', in scenarios also '.join(f'[{name}](#{name})' for name in names)}"
         if cls in self._best:
             path = self._best[cls]
@@ -121,17 +120,17 @@ def _options(cls: type[Component], base: type[Component]) -> Iterator[str]:
     if fields:
         yield "\n| option | default | meaning |\n|---|---|---|"
     for name, field in fields.items():
-        meaning = f"{field.description}{_named(field)}".replace("|", "\\|")
+        meaning = f"{field.description}{_list_choices(field)}".replace("|", "\\|")
         yield f"| `{name}` | {default(cls, name, field)} | {meaning} |"
     yield ""
 
 
-def _named(field: FieldInfo) -> str:
+def _list_choices(field: FieldInfo) -> str:
     names = choices(field)
     return f": {', '.join(f'`{name}`' for name in names)}" if names else ""
 
 
-_HEAD_OF_OPTIMIZERS = """# Optimizers
+_OPTIMIZERS_HEAD = """# Optimizers
 
 This page is generated from optax {version} and FRED's own additions. It lists the names that
 `optimizer: {{name: ..., options}}` of an algorithm accepts, alone or in a list. The learning rate belongs to the algorithm, so
@@ -141,45 +140,45 @@ exactly one optimizer in a list must take it: those that do are marked with a st
 
 
 def optimizers_page() -> str:
-    """Return the page: a table each for optax, `optax.contrib`, and FRED's own."""
-    blocks = [_HEAD_OF_OPTIMIZERS.format(version=optax.__version__)]
+    """Return the page of optimizers: a table each for optax, `optax.contrib`, and FRED's own."""
+    blocks = [_OPTIMIZERS_HEAD.format(version=optax.__version__)]
     for title, module in (("optax", optax), ("optax.contrib", optax.contrib), ("FRED's own", beyond_optax)):
-        rows = "\n".join(_row(name) for name in named(module))
+        rows = "\n".join(_row(name) for name in optimizer_names(module))
         blocks.append(f"## {title}\n\n| name | options, with their defaults |\n|---|---|\n{rows}\n")
     return "\n".join(blocks)
 
 
-def named(module: Any) -> Iterator[str]:
+def optimizer_names(module: Any) -> Iterator[str]:
     """Yield the names of a module's optimizers and transformations that a scenario file can express with their options.
 
     Args:
         module: optax, optax.contrib, or the module of FRED's own additions.
 
         >>> import optax
-        >>> from fred.commands.documentation import named
-        >>> "muon" in named(optax.contrib), "adam" in named(optax), "lbfgs" in named(optax)
-        (True, True, False)
+        >>> from fred.commands.documentation import optimizer_names
+        >>> [name in optimizer_names(optax) for name in ("adam", "lbfgs")], "muon" in optimizer_names(optax.contrib)
+        ([True, False], True)
     """
     for name in sorted(vars(module)):
         if callable(found(name)) and not inspect.isclass(found(name)) and not name.startswith("_"):
             try:
-                Transformation(name=name, **dict.fromkeys(_needed(name), 1.0))
+                Transformation(name=name, **dict.fromkeys(_required_options(name), 1.0))
             except (FredError, ValueError):
                 continue
             yield name
 
 
-def _needed(name: str) -> list[str]:
+def _required_options(name: str) -> list[str]:
     """Return the names of the options without a default, except the learning rate."""
     options = inspect.signature(found(name)).parameters.values()
-    return [each.name for each in options if each.default is each.empty and each.name != Transformation.reserved]
+    return [option.name for option in options if option.default is option.empty and option.name != Transformation.reserved]
 
 
 def _row(name: str) -> str:
     options = inspect.signature(found(name)).parameters.values()
-    said = [_option(each) for each in options if each.name != Transformation.reserved]
-    star = " *" if any(each.name == Transformation.reserved for each in options) else ""
-    return f"| `{name}`{star} | {', '.join(said) or 'none'} |"
+    cells = [_option(option) for option in options if option.name != Transformation.reserved]
+    star = " *" if any(option.name == Transformation.reserved for option in options) else ""
+    return f"| `{name}`{star} | {', '.join(cells) or 'none'} |"
 
 
 def _option(option: inspect.Parameter) -> str:

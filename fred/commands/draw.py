@@ -39,23 +39,28 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--width", choices=WIDTHS, help="width for a paper: one column (3.5 in) or two (7.2 in), without a title"
     )
     parser.add_argument("--only", action="append", default=[], metavar="RUN", help="draw only this run; may be repeated")
-    learned = parser.add_argument_group("loss and error")
-    learned.add_argument(
+    learning = parser.add_argument_group("loss and error")
+    learning.add_argument(
         "--against",
         action="append",
         choices=AXES,
         help="horizontal axis of a panel, instead of updates and seconds; may be repeated",
     )
-    when = parser.add_argument_group("timeline")
-    when.add_argument(
+    timeline = parser.add_argument_group("timeline")
+    timeline.add_argument(
         "--begin",
         type=float,
         metavar="SECONDS",
         help="start, in virtual time (default: the start of the run, or just before the first fault)",
     )
-    when.add_argument("--end", type=float, metavar="SECONDS", help="end, in virtual time (default: about six gradients later)")
-    when.add_argument(
-        "--workers", type=_numbers, metavar="LIST", help="workers to show, such as 0-7,12 (default: up to 16, evenly spaced)"
+    timeline.add_argument(
+        "--end", type=float, metavar="SECONDS", help="end, in virtual time (default: about six gradients later)"
+    )
+    timeline.add_argument(
+        "--workers",
+        type=_parse_workers,
+        metavar="LIST",
+        help="workers to show, such as 0-7,12 (default: up to 16, evenly spaced)",
     )
 
 
@@ -68,16 +73,16 @@ def run(options: argparse.Namespace) -> int:
     from fred.base.staging import said
     from fred.results.folder import load_result
 
-    against = tuple(dict.fromkeys(options.against or View().against))
-    view = View(options.width, against, options.begin, options.end, options.workers)
+    axes = tuple(dict.fromkeys(options.against or View().against))
+    view = View(options.width, axes, options.begin, options.end, options.workers)
     pictures = _pictures(load_result(options.folder), options.only, view)
     names = list(dict.fromkeys(options.figures or pictures))
     _check(names, list(pictures), options)
     files = _files(names, options)
-    drawn = {file: pictures[name]() for name, file in files.items()}
+    drawings = {file: pictures[name]() for name, file in files.items()}
     with said(options.out):
         options.out.mkdir(parents=True, exist_ok=True)
-        for file, picture in drawn.items():
+        for file, picture in drawings.items():
             picture.save(file)
             print(file)
     return 0
@@ -88,17 +93,17 @@ def _pictures(result: "Result", only: list[str], view: View) -> "dict[str, Calla
     from fred.running.units import select_runs
     from fred.views.pictures import coloured
 
-    wanted = select_runs(result.scenario, only)
-    some = replace(result, outcomes=[each for each in result.outcomes if each.name in wanted])
-    return some.pictures(coloured(result, view))
+    names = select_runs(result.scenario, only)
+    selection = replace(result, outcomes=[outcome for outcome in result.outcomes if outcome.name in names])
+    return selection.pictures(coloured(result, view))
 
 
-def _check(names: list[str], known: list[str], options: argparse.Namespace) -> None:
+def _check(names: list[str], available: list[str], options: argparse.Namespace) -> None:
     """Raise FredError for figures that do not exist, and for options that apply to none of the figures."""
     for name in names:
-        if name not in known:
-            there = f"there are {', '.join(known)}" if known else "there are none"
-            raise FredError(f"these runs have no figure `{name}`{registry.nearest(name, known)}; {there}")
+        if name not in available:
+            hint = f"there are {', '.join(available)}" if available else "there are none"
+            raise FredError(f"these runs have no figure `{name}`{registry.nearest(name, available)}; {hint}")
     for option in ("begin", "end", "workers"):
         if getattr(options, option) is not None and "timeline" not in names:
             raise FredError(f"--{option} is for the timeline, which is not among these figures: {', '.join(names)}")
@@ -115,21 +120,21 @@ def _files(names: list[str], options: argparse.Namespace) -> dict[str, Path]:
     if options.out.resolve() == (options.folder / FIGURES).resolve():
         raise FredError(f"{options.out} is part of the result, which `fred verify` checks; choose another folder with --out")
     files = {name: options.out / f"{name}.{options.format}" for name in names}
-    there = [file for file in files.values() if file.exists()]
-    if there and not options.replace:
-        raise FredError(f"{there[0]} already exists; choose another folder with --out, or replace it with --replace")
+    existing = [file for file in files.values() if file.exists()]
+    if existing and not options.replace:
+        raise FredError(f"{existing[0]} already exists; choose another folder with --out, or replace it with --replace")
     for file in files.values():
         check_free(file, lambda _: True)
     return files
 
 
-def _numbers(text: str) -> tuple[int, ...]:
+def _parse_workers(text: str) -> tuple[int, ...]:
     """Return the numbers in a list such as `0-3,12`, each once."""
-    found = list[int]()
+    numbers = list[int]()
     for part in text.split(","):
         bounds = re.fullmatch(r"(\d{1,6})(?:-(\d{1,6}))?", part.strip(), re.ASCII)
         first, last = (int(bounds[1]), int(bounds[2] or bounds[1])) if bounds else (1, 0)
         if first > last:
             raise argparse.ArgumentTypeError(f"found {text!r}; expected numbers of workers, such as 0-7,12")
-        found += range(first, last + 1)
-    return tuple(dict.fromkeys(found))
+        numbers += range(first, last + 1)
+    return tuple(dict.fromkeys(numbers))

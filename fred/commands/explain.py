@@ -62,36 +62,40 @@ def explain(file: Path, settings: Sequence[str], only: Collection[str], modules:
     for line in doubts_of(scenario, only):
         print(f"fred: {line}", file=sys.stderr)
     rows = list(_rows(scenario, only))
-    if all(found is None for _, found, _ in rows):
+    if all(estimate is None for _, estimate, _ in rows):
         raise FredError("`--explain` says what several processes would gain in training, and no run has a `task`")
     columns = ("run", "gradients", "ms each", "seconds", "shared", *(f"{number} processes" for number in PROCESSES))
-    cells = [[name, *_cells(found, why)] for name, found, why in rows]
+    cells = [[name, *_cells(estimate, reason)] for name, estimate, reason in rows]
     show(Table(columns, cells, "One run by several processes", _CAPTION), terminal())
     return 0
 
 
 def _rows(scenario: Scenario, only: Collection[str]) -> Iterator[tuple[str, Sharing | None, str]]:
-    seen = set[str]()
-    for name, run in scenario.runs.items():
-        of = scenario.run_of(name)
-        if of in seen or (only and of not in only):
+    names = set[str]()
+    for key, run in scenario.runs.items():
+        name = scenario.run_of(key)
+        if name in names or (only and name not in only):
             continue
-        seen.add(of)
+        names.add(name)
         if run.task is None:
-            yield of, None, "nothing to compute"
+            yield name, None, "nothing to compute"
         elif run.protocol.needs_values:
-            yield of, None, "timing needs values"
+            yield name, None, "timing needs values"
         else:
-            with blamed(name, run):
-                yield of, predict_sharing(run, run.task, scenario.seeds[0]), ""
+            with blamed(key, run):
+                yield name, predict_sharing(run, run.task, scenario.seeds[0]), ""
 
 
-def _cells(found: Sharing | None, why: str) -> list[str]:
-    if found is None:
-        return [NONE, NONE, NONE, why, *[NONE] * len(PROCESSES)]
-    speed_ups = [f"{speed_up:.2f}" for speed_up in found.speed_ups.values()]
-    times = [f"{found.seconds * 1000:.2g}", f"{found.gradients * found.seconds:.3g}"] if found.seconds else [NONE, "< 1"]
-    return [f"{found.gradients}", *times, "yes" if found.saves_time else "no", *speed_ups]
+def _cells(estimate: Sharing | None, reason: str) -> list[str]:
+    if estimate is None:
+        return [NONE, NONE, NONE, reason, *[NONE] * len(PROCESSES)]
+    speed_ups = [f"{speed_up:.2f}" for speed_up in estimate.speed_ups.values()]
+    times = (
+        [f"{estimate.seconds * 1000:.2g}", f"{estimate.gradients * estimate.seconds:.3g}"]
+        if estimate.seconds
+        else [NONE, "< 1"]
+    )
+    return [f"{estimate.gradients}", *times, "yes" if estimate.saves_time else "no", *speed_ups]
 
 
 def predict_sharing(run: Run, task: Task, seed: int) -> Sharing:

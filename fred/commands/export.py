@@ -31,8 +31,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Read the result, write the trace, and print its path. Raises FredError."""
-    outcome = _chosen(load_result(options.folder), options)
-    out = options.out or _beside(options.folder, outcome)
+    outcome = _select_outcome(load_result(options.folder), options)
+    out = options.out or _default_path(options.folder, outcome)
     places.check_free(out, lambda beginning: beginning.startswith(HEAD))
     content = trace(_part(outcome, options))
     places.write(out, content)
@@ -40,19 +40,19 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _beside(folder: Path, outcome: Outcome) -> Path:
+def _default_path(folder: Path, outcome: Outcome) -> Path:
     """Return the default path of a run's trace: next to the result folder, which may hold only the result."""
     name = f"{folder.resolve().name}.{outcome.name}.seed-{outcome.seed}.pftrace"
     return folder.parent / name.replace("/", "-")
 
 
-def _chosen(result: Result, options: argparse.Namespace) -> Outcome:
+def _select_outcome(result: Result, options: argparse.Namespace) -> Outcome:
     """Return the run with the requested name and seed, or the only one. Raises FredError."""
-    names = list(dict.fromkeys(each.name for each in result.outcomes))
+    names = list(dict.fromkeys(outcome.name for outcome in result.outcomes))
     if options.only is None and len(names) > 1:
         raise FredError(f"{options.folder} has {len(names)} runs; choose one with --only: {', '.join(names)}")
     name = options.only or names[0]
-    seeds = [each.seed for each in result.outcomes if each.name == name]
+    seeds = [outcome.seed for outcome in result.outcomes if outcome.name == name]
     if options.seed is None and len(seeds) > 1:
         raise FredError(f"run `{name}` has {len(seeds)} seeds; choose one with --seed: {', '.join(map(str, seeds))}")
     outcome = result.outcome(name, options.seed)

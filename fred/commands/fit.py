@@ -23,9 +23,9 @@ def run(options: argparse.Namespace) -> int:
     """Read the trace, fit a cluster, then write and print the findings. Raises FredError."""
     if options.out:
         fit_report.check_free(options.out)
-    trace = command_options.from_options(options)
+    trace = command_options.read_trace(options)
     with bars(quiet=options.quiet) as show:
-        fitted = fit(trace, _recorded(options), lambda share: show("fitting", share))
+        fitted = fit(trace, _latency_options(options), lambda share: show("fitting", share))
     if options.out:
         fit_report.save(fitted, options.out)
     if options.json:
@@ -37,7 +37,7 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _recorded(options: argparse.Namespace) -> dict[str, Any]:
+def _latency_options(options: argparse.Namespace) -> dict[str, Any]:
     """Return the options with which a cluster file in any folder reads this trace: its paths are absolute."""
-    file, *more = (str(path) if str(path) == EXAMPLE else str(path.resolve()) for path in options.trace)
-    return {"file": file, **({"more": more} if more else {}), **command_options.reading(options)}
+    file, *further_files = (str(path) if str(path) == EXAMPLE else str(path.resolve()) for path in options.trace)
+    return {"file": file, **({"more": further_files} if further_files else {}), **command_options.reading_options(options)}

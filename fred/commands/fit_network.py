@@ -71,24 +71,24 @@ def _print(fitted: FittedNetwork, files: Sequence[MeasuredFile]) -> None:
     measurements = [measurement for file in files for measurement in file.measurements]
     for sentence in [*(file.sentence for file in files), *_sentences(fitted), *_sentences_of_ranks(measurements)]:
         console.print(sentence, highlight=False, markup=False, soft_wrap=True)
-    rows = [_row(name, off) for name, off in fitted.errors.items()]
+    rows = [_error_row(name, errors) for name, errors in fitted.errors.items()]
     show(Table(["operation", "median error", "within 15 %", "worst"], rows, "times predicted by the network below"), console)
     if fitted.algorithm_errors:
-        rows = [_row(name, off, strong=name == fitted.collective) for name, off in fitted.algorithm_errors.items()]
+        rows = [_error_row(name, errors, strong=name == fitted.collective) for name, errors in fitted.algorithm_errors.items()]
         caption = "each allreduce is predicted by a fit to other measurements"
         show(Table(["allreduce", "median error", "within 15 %", "worst"], rows, "algorithms of allreduces", caption), console)
 
 
 def _sentences(fitted: FittedNetwork) -> list[str]:
-    off = np.abs(np.concatenate(list(fitted.errors.values())))
-    if len(off) == 1:
-        return ["The bandwidth follows from one time and the latency: no other time tests it.", *_tested(fitted)]
-    near = f"{np.sum(off <= _NEAR)} of {len(off)} times are predicted within 15 %"
-    good = bool(np.median(off) <= _NEAR)
-    return [f"{near}." if good else f"DO NOT RELY on this network: only {near}.", *_tested(fitted)]
+    errors = np.abs(np.concatenate(list(fitted.errors.values())))
+    if len(errors) == 1:
+        return ["The bandwidth follows from one time and the latency: no other time tests it.", *_doubts_of_algorithm(fitted)]
+    near = f"{np.sum(errors <= _NEAR)} of {len(errors)} times are predicted within 15 %"
+    reliable = bool(np.median(errors) <= _NEAR)
+    return [f"{near}." if reliable else f"DO NOT RELY on this network: only {near}.", *_doubts_of_algorithm(fitted)]
 
 
-def _tested(fitted: FittedNetwork) -> list[str]:
+def _doubts_of_algorithm(fitted: FittedNetwork) -> list[str]:
     """Return a sentence if the measurements do not tell the algorithm of allreduces."""
     if "allreduce" not in fitted.errors:
         return [f"No allreduce was measured: `collective: {fitted.collective}` is the usual one, not a result."]
@@ -118,7 +118,7 @@ def _sentences_of_ranks(measurements: Sequence[Measurement]) -> list[str]:
     ]
 
 
-def _row(name: str, off: NDArray[np.float64], strong: bool = False) -> list[Cell | str]:
-    worst = off[np.argmax(np.abs(off))]
-    texts = (name, f"{np.median(np.abs(off)):.1%}", f"{np.mean(np.abs(off) <= _NEAR):.0%}", f"{worst:+.0%}")
+def _error_row(name: str, errors: NDArray[np.float64], strong: bool = False) -> list[Cell | str]:
+    worst = errors[np.argmax(np.abs(errors))]
+    texts = (name, f"{np.median(np.abs(errors)):.1%}", f"{np.mean(np.abs(errors) <= _NEAR):.0%}", f"{worst:+.0%}")
     return [Cell(text, strong=strong) for text in texts]

@@ -1,8 +1,6 @@
-"""`fred list`: list the components that a scenario can name, or the public names of `import fred`, or describe one.
+"""`fred list`: list the components that a scenario can name, or describe one of them.
 
-`fred list`: list the components that a scenario can name, or describe one; `python` lists the names in `import fred`.
-
-`fred list python`: the public names of `import fred`, from their signatures and docstrings.
+`fred list python` does the same for the public names of `import fred`, from their signatures and docstrings.
 """
 
 import argparse
@@ -21,6 +19,7 @@ from fred.components.registry import nearest
 
 _PYTHON = "python"
 _KINDS = {word: kind for kind, word in registry.NAMESPACES.items()}
+_QUALIFIER = re.compile(r"\b(?:[A-Za-z_]\w*\.)+(\w+)")  # a type's name after its module
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -49,11 +48,11 @@ def run(options: argparse.Namespace) -> int:
 
         print(components_page(options.markdown), end="")
     elif options.kind == _PYTHON:
-        print(text(options.component) if options.component else listed())
+        print(describe(options.component) if options.component else list_names())
     elif options.kind is None or (options.component is None and options.kind in _KINDS):
         print("\n".join(map(_table, [options.kind] if options.kind else _KINDS)))
     else:
-        _explain(*_component(options.kind, options.component))
+        _print_component(*_component(options.kind, options.component))
     return 0
 
 
@@ -68,9 +67,9 @@ def _by_family(word: str) -> dict[str, list[str]]:
     from fred.learning.server import Family  # which takes a fifth of a second
 
     names: dict[str, list[str]] = {family.name: [] for family in Family}
-    for found in sorted(pages.entries(), key=lambda entry: entry.name):
-        if found.kind == "algorithm":
-            names[found.family].append(found.name)
+    for page in sorted(pages.entries(), key=lambda page: page.name):
+        if page.kind == "algorithm":
+            names[page.family].append(page.name)
     return {f"{word}, {family[:1].lower()}{family[1:]}": names[family.name] for family in Family if names[family.name]}
 
 
@@ -79,7 +78,7 @@ def _entries(kind: str, names: list[str]) -> Iterator[str]:
         yield entry(f"  {name:<26}", registry.summary(registry.REGISTRY[kind][name]))
 
 
-def _explain(kind: str, name: str) -> None:
+def _print_component(kind: str, name: str) -> None:
     from fred.commands.reference import reference
 
     print(reference(kind, name).text())
@@ -92,8 +91,8 @@ def _component(word: str, name: str | None) -> tuple[str, str]:
         kind = _KINDS[word]
         if name in registry.REGISTRY[kind] or ":" in name:
             return kind, name
-        others = [f"there is {_a(other)} `{name}`: `{_command(other)} {name}`" for other in _kinds_of(name)]
-        hint = "; ".join(others) or f"`{_command(kind)}` lists them{registry.nearest(name, registry.REGISTRY[kind])}"
+        hints = [f"there is {_with_article(other)} `{name}`: `{_command(other)} {name}`" for other in _kinds_of(name)]
+        hint = "; ".join(hints) or f"`{_command(kind)}` lists them{registry.nearest(name, registry.REGISTRY[kind])}"
         raise FredError(f"there is no {kind} `{name}`; {hint}")
     if word in registry.REGISTRY or name is not None:
         hint = f": `{_command(word)}`" if word in registry.REGISTRY else registry.nearest(word, _KINDS)
@@ -101,9 +100,9 @@ def _component(word: str, name: str | None) -> tuple[str, str]:
     if len(kinds := _kinds_of(word)) == 1:
         return kinds[0], word
     if kinds:
-        raise FredError(f"`{word}` is {' and '.join(map(_a, kinds))}; choose one: `{_command(kinds[0])} {word}`")
-    known = [*_KINDS, _PYTHON, *(name for names in registry.REGISTRY.values() for name in names)]
-    raise FredError(f"there is no kind and no component `{word}`{registry.nearest(word, known)}; kinds: {', '.join(_KINDS)}")
+        raise FredError(f"`{word}` is {' and '.join(map(_with_article, kinds))}; choose one: `{_command(kinds[0])} {word}`")
+    names = [*_KINDS, _PYTHON, *(name for names in registry.REGISTRY.values() for name in names)]
+    raise FredError(f"there is no kind and no component `{word}`{registry.nearest(word, names)}; kinds: {', '.join(_KINDS)}")
 
 
 def _kinds_of(name: str) -> list[str]:
@@ -114,24 +113,21 @@ def _command(kind: str) -> str:
     return f"fred list {registry.NAMESPACES[kind]}"
 
 
-def _a(kind: str) -> str:
+def _with_article(kind: str) -> str:
     return f"{'an' if kind[0] in 'aeiou' else 'a'} {kind}"
 
 
-_MODULES = re.compile(r"\b(?:[A-Za-z_]\w*\.)+(\w+)")  # qualifies the name of a type
-
-
-def listed() -> str:
+def list_names() -> str:
     """Return a list of all public names, each with the first line of its docstring.
 
-    >>> next(line for line in listed().splitlines() if "Contention" in line)
+    >>> next(line for line in list_names().splitlines() if "Contention" in line)
     '  Contention        A regime; several may be at work at once.'
     """
     names = sorted(dir(fred), key=str.lower)
     return "\n".join(["python:", *(f"  {name:<18}{_first_line(name)}".rstrip() for name in names)])
 
 
-def text(name: str) -> str:
+def describe(name: str) -> str:
     """Return the signature and docstring of a public name, and those of its methods and properties.
 
     Raises FredError if there is no such name.
@@ -140,36 +136,36 @@ def text(name: str) -> str:
         name: the name, as in `fred.NAME`.
     """
     if name not in dir(fred):
-        known = ", ".join(sorted(dir(fred), key=str.lower))
-        raise FredError(f"there is no `fred.{name}`{nearest(name, dir(fred))}; known: {known}")
+        available = ", ".join(sorted(dir(fred), key=str.lower))
+        raise FredError(f"there is no `fred.{name}`{nearest(name, dir(fred))}; known: {available}")
     public = getattr(fred, name)
     if inspect.ismodule(public):
         members = ", ".join(member for member in dir(public) if not member.startswith("_"))
         return f"fred.{name}\n{textwrap.indent(inspect.getdoc(public) or '', '    ')}\n\n{textwrap.fill(members)}"
-    if not _is_freds(public):
+    if not _is_from_fred(public):
         return f"fred.{name} = {public}"
-    blocks = [_described(f"fred.{name}", public)]
+    blocks = [_description(f"fred.{name}", public)]
     if inspect.isclass(public):
-        blocks += [textwrap.indent(_described(f".{each}", member), "    ") for each, member in _members(public)]
+        blocks += [textwrap.indent(_description(f".{attribute}", member), "    ") for attribute, member in _members(public)]
     return "\n\n".join(blocks)
 
 
 def _first_line(name: str) -> str:
     public = getattr(fred, name)
-    return (inspect.getdoc(public) or "").split("\n")[0] if _is_freds(public) or inspect.ismodule(public) else f"= {public}"
+    return (inspect.getdoc(public) or "").split("\n")[0] if _is_from_fred(public) or inspect.ismodule(public) else f"= {public}"
 
 
-def _is_freds(public: Any) -> bool:
+def _is_from_fred(public: Any) -> bool:
     return (inspect.isclass(public) or inspect.isfunction(public)) and public.__module__.startswith("fred.")
 
 
 def _members(cls: type) -> Iterator[tuple[str, Any]]:
     """Yield public methods and properties that have docstrings: those of the class, then those of its bases in FRED."""
-    found: dict[str, Any] = {}
-    for each in filter(_is_freds, cls.__mro__):
-        own = {name: member for name, member in vars(each).items() if not name.startswith("_")}
-        found |= {name: member for name, member in own.items() if name not in found}
-    yield from ((name, member) for name, member in found.items() if _is_documented(member))
+    members: dict[str, Any] = {}
+    for base in filter(_is_from_fred, cls.__mro__):
+        attributes = {name: member for name, member in vars(base).items() if not name.startswith("_")}
+        members |= {name: member for name, member in attributes.items() if name not in members}
+    yield from ((name, member) for name, member in members.items() if _is_documented(member))
 
 
 def _is_documented(member: Any) -> bool:
@@ -177,7 +173,7 @@ def _is_documented(member: Any) -> bool:
     return bool(inspect.getdoc(member)) and (inspect.isroutine(member) or isinstance(member, property))
 
 
-def _described(name: str, thing: Any) -> str:
+def _description(name: str, thing: Any) -> str:
     return f"{name}{_signature(thing)}\n{textwrap.indent(inspect.getdoc(thing) or '', '    ')}"
 
 
@@ -186,6 +182,6 @@ def _signature(thing: Any) -> str:
     if isinstance(thing, property) or (inspect.isclass(thing) and hasattr(thing, "model_fields")):
         return ""
     try:
-        return _MODULES.sub(r"\1", str(inspect.signature(call)))
+        return _QUALIFIER.sub(r"\1", str(inspect.signature(call)))
     except (TypeError, ValueError):
         return ""

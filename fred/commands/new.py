@@ -35,27 +35,29 @@ def run(options: argparse.Namespace) -> int:
         raise FredError(f"{file}: expected a name that ends with .yaml, such as {file.name or 'mine'}.yaml")
     source = shipped.file_of(options.name) if options.name else _TEMPLATE
     text = _POINTER.sub(f"# yaml-language-server: $schema={SCHEMA}", source.read_text(encoding="utf-8"))
-    copies = {file.parent / each.name: each for each in _beside(source, text)} if options.name else {}
+    copies = {file.parent / original.name: original for original in _data_files(source, text)} if options.name else {}
     for place in (file, *copies):
-        if os.path.lexists(place) and not _same(place, copies.get(place)):
+        if os.path.lexists(place) and not _is_copy(place, copies.get(place)):
             raise FredError(f"{place} exists and is not overwritten; choose another name or folder")
     schema = file.parent / SCHEMA
-    for place, each in (copies | ({} if os.path.lexists(schema) else {schema: shipped.SCHEMA})).items():
-        places.write(place, each.read_bytes())
+    for place, original in (copies | ({} if os.path.lexists(schema) else {schema: shipped.SCHEMA})).items():
+        places.write(place, original.read_bytes())
     places.write(file, text.encode())
     print(f"wrote {', '.join(map(str, (file, *copies)))}; editors complete it with {schema}", end="")
     print(
-        "" if _same(schema, shipped.SCHEMA) else f", which is from another version of FRED: `fred schema > {schema}` updates it"
+        ""
+        if _is_copy(schema, shipped.SCHEMA)
+        else f", which is from another version of FRED: `fred schema > {schema}` updates it"
     )
     print(f"`fred run {file}` runs it; `fred list` lists what it can name")
     return 0
 
 
-def _same(place: Path, source: Path | None) -> bool:
+def _is_copy(place: Path, source: Path | None) -> bool:
     return source is not None and place.is_file() and filecmp.cmp(place, source, shallow=False)
 
 
-def _beside(source: Path, text: str) -> list[Path]:
+def _data_files(source: Path, text: str) -> list[Path]:
     """Return the data files that a shipped scenario names: `NAME.npz` and every other file in its folder called `NAME`."""
-    named = {Path(name).stem for name in re.findall(r"[\w-]+\.npz", text)}
-    return sorted(each for each in source.parent.iterdir() if each.stem in named)
+    names = {Path(name).stem for name in re.findall(r"[\w-]+\.npz", text)}
+    return sorted(file for file in source.parent.iterdir() if file.stem in names)

@@ -63,18 +63,18 @@ def run(options: argparse.Namespace) -> int:
                 raise FredError(f"--{name} is for a result folder; for a scenario, `fred plan` measures it by runs")
         return plan_for.run(options, CRITERIA[options.by or TIME.name])
     if not options.source.is_dir():
-        also = f" --for {options.task}" if options.task else ""
+        target = f" --for {options.task}" if options.task else ""
         raise FredError(
             f"{options.source} is neither a scenario nor a result folder; for a trace, use "
-            f"`fred diagnose {options.source}{also}`"
+            f"`fred diagnose {options.source}{target}`"
         )
     for option, value in (("for", options.task), ("by", options.by)):
         if value is not None:
             raise FredError(f"{options.source} is a folder: --{option} needs a scenario, such as the one that produced it")
-    return _of_result(options)
+    return _plan_result(options)
 
 
-def _of_result(options: argparse.Namespace) -> int:
+def _plan_result(options: argparse.Namespace) -> int:
     """Plan from a result folder: read, plan, draw and print. Raises FredError."""
     if options.out:
         check_free(options.out)
@@ -82,29 +82,29 @@ def _of_result(options: argparse.Namespace) -> int:
             raise FredError(f"--out {options.out}: expected a name that ends with .svg, .png or .pdf")
     result = load_result(options.source)
     seconds = rounds_of(result.outcomes)
-    table = _pairs(options.iterations) if options.iterations else iterations_of(result.outcomes)
+    table = _parse_iterations(options.iterations) if options.iterations else iterations_of(result.outcomes)
     try:
-        found = plan(mean_arrivals(seconds, options.workers), table, options.curve)
+        answer = plan(mean_arrivals(seconds, options.workers), table, options.curve)
     except ValueError as error:
         raise FredError(f"{options.source}: {error}") from error
     if options.out:
         options.out.parent.mkdir(parents=True, exist_ok=True)
-        save_or_note(partial(picture, found), options.out)
+        save_or_note(partial(picture, answer), options.out)
     if options.json:
-        print(found.json())
+        print(answer.json())
     elif options.out and options.quiet:
         print(options.out)
     else:
-        print_plan(found, str(options.source))
+        print_plan(answer, str(options.source))
     return 0
 
 
-def _pairs(text: str) -> dict[int, float]:
+def _parse_iterations(text: str) -> dict[int, float]:
     try:
         pairs = [(int(count), float(iterations)) for count, _, iterations in (pair.partition("=") for pair in text.split(","))]
-        twice = [count for count, number in Counter(count for count, _ in pairs).items() if number > 1]
-        if twice:
-            raise FredError(f"--iterations {text}: N = {twice[0]} is there twice")
+        duplicates = [count for count, number in Counter(count for count, _ in pairs).items() if number > 1]
+        if duplicates:
+            raise FredError(f"--iterations {text}: N = {duplicates[0]} is there twice")
         if max(abs(count) for count, _ in pairs) > _MOST:
             raise ValueError
         return dict(pairs)

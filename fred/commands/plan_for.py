@@ -32,43 +32,43 @@ _TUNING = 2
 _FIRST = "Written by `fred plan"  # marks the file as FRED's
 _FILE, _RESULT = "scenario.yaml", "result"
 _Aim = tuple[dict[str, Any] | None, dict[str, float]]  # a task and its target
-NOTHING_GIVEN: _Aim = (None, {})
+NO_AIM: _Aim = (None, {})
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options for the task, the target and the runs towards it."""
-    own = parser.add_argument_group(
+    group = parser.add_argument_group(
         "time to a target",
         "Run systems on this cluster with common random numbers, tune each over the same number of settings, and rank them by "
         "their time to the target.",
     )
-    own.add_argument(
+    group.add_argument(
         "--for",
         dest="task",
         metavar="TASK",
         help=f"the task to learn: {', '.join(question.TASKS)}, or a YAML file with a `task`",
     )
-    target = own.add_mutually_exclusive_group()
+    target = group.add_mutually_exclusive_group()
     target.add_argument("--target-error", type=float, metavar="ERROR", help="target error (default: the task's; digits: 0.12)")
     target.add_argument("--target-loss", type=float, metavar="LOSS", help="target loss, instead of an error")
-    own.add_argument(
+    group.add_argument(
         "--seeds", type=int, metavar="COUNT", help=f"seeds to report, besides {_TUNING} for tuning (default: {SEEDS})"
     )
-    own.add_argument(
+    group.add_argument(
         "--budget",
         type=float,
         metavar="SECONDS",
         help="virtual time of each run (default: the scenario's, or the time of the mean worker for "
         f"{question.GRADIENTS} gradients)",
     )
-    own.add_argument(
+    group.add_argument(
         "--learning-rate",
         type=float,
         metavar="RATE",
         help="learning rate of synchronous SGD; the search is centred on it (default: 0.5)",
     )
-    own.add_argument(
-        "--jobs", type=command_options.jobs, metavar="N", help="number of worker processes (default: `all`, one per core)"
+    group.add_argument(
+        "--jobs", type=command_options.parse_jobs, metavar="N", help="number of worker processes (default: `all`, one per core)"
     )
 
 
@@ -80,27 +80,27 @@ def run(options: argparse.Namespace, by: By) -> int:
         by: criterion by which systems are tuned and ranked.
     """
     check(options)
-    given = _of_scenario(options)
-    question.check(by, given.cluster, str(options.source))
-    asking = replace(asked(options, given.cluster, (given.task, given.target), given.budget), by=by)
-    can, cannot = that_apply(asking.cluster, asking.parts, asking.rate)
+    source = _read_source(options)
+    question.check(by, source.cluster, str(options.source))
+    query = replace(build_question(options, source.cluster, (source.task, source.target), source.budget), by=by)
+    applicable, excluded = that_apply(query.cluster, query.parts, query.rate)
     out = options.out or Path("results") / f"plan-{options.source.stem}"
-    document = asking.document(can, given.about)
+    document = query.document(applicable, source.title)
     planned = scenario(document)
     _write(
         out,
         written(
             document,
-            f"{_FIRST} {options.source}`: {asking.aim} within {asking.budget:g} s; systems,",
+            f"{_FIRST} {options.source}`: {query.aim} within {query.budget:g} s; systems,",
             "each with the best of as many settings. `fred run` runs it, `fred show` prints it again.",
         ),
     )
-    result = made(planned, out, out / _FILE, options)
-    ranking = ranked(result, can, asking.measure)
-    _draw(ranking, asking, out / FIGURE)
-    said = [*doubts(ranking, asking.budget / question.LOOKS, asking.budget), *given.doubts]
-    lost = _lost(result, asking.cluster)
-    answer = Answer(given.about, asking, ranking, said, lost, cannot, not_considered(asking.cluster), given.names)
+    result = run_scenario(planned, out, out / _FILE, options)
+    ranking = ranked(result, applicable, query.measure)
+    _draw(ranking, query, out / FIGURE)
+    notes = [*doubts(ranking, query.budget / question.LOOKS, query.budget), *source.doubts]
+    losses = _attribute_losses(result, query.cluster)
+    answer = Answer(source.title, query, ranking, notes, losses, excluded, not_considered(query.cluster), source.names)
     from fred.diagnosis import answer_page  # imports matplotlib
 
     places.write(out / PAGE, answer_page.plan_page(answer).encode())
@@ -113,7 +113,7 @@ def run(options: argparse.Namespace, by: By) -> int:
     return 0
 
 
-def made(planned: Scenario, out: Path, file: Path, options: argparse.Namespace) -> "Result":
+def run_scenario(planned: Scenario, out: Path, file: Path, options: argparse.Namespace) -> "Result":
     """Run a scenario with a progress bar and return its result. Raises FredError.
 
     Args:
@@ -129,10 +129,10 @@ def made(planned: Scenario, out: Path, file: Path, options: argparse.Namespace) 
 
 
 @dataclass(frozen=True)
-class _Given:
+class _Source:
     """The parts of the scenario that the plan uses."""
 
-    about: str  # in words
+    title: str  # in words
     cluster: Cluster
     task: dict[str, Any] | None
     target: dict[str, float]
@@ -150,41 +150,41 @@ def is_scenario(path: Path) -> bool:
     return path.suffix in (".yaml", ".yml") or (str(path) in shipped.names() and not path.is_file())
 
 
-def _of_scenario(options: argparse.Namespace) -> _Given:
+def _read_source(options: argparse.Namespace) -> _Source:
     path = shipped.located(options.source).resolve()
     runs = question.runs_of(path)
     first, cluster = runs[0], runs[0].cluster
     task, target = question.of_run(first, str(options.source)) if options.task is None else (None, {})
     several = ("the runs of this scenario have different clusters: the plan is for the cluster of the first run",)
     sizes = {"worker": cluster.size, "node": len(set(cluster.node_of.tolist()))}
-    names = Names(*(tuple(f"{what} {number}" for number in range(size)) for what, size in sizes.items()))
-    about = f"{options.source}: {cluster.size} workers"
-    said = several if any(run.cluster != cluster for run in runs) else ()
-    return _Given(about, cluster, task, target, first.stop.seconds, said, names)
+    names = Names(*(tuple(f"{kind} {number}" for number in range(size)) for kind, size in sizes.items()))
+    title = f"{options.source}: {cluster.size} workers"
+    doubts = several if any(run.cluster != cluster for run in runs) else ()
+    return _Source(title, cluster, task, target, first.stop.seconds, doubts, names)
 
 
-def asked(options: argparse.Namespace, cluster: Cluster, given: _Aim, budget: float | None) -> Question:
+def build_question(options: argparse.Namespace, cluster: Cluster, default: _Aim, budget: float | None) -> Question:
     """Return the question that a command line asks. Raises FredError.
 
     Args:
         options: options of the command line.
         cluster: the cluster on which the systems run.
-        given: the task and the target of a scenario; the command line overrides them.
+        default: the task and the target of a scenario; the command line overrides them.
         budget: the virtual time of a scenario, s; the command line overrides it.
     """
-    task, target = aim(options, given)
+    task, target = aim(options, default)
     seconds = options.budget or budget or question.usual_budget(cluster)
     return Question(cluster, task or {}, target, seconds, (_TUNING, options.seeds or SEEDS), options.learning_rate or 0.5)
 
 
-def aim(options: argparse.Namespace, given: _Aim = NOTHING_GIVEN) -> _Aim:
+def aim(options: argparse.Namespace, default: _Aim = NO_AIM) -> _Aim:
     """Return the task and the target that a command line asks for. Raises FredError if there is no target.
 
     Args:
         options: options of the command line.
-        given: the task and the target of a scenario; the command line overrides them.
+        default: the task and the target of a scenario; the command line overrides them.
     """
-    task, target = given if options.task is None else question.task_of(options.task)
+    task, target = default if options.task is None else question.task_of(options.task)
     target = {"target_error": options.target_error} if options.target_error else target
     target = {"target_loss": options.target_loss} if options.target_loss else target
     if not target:
@@ -215,18 +215,18 @@ def _write(out: Path, text: str) -> None:
         file.unlink(missing_ok=True)
 
 
-def _draw(ranking: Ranking, asking: Question, file: Path) -> None:
+def _draw(ranking: Ranking, query: Question, file: Path) -> None:
     """Write the figure of time against cost, if the cluster has prices and a system reached the target."""
     if ranking.front:
         from fred.diagnosis.answer_page import picture  # imports matplotlib
         from fred.views.figures import save_or_note
 
-        save_or_note(partial(picture, ranking, asking.aim), file)
+        save_or_note(partial(picture, ranking, query.aim), file)
 
 
-def _lost(result: Tables, cluster: Cluster) -> Attribution | None:
+def _attribute_losses(result: Tables, cluster: Cluster) -> Attribution | None:
     """Return the attribution of lost time in the runs that wait for all; every point of their sweep has the same timing."""
-    points = [each for each in result.outcomes if each.name.startswith(f"{SYNC},")]
+    points = [outcome for outcome in result.outcomes if outcome.name.startswith(f"{SYNC},")]
     try:
         return attribution.of_rounds(points[0].schedule, cluster.node_of)
     except ValueError:  # no round was complete

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from fred import record
 
-_HOW = """\
+_STEPS = """\
 next to your training program:
   fred record > fred_record.py
 
@@ -24,7 +24,7 @@ afterwards, with the files of all ranks in one folder:
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Describe the use of the file."""
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    parser.epilog = _HOW
+    parser.epilog = _STEPS
 
 
 def run(options: argparse.Namespace) -> int:

@@ -65,23 +65,23 @@ def tables(outcome: result.Result, out: Path) -> list[Table]:
         outcome: the result.
         out: its folder; the folder's name is the title if the scenario has none.
     """
-    found = [sweep_table(outcome)] if outcome.swept else []
+    result_tables = [sweep_table(outcome)] if outcome.swept else []
     if outcome.chosen:
         best = outcome.with_its_best()
-        found.append(_of_runs(best, out, outcome))
+        result_tables.append(_runs_table(best, out, outcome))
         if shared_seeds(best) > 1:
-            found.append(paired_table(best.paired))
+            result_tables.append(paired_table(best.paired))
         if best.summary["staleness_by_block"].notna().any():
-            found.append(_blocks_table(best.summary))
-    return found
+            result_tables.append(_blocks_table(best.summary))
+    return result_tables
 
 
-def _of_runs(outcome: result.Result, out: Path, swept: result.Result) -> Table:
+def _runs_table(outcome: result.Result, out: Path, swept: result.Result) -> Table:
     """Return the table of the reported runs; of a sweep, the best points are reported."""
     table = summary_table(outcome.summary, printed=True)
-    if any(len(each.run.stop.limits) > 1 for each in outcome.outcomes):
-        ended = {str(name): _ended_by(rows) for name, rows in outcome.summary.groupby("name", sort=False)}
-        table = marked(table, "ended by", ended)
+    if any(len(unit.run.stop.limits) > 1 for unit in outcome.outcomes):
+        limits = {str(name): _limits(rows) for name, rows in outcome.summary.groupby("name", sort=False)}
+        table = marked(table, "ended by", limits)
     if swept.swept:
         points = dict(zip(swept.best["point"].astype(str), swept.best["points"].map("{:,}".format), strict=True))
         table = marked(table, "best of", {row[0].text: points.get(row[0].text, "1") for row in table.cells})
@@ -91,29 +91,29 @@ def _of_runs(outcome: result.Result, out: Path, swept: result.Result) -> Table:
 
 def _blocks_table(summary: pd.DataFrame) -> Table:
     """Return a table of mean staleness in each block of the parameters, for runs with parameter blocks on several servers."""
-    cut = summary[summary["staleness_by_block"].notna()]
+    summaries = summary[summary["staleness_by_block"].notna()]
     means = [
-        {"run": name, **{each["block"]: each["mean"] for each in own}}
-        for name, own in zip(cut["name"], cut["staleness_by_block"], strict=True)
+        {"run": name, **{entry["block"]: entry["mean"] for entry in entries}}
+        for name, entries in zip(summaries["name"], summaries["staleness_by_block"], strict=True)
     ]
     frame = pd.DataFrame(means).groupby("run", sort=False).mean()
-    shown = list(frame)[:_BLOCKS_SHOWN]
+    blocks = list(frame)[:_BLOCKS_SHOWN]
     rows = [
-        [str(name), *(NONE if np.isnan(mean) else f"{mean:.1f}" for mean in own)]
-        for name, own in zip(frame.index, frame[shown].to_numpy().tolist(), strict=True)
+        [str(name), *(NONE if np.isnan(mean) else f"{mean:.1f}" for mean in entries)]
+        for name, entries in zip(frame.index, frame[blocks].to_numpy().tolist(), strict=True)
     ]
-    return Table(["run", *map(str, shown)], rows, "staleness by block")
+    return Table(["run", *map(str, blocks)], rows, "staleness by block")
 
 
-def _ended_by(rows: pd.DataFrame) -> str:
+def _limits(rows: pd.DataFrame) -> str:
     """Return the limit that ended a run; if seeds differ, every limit with its number of seeds."""
     counts = rows["ended_by"].str.replace("_", " ").value_counts(sort=False)
     return str(counts.index[0]) if len(counts) == 1 else ", ".join(f"{limit} ({times})" for limit, times in counts.items())
 
 
-def print_comparison(compared: Compared) -> None:
+def print_comparison(comparison: Compared) -> None:
     """Print one line per run and folder, the paired differences, and which digests agree."""
-    console, frame = terminal(), compared.table()
+    console, frame = terminal(), comparison.table()
     rows: list[list[str]] = []
     previous = None
     for values in frame.itertuples(index=False):
@@ -121,38 +121,38 @@ def print_comparison(compared: Compared) -> None:
         rows.append(["" if values[0] == previous else cells[0], *(NONE if cell == "nan" else cell for cell in cells[1:])])
         previous = values[0]
     show(Table([str(column).replace("_", " ") for column in frame], rows, words=2), console)
-    say(console, compared.settings(), style="bold red")
-    if len(pairs := _named_pairs(compared)):
+    say(console, comparison.settings(), style="bold red")
+    if len(pairs := _pairs_by_run(comparison)):
         show(paired_table(pairs), console)
-    say(console, compared.agreement())
+    say(console, comparison.agreement())
 
 
-def save_comparison(compared: Compared, out: Path) -> None:
+def save_comparison(comparison: Compared, out: Path) -> None:
     """Write the tables and the figures of all runs together into a new or empty folder. Raises FredError."""
     if out.exists() and any(out.iterdir()):
         raise FredError(f"{out} is not empty; choose another folder with --out, or empty it")
     from fred.views.figures import save_or_note
 
-    pictures = compared.together().pictures()
+    pictures = comparison.together().pictures()
     pictures.pop("paired", None)  # replaced below by the one that compares folders
-    if len(pairs := _named_pairs(compared)):
+    if len(pairs := _pairs_by_run(comparison)):
         from fred.views import comparison_figures
 
-        pictures["paired"] = partial(comparison_figures.paired, pairs, compared.together().scenario.title)
+        pictures["paired"] = partial(comparison_figures.paired, pairs, comparison.together().scenario.title)
     with said(out):
         out.mkdir(parents=True, exist_ok=True)
-        with TemporaryDirectory(prefix=".fred-", dir=out) as folder:
-            new = Path(folder)
-            compared.table().to_csv(new / "comparison.csv", index=False)
+        with TemporaryDirectory(prefix=".fred-", dir=out) as path:
+            folder = Path(path)
+            comparison.table().to_csv(folder / "comparison.csv", index=False)
             if len(pairs):
-                compared.paired().to_csv(new / PAIRED, index=False)
+                comparison.paired().to_csv(folder / PAIRED, index=False)
             for name, draw in pictures.items():
-                save_or_note(draw, new / f"{name}.svg")
-            for file in sorted(new.iterdir()):
+                save_or_note(draw, folder / f"{name}.svg")
+            for file in sorted(folder.iterdir()):
                 file.rename(out / file.name)
 
 
-def _named_pairs(compared: Compared) -> pd.DataFrame:
+def _pairs_by_run(comparison: Compared) -> pd.DataFrame:
     """Return paired differences named by run; with more than two folders, the name also has the folder."""
-    pairs = compared.paired()
-    return pairs.assign(run=pairs["of"] + (": " + pairs["run"] if len(compared.results) > 2 else "")) if len(pairs) else pairs
+    pairs = comparison.paired()
+    return pairs.assign(run=pairs["of"] + (": " + pairs["run"] if len(comparison.results) > 2 else "")) if len(pairs) else pairs

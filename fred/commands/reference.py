@@ -70,7 +70,7 @@ class Reference:
     kind: str
     name: str
     summary: str
-    more: str  # the further paragraphs of its docstring
+    details: str  # the further paragraphs of its docstring
     rule: str  # of an algorithm: its formulas
     options: tuple[Option, ...]
     source: str
@@ -81,8 +81,8 @@ class Reference:
         """Return the text that `fred list KIND NAME` prints."""
         blocks = [
             f"{self.name} ({self.kind}): {KINDS[self.kind][1]}",
-            _filled(self.summary),
-            *map(_filled, _paragraphs(self.more)),
+            _wrap(self.summary),
+            *map(_wrap, _paragraphs(self.details)),
         ]
         blocks += [textwrap.indent(self.rule, "    ")] if self.rule else []
         blocks += ["\n".join(["options:", *_option_texts(self.options)])] if self.options else ["It has no options."]
@@ -93,10 +93,11 @@ class Reference:
 
     def markdown(self) -> str:
         """Return a section of its kind's Markdown page."""
-        blocks = [f"## {self.name}", self.summary, self.more]
+        blocks = [f"## {self.name}", self.summary, self.details]
         blocks += [f"```text\n{self.rule}\n```"] if self.rule else []
         rows = [
-            f"| `{each.name}` | {_cell(each.values)} | {_cell(each.default)} | {_cell(each.meaning)} |" for each in self.options
+            f"| `{option.name}` | {_cell(option.values)} | {_cell(option.default)} | {_cell(option.meaning)} |"
+            for option in self.options
         ]
         blocks += (
             ["\n".join(["| option | values | default | meaning |", "|---|---|---|---|", *rows])] if rows else ["No options."]
@@ -132,7 +133,7 @@ def reference(kind: str, name: str) -> Reference:
     """
     cls = registry.lookup(kind, name)
     place = f"{cls.__module__}:{cls.__qualname__}"
-    _, _, more = without_example(inspect.cleandoc(cls.__doc__ or "")).partition("\n\n")
+    _, _, details = without_example(inspect.cleandoc(cls.__doc__ or "")).partition("\n\n")
     properties = cls.model_json_schema()["properties"] if cls.model_fields else {}
     options = tuple(Option(key, _values(field, properties[key]), default(cls, key, field), str(field.description))
                     for key, field in cls.model_fields.items())  # fmt: skip
@@ -140,7 +141,7 @@ def reference(kind: str, name: str) -> Reference:
         kind,
         name,
         inspect.cleandoc(cls.__doc__ or "").split("\n")[0] if ":" in name else registry.summary(place),
-        more,
+        details,
         getattr(cls, "rule", ""),
         options,
         source(cls),
@@ -151,11 +152,11 @@ def reference(kind: str, name: str) -> Reference:
 
 def page(kind: str) -> str:
     """Return a Markdown page of all components of a kind."""
-    title, says, _ = KINDS[kind]
+    title, definition, _ = KINDS[kind]
     names = registry.REGISTRY[kind]
     contents = "\n".join(f"- [{name}](#{name}): {registry.summary(target)}" for name, target in names.items())
-    same = f"Made from FRED's classes: `fred list {registry.NAMESPACES[kind]} NAME` prints the same."
-    head = f"# {title}\n\n{same} They define {says}.\n\n{contents}\n"
+    note = f"Made from FRED's classes: `fred list {registry.NAMESPACES[kind]} NAME` prints the same."
+    head = f"# {title}\n\n{note} They define {definition}.\n\n{contents}\n"
     return "\n".join([head, *(reference(kind, name).markdown() for name in names)])
 
 
@@ -207,15 +208,15 @@ def _values(field: FieldInfo, schema: dict[str, Any]) -> str:
     """Return the type of an option and its limits, in words."""
     if names := [name for name in choices(field) if get_origin(field.annotation) is Literal]:
         return ", ".join(names)
-    said = ", ".join(dict.fromkeys(part for each in schema.get("anyOf", [schema]) for part in _said(each)))
-    return said or "mapping"
+    words = ", ".join(dict.fromkeys(part for alternative in schema.get("anyOf", [schema]) for part in _type_words(alternative)))
+    return words or "mapping"
 
 
-def _said(schema: dict[str, Any]) -> Iterator[str]:
+def _type_words(schema: dict[str, Any]) -> Iterator[str]:
     if ONE_OF in schema:
         yield f"{schema[ONE_OF]}, by name or with options"
     elif schema.get("type") == "array":
-        yield f"list of: {', '.join(_said(schema.get('items', {}))) or 'values'}"
+        yield f"list of: {', '.join(_type_words(schema.get('items', {}))) or 'values'}"
     elif "enum" in schema:
         yield ", ".join(map(str, schema["enum"]))
     elif schema.get("type") in _TYPES:
@@ -224,27 +225,27 @@ def _said(schema: dict[str, Any]) -> Iterator[str]:
 
 
 def _example(kind: str, name: str, cls: type[Component]) -> str:
-    given = {key: field.examples[0] for key, field in cls.model_fields.items() if field.examples}
-    shown = _flow({"name": name, **given} if given else name)
-    return KINDS[kind][2].replace("{}", shown)
+    examples = {key: field.examples[0] for key, field in cls.model_fields.items() if field.examples}
+    component = _flow({"name": name, **examples} if examples else name)
+    return KINDS[kind][2].replace("{}", component)
 
 
 def _flow(value: Any) -> str:
     """Return a value as one line of YAML."""
     if isinstance(value, dict):
-        return "{" + ", ".join(f"{key}: {_flow(each)}" for key, each in value.items()) + "}"
+        return "{" + ", ".join(f"{key}: {_flow(item)}" for key, item in value.items()) + "}"
     if isinstance(value, list | tuple):
         return "[" + ", ".join(map(_flow, value)) + "]"
-    plain = isinstance(value, str) and re.fullmatch(r"[a-z][\w.:-]*\w", value) and value not in ("true", "false", "null")
-    return value if plain else json.dumps(value)
+    is_plain = isinstance(value, str) and re.fullmatch(r"[a-z][\w.:-]*\w", value) and value not in ("true", "false", "null")
+    return value if is_plain else json.dumps(value)
 
 
 def _option_texts(options: tuple[Option, ...]) -> Iterator[str]:
     width = max(len(option.name) for option in options) + 2
     for option in options:
-        known = option.default.strip("`")
-        given = "" if not known else f"; {known}" if known.startswith("required") else f"; default: {known}"
-        yield f"  {option.name:<{width}}{option.values}{given}"
+        value = option.default.strip("`")
+        suffix = "" if not value else f"; {value}" if value.startswith("required") else f"; default: {value}"
+        yield f"  {option.name:<{width}}{option.values}{suffix}"
         yield textwrap.indent(
             textwrap.fill(option.meaning, max(20, _width() - width - 2), break_on_hyphens=False), " " * (width + 2)
         )
@@ -254,7 +255,7 @@ def _paragraphs(text: str) -> list[str]:
     return text.split("\n\n") if text else []
 
 
-def _filled(paragraph: str) -> str:
+def _wrap(paragraph: str) -> str:
     """Return a paragraph wrapped to the terminal; formulas, tables and lists stay as they are."""
     return paragraph if paragraph.startswith((" ", "|", "-")) else textwrap.fill(paragraph, _width(), break_on_hyphens=False)
 

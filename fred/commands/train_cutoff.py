@@ -48,35 +48,35 @@ def run(options: argparse.Namespace) -> int:
     """Train with a progress bar, write the model, and print how good it is. Raises FredError."""
     rule = _rule(options)
     _check_free(options.out)
-    trace = command_options.from_options(options)
+    trace = command_options.read_trace(options)
     refuse_doubtful(trace)
-    seconds = trace.seconds[: _number(options.train, trace)]
+    seconds = trace.seconds[: _iterations(options.train, trace)]
     node_of = find_groups(seconds) if trace.node_of is None else trace.node_of
-    began = time.perf_counter()
+    start = time.perf_counter()
     with bars(quiet=options.quiet) as show:
         try:
             trained = best(rule, seconds, node_of, lambda share: show("training", share))
         except ValueError as error:
             raise FredError(f"{trace.source}: {error}") from error
-    found = trained.about.held_back
-    assert found is not None
-    if found.worse and not options.even_if_worse:
+    held_back = trained.about.held_back
+    assert held_back is not None
+    if held_back.worse and not options.even_if_worse:
         raise FredError(
-            f"{trace.source}: the model is not written: {found.doubt}; train on more iterations, use "
-            f"{{name: count, workers: {found.static}}} instead, or write it anyway with --even-if-worse"
+            f"{trace.source}: the model is not written: {held_back.doubt}; train on more iterations, use "
+            f"{{name: count, workers: {held_back.static}}} instead, or write it anyway with --even-if-worse"
         )
     trained.save(options.out)
-    for line in [options.out] if options.quiet else _said(options, trace, trained, time.perf_counter() - began):
+    for line in [options.out] if options.quiet else _summary(options, trace, trained, time.perf_counter() - start):
         print(line)
-    if found.doubt:
-        print(f"fred: {options.out}: {found.doubt}", file=sys.stderr)
+    if held_back.doubt:
+        print(f"fred: {options.out}: {held_back.doubt}", file=sys.stderr)
     return 0
 
 
 def _rule(options: argparse.Namespace) -> DMM:
-    given = {name: getattr(options, name) for name in (*_TRAINING, "alone") if getattr(options, name) is not None}
+    values = {name: getattr(options, name) for name in (*_TRAINING, "alone") if getattr(options, name) is not None}
     try:
-        return registry.lookup("cutoff", options.rule).model_validate(given)
+        return registry.lookup("cutoff", options.rule).model_validate(values)
     except ValidationError as error:
         first = error.errors()[0]
         expected = first["msg"].replace("Input should be", "expected")
@@ -99,27 +99,27 @@ def _check_free(path: Path) -> None:
             ) from None
 
 
-def _number(wanted: int | None, trace: Trace) -> int:
-    if wanted is None:
+def _iterations(number: int | None, trace: Trace) -> int:
+    if number is None:
         return trace.iterations
-    if not 0 < wanted <= trace.iterations:
-        raise FredError(f"--train {wanted}: {trace.source} has {trace.iterations} iterations")
-    return wanted
+    if not 0 < number <= trace.iterations:
+        raise FredError(f"--train {number}: {trace.source} has {trace.iterations} iterations")
+    return number
 
 
-def _said(options: argparse.Namespace, trace: Trace, trained: saved.Trained, seconds: float) -> list[str]:
-    about, found = trained.about, trained.about.held_back
-    assert found is not None
+def _summary(options: argparse.Namespace, trace: Trace, trained: saved.Trained, seconds: float) -> list[str]:
+    facts, held_back = trained.about, trained.about.held_back
+    assert held_back is not None
     nodes = "given" if trace.node_of is not None else "found"
     names = trace.names_of_nodes
     return [
         *trace.said,
         *trace.warnings,
-        f"trained on {options.train or trace.iterations} iterations of {about.workers} workers, "
-        f"{max(about.nodes) + 1} nodes ({nodes}{': ' if names else ''}{names}), in {seconds:.0f} s",
-        f"loss per observed time: {about.curve[0]:.3f} in the first 50 steps, {about.curve[-1]:.3f} in the last",
-        f"the model is {about.parts}",
-        f"in the last {found.rounds} iterations against always waiting for {found.static}: {found.against_static}",
+        f"trained on {options.train or trace.iterations} iterations of {facts.workers} workers, "
+        f"{max(facts.nodes) + 1} nodes ({nodes}{': ' if names else ''}{names}), in {seconds:.0f} s",
+        f"loss per observed time: {facts.curve[0]:.3f} in the first 50 steps, {facts.curve[-1]:.3f} in the last",
+        f"the model is {facts.parts}",
+        f"in the last {held_back.rounds} iterations against always waiting for {held_back.static}: {held_back.against_static}",
         f"model: {options.out}, digest {trained.digest[:16]}",
         f"in a scenario: protocol: {{name: cutoff, rule: {{name: {options.rule}, model: {options.out}}}}}",
     ]
