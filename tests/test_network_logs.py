@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from fred.base.errors import FredError
-from fred.fitting.benchmark_log import without_prefixes
+from fred.fitting.benchmark_log import strip_prefixes
 from fred.fitting.communication import fit_network
-from fred.fitting.measurement import members_by_bandwidths
+from fred.fitting.measurement import infer_members
 from fred.fitting.measurements import read, read_file
 from tests.program import fred_command, refusal
 
@@ -185,8 +185,8 @@ def test_members_follow_from_bandwidths_if_the_head_of_a_log_is_missing(tmp_path
     assert {(each.nodes, each.machines) for each in some} == {(4, 0)}
     for members in range(2, 40):
         factor = 2 * (members - 1) / members
-        assert members_by_bandwidths("allreduce", [(f"{9.0:.4f}", f"{9 * factor:.4f}")]) == members
-    assert members_by_bandwidths("allreduce", [("0.01", "0.02")]) == 0  # several numbers print so
+        assert infer_members("allreduce", [(f"{9.0:.4f}", f"{9 * factor:.4f}")]) == members
+    assert infer_members("allreduce", [("0.01", "0.02")]) == 0  # several numbers print so
 
 
 def test_rccl_records_in_json_and_csv_give_what_its_text_does(tmp_path):
@@ -257,7 +257,7 @@ def test_a_table_with_bars_between_its_cells_has_no_prefixes(tmp_path):
     text = head + "".join(f"{size:<18d}|{size / 1e3:11.2f}     |{1.0:14.5f}       | success\n" for size in SIZES)
     path = written(tmp_path, "nccl-allreduce-np8.txt", text)
     assert summary(read(path))[-1] == [(size, round(size / 1e3, 2)) for size in SIZES]
-    assert without_prefixes("worker-1  | # nThread 1") == "# nThread 1"
+    assert strip_prefixes("worker-1  | # nThread 1") == "# nThread 1"
 
 
 def test_times_between_two_members_tell_the_algorithm_of_one_number_of_members(tmp_path):

@@ -257,9 +257,9 @@ def _run_scenario(out: Path, only: tuple[str, ...], options: argparse.Namespace)
     jobs = options.jobs or (1 if options.dask else options.usual_jobs)
     nothing_stored = not options.imports and not options.dask and (options.fresh or staging.is_free(out))
     single_run = len(only) == len(options.seed or ()) == 1  # a swept run has more units than this one
-    # A process takes as long to start as the imports below, so they start at the same time. With two jobs the second process is
-    # started before the scenario is read: it is needed unless the scenario has a single unit. How many more help is only known
-    # once the scenario is read. With stored results none starts early, because there may be nothing to compute.
+    # A process takes about as long to start as the imports below, so both happen at the same time. With two jobs the second
+    # process starts even before the scenario is read, which tells whether more of them help. With stored results none starts
+    # early: there may be nothing to compute.
     if nothing_stored and jobs == 2 and not single_run:
         pool.begin(1)
     from fred.base.progress import of_runs

@@ -13,7 +13,7 @@ from fred.base.errors import FredError, quoted
 from fred.base.words import listed
 from fred.cluster.collectives import LIBRARIES
 from fred.components.registry import nearest
-from fred.fitting.measurement import LIBRARY_NAMES, operations_in
+from fred.fitting.measurement import LIBRARY_NAMES, recognise_operations
 
 MEMBERS = ("nodes", "workers", "members", "machines", "ranks")  # FRED's names of the number of members
 VALUES = (*MEMBERS, "library", "operation", "delay_ms", "round_trip_ms", "gbit_per_s")  # keys of --values
@@ -83,7 +83,7 @@ class BenchmarkLog:
         contradicts --values.
         """
         place, stem = f"{self.path}:{line}" if line else f"{self.path}", self.path.stem
-        for key, value, normalise in (("library", library, LIBRARY_NAMES.get), ("operation", operation, operations_in)):
+        for key, value, normalise in (("library", library, LIBRARY_NAMES.get), ("operation", operation, recognise_operations)):
             if value and key in self.values and normalise(self.values[key].lower()) != normalise(value.lower()):
                 raise FredError(f"--values {key}={self.values[key]}: {place} has `{value}`; leave it out")
         libraries = [word for word in re.split("[^a-z]", stem.lower()) if word in LIBRARY_NAMES]
@@ -92,7 +92,7 @@ class BenchmarkLog:
             expected = " or ".join(LIBRARY_NAMES)
             raise FredError(f"{place}: unknown library `{name}`{nearest(name.lower(), LIBRARY_NAMES)}; expected {expected}")
         words = operation or self.values.get("operation") or stem
-        operations = operations_in(words)
+        operations = recognise_operations(words)
         if len(operations) > 1:
             raise FredError(f"{place}: `{words}` names several operations: {listed(operations)}")
         if not operations and words != stem:
@@ -136,7 +136,10 @@ class BenchmarkLog:
             kinds: values that the file has, of `library`, `operation`, `nodes`.
         """
         stem = self.path.stem.lower()
-        is_in_name = {"library": bool({*re.split("[^a-z]", stem)} & {*LIBRARY_NAMES}), "operation": bool(operations_in(stem))}
+        is_in_name = {
+            "library": bool({*re.split("[^a-z]", stem)} & {*LIBRARY_NAMES}),
+            "operation": bool(recognise_operations(stem)),
+        }
         is_in_name["nodes"] = bool(self._members(0, str(self.path)))
         defaults = {"library": "nccl", "operation": "allreduce", "nodes": "8"}
         defaults = {name: value for name, value in defaults.items() if name not in kinds and not is_in_name.get(name)}
@@ -197,13 +200,13 @@ class BenchmarkLog:
         return rows
 
 
-def without_prefixes(text: str) -> str:
+def strip_prefixes(text: str) -> str:
     """Return a text without the prefixes that launchers, host lists and log collectors put before each line.
 
     Args:
         text: text of a file.
 
-    >>> without_prefixes("[1,0]<stdout>:# nThread 1"), without_prefixes("node-00: 8 2 float" + chr(10) + "node-00:")
+    >>> strip_prefixes("[1,0]<stdout>:# nThread 1"), strip_prefixes("node-00: 8 2 float" + chr(10) + "node-00:")
     ('# nThread 1', '8 2 float\\n')
     """
     lines = text.splitlines()

@@ -146,10 +146,12 @@ def fit_regimes(
     effect = np.zeros_like(values)
     pieces: list[_Piece] = []
     active = np.flatnonzero(np.ptp(values, axis=0) > 0) if len(values) >= _FEWEST_ITERATIONS else np.array([], np.int64)
-    calm = without_spikes(values) if len(active) else values
+    calm = remove_spikes(values) if len(active) else values
     while len(active) and len(pieces) < _PASSES * values.shape[1]:
         new_pieces = [
-            piece for piece in _pieces(calm - effect, active, rounds, scope) if is_followed(piece.entity, piece.expected_effect)
+            piece
+            for piece in _explain_entities(calm - effect, active, rounds, scope)
+            if is_followed(piece.entity, piece.expected_effect)
         ]
         pieces += new_pieces
         for piece in new_pieces:
@@ -188,7 +190,7 @@ class _Fits(NamedTuple):
         return np.stack([by_spells, by_wave, by_noise])
 
 
-def _pieces(rest: Matrix, active: NDArray[np.int64], rounds: NDArray[np.float64], scope: Scope) -> list[_Piece]:
+def _explain_entities(rest: Matrix, active: NDArray[np.int64], rounds: NDArray[np.float64], scope: Scope) -> list[_Piece]:
     """Return the best explanation of each active entity, unless it is constant."""
     rest = rest[:, active]
     fits = _Fits(fit_spells(rest), fit_waves(rest, np.cumsum(rounds) - rounds), fit_wandering(rest))
@@ -196,12 +198,12 @@ def _pieces(rest: Matrix, active: NDArray[np.int64], rounds: NDArray[np.float64]
     pieces = []
     for column, entity in enumerate(active.tolist()):
         if gains[:, column].max() > 0:
-            make = (_in_spells, _in_waves, _wandering)[int(gains[:, column].argmax())]
+            make = (_explain_by_spells, _explain_by_wave, _explain_by_noise)[int(gains[:, column].argmax())]
             pieces.append(make(fits, column, entity, rest[:, column], rounds, scope))
     return pieces
 
 
-def _in_spells(
+def _explain_by_spells(
     fits: _Fits, column: int, entity: int, series: NDArray[np.float64], rounds: NDArray[np.float64], scope: Scope
 ) -> _Piece:
     slow, jump = fits.spells.slow[:, column], float(fits.spells.jump[column])
@@ -210,7 +212,7 @@ def _in_spells(
     return _Piece(entity, _Spell((entity,), jump, *totals), slow * jump, slow * jump)
 
 
-def _in_waves(
+def _explain_by_wave(
     fits: _Fits, column: int, entity: int, series: NDArray[np.float64], rounds: NDArray[np.float64], scope: Scope
 ) -> _Piece:
     waves, effect = fits.waves, fits.waves.effect[:, column]
@@ -220,7 +222,7 @@ def _in_waves(
     )
 
 
-def _wandering(
+def _explain_by_noise(
     fits: _Fits, column: int, entity: int, series: NDArray[np.float64], rounds: NDArray[np.float64], scope: Scope
 ) -> _Piece:
     explanation = Wanders(scope, (entity,), float(fits.noise.deviation[column]), float(fits.noise.persistence[column]))
@@ -274,13 +276,13 @@ def _widen(spells: list[_Spell], entities: int, rounds: NDArray[np.float64]) -> 
     return [common._replace(entities=(), fast=common.fast + fast, iterations=common.iterations + iterations), *separate]
 
 
-def without_spikes(values: Matrix) -> Matrix:
+def remove_spikes(values: Matrix) -> Matrix:
     """Replace spikes, single iterations far above both neighbours, by the larger neighbour.
 
     Args:
         values: logarithms [iterations, entities].
 
-    >>> without_spikes(np.array([0.0, 0.1, 0.0, 9.0, 0.1, 0.0, 5.0, 5.1, 0.1])[:, None])[:, 0].tolist()
+    >>> remove_spikes(np.array([0.0, 0.1, 0.0, 9.0, 0.1, 0.0, 5.0, 5.1, 0.1])[:, None])[:, 0].tolist()
     [0.0, 0.1, 0.0, 0.1, 0.1, 0.0, 5.0, 5.1, 0.1]
     """
     before, after = np.vstack((values[1], values[:-1])), np.vstack((values[1:], values[-2]))

@@ -69,7 +69,7 @@ class Skipped:
     cure: str = ""
 
 
-def unknown(program: str, cure: str = "") -> Skipped:
+def skip_unknown(program: str, cure: str = "") -> Skipped:
     """Return the reason to leave out a row of an operation that FRED has no cost for.
 
     Args:
@@ -79,13 +79,13 @@ def unknown(program: str, cure: str = "") -> Skipped:
     return Skipped(f"are of `{program}`, which FRED has no cost for", cure)
 
 
-def operations_in(text: str) -> list[str]:
+def recognise_operations(text: str) -> list[str]:
     """Return the operations that a text names, in FRED's words.
 
     Args:
         text: name of a program, an operation or a file.
 
-    >>> [operations_in(name) for name in ("all_reduce_perf", "Reduce_scatter", "osu_bcast", "alltoallv_perf")]
+    >>> [recognise_operations(name) for name in ("all_reduce_perf", "Reduce_scatter", "osu_bcast", "alltoallv_perf")]
     [['allreduce'], ['reduce-scatter'], ['broadcast'], []]
     """
     letters = re.sub("[^a-z0-9]", "", text.lower())
@@ -109,7 +109,7 @@ def bus_factor(operation: str, nodes: int) -> float:
     return _FACTORS[operation] * (nodes - 1) / nodes if operation in _FACTORS else 1.0
 
 
-def members_by_bandwidths(operation: str, bandwidths: Sequence[tuple[str, str]]) -> int:
+def infer_members(operation: str, bandwidths: Sequence[tuple[str, str]]) -> int:
     """Return the number of members that explains all bus bandwidths as they are rounded, or 0 if none or several do.
 
     Args:
@@ -117,15 +117,15 @@ def members_by_bandwidths(operation: str, bandwidths: Sequence[tuple[str, str]])
         bandwidths: algorithm bandwidth and bus bandwidth of each row, as printed.
 
     Example: an allreduce has 2 (n - 1) / n times its algorithm bandwidth on the bus [doc/PERFORMANCE.md of nccl-tests].
-        >>> members_by_bandwidths("allreduce", [("0.02", "0.03"), ("6.39", "11.18")])
+        >>> infer_members("allreduce", [("0.02", "0.03"), ("6.39", "11.18")])
         8
-        >>> members_by_bandwidths("allreduce", [("0.02", "0.03")]), members_by_bandwidths("broadcast", [("5.00", "5.00")])
+        >>> infer_members("allreduce", [("0.02", "0.03")]), infer_members("broadcast", [("5.00", "5.00")])
         (0, 0)
     """
     most = _FACTORS.get(operation)
     low, high = 0.0, most or 0.0
     for algorithm, bus in bandwidths:
-        (slow, fast), (low_bus, high_bus) = _rounded(algorithm), _rounded(bus)
+        (slow, fast), (low_bus, high_bus) = _rounding_interval(algorithm), _rounding_interval(bus)
         if 0 < slow < fast < math.inf:
             low, high = max(low, low_bus / fast), min(high, high_bus / slow)
     if most is None or not low <= high < most:
@@ -135,7 +135,7 @@ def members_by_bandwidths(operation: str, bandwidths: Sequence[tuple[str, str]])
     return fewest if fewest == largest else 0
 
 
-def _rounded(text: str) -> tuple[float, float]:
+def _rounding_interval(text: str) -> tuple[float, float]:
     """Return the least and the largest number that is printed so; of many digits, within their floating-point error."""
     try:
         value = float(text)

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from fred.base.errors import FredError
 from fred.base.words import listed
 from fred.components.registry import nearest
-from fred.fitting.benchmark_log import VALUES, BenchmarkLog, without_prefixes
+from fred.fitting.benchmark_log import VALUES, BenchmarkLog, strip_prefixes
 from fred.fitting.formats import ds_bench, imb, iperf, measurement_table, nccl_tests, nccom, osu, perftest, rccl_tests
 from fred.fitting.measurement import Measurement, Skipped
 from fred.tables.content import content
@@ -96,7 +96,7 @@ def read_file(path: Path, columns: Mapping[str, str] | None = None, values: Mapp
             raise FredError(
                 f"--values {name}={values[name]}: unknown{nearest(name, VALUES)}; expected some of {listed(VALUES)}"
             )
-    log = BenchmarkLog(path, without_prefixes(content(path).text), values, dict(columns or {}))
+    log = BenchmarkLog(path, strip_prefixes(content(path).text), values, dict(columns or {}))
     matching = [] if columns else [candidate for candidate in FORMATS if candidate.sniff(log.text, path.name)]
     if len(matching) > 1:
         raise FredError(

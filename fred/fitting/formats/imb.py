@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from fred.fitting.benchmark_log import BenchmarkLog
 from fred.fitting.formats.osu import PARTS
-from fred.fitting.measurement import TEXTBOOK, Measurement, Skipped, operations_in, unknown
+from fred.fitting.measurement import TEXTBOOK, Measurement, Skipped, recognise_operations, skip_unknown
 
 TOOL = "Intel MPI benchmarks"
 _RUN = "mpirun -np 4 -ppn 1 IMB-MPI1 -npmin 4 Allreduce > imb.txt"
@@ -45,9 +45,9 @@ def read(log: BenchmarkLog) -> Iterator[Measurement | Skipped]:
             columns = [word for word in words if word != "#"]
         elif name and words and words[0].isdecimal() and processes:
             time = next((columns.index(column) for column in ("t_max[usec]", "t[usec]", "avg[usec]") if column in columns), 0)
-            named = operations_in(name)
-            if len(named) != 1 or not time:
-                yield unknown(name, _RUN)
+            operations = recognise_operations(name)
+            if len(operations) != 1 or not time:
+                yield skip_unknown(name, _RUN)
             elif len(words) < len(columns):
                 yield Skipped("were cut off")
             elif words[0] == "0":
@@ -57,5 +57,5 @@ def read(log: BenchmarkLog) -> Iterator[Measurement | Skipped]:
             else:
                 place = f"{log.path}:{number}"
                 setting = log.setting(TEXTBOOK, name, processes, number)
-                size = log.number(words[0], "#bytes", place) * (processes if named[0] in PARTS else 1)
+                size = log.number(words[0], "#bytes", place) * (processes if operations[0] in PARTS else 1)
                 yield Measurement(*setting, size, log.number(words[time], columns[time], place) * 1e-6)

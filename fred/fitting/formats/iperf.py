@@ -43,7 +43,7 @@ def read(log: BenchmarkLog) -> Iterator[Measurement | Skipped]:
     Raises FredError for a test that failed, a rate that was asked for (UDP), and a latency that is not there.
     """
     is_json = log.text.lstrip().startswith("{")
-    rate, seconds, latency = _of_json(log) if is_json else _of_text(log)
+    rate, seconds, latency = _read_json(log) if is_json else _read_text(log)
     value = next((log.values[key] for key in ("delay_ms", "round_trip_ms") if key in log.values), None)
     if latency is None and value is None:
         command = "the same command with -J" if not is_json else "the test without -R, on Linux"
@@ -53,7 +53,7 @@ def read(log: BenchmarkLog) -> Iterator[Measurement | Skipped]:
     yield Measurement(*log.setting(TEXTBOOK, "point-to-point"), size, seconds + (latency or 0.0), latency)
 
 
-def _of_json(log: BenchmarkLog) -> tuple[float, float, float | None]:
+def _read_json(log: BenchmarkLog) -> tuple[float, float, float | None]:
     """Return rate, bytes/s, duration, s, and latency, s, of a JSON file."""
     try:
         report = _report(log.text)
@@ -83,7 +83,7 @@ def _report(text: str) -> dict[str, Any]:
     return {event["event"]: event["data"] for event in map(json.loads, text.strip().splitlines())}
 
 
-def _of_text(log: BenchmarkLog) -> tuple[float, float, float | None]:
+def _read_text(log: BenchmarkLog) -> tuple[float, float, float | None]:
     """Return rate, bytes/s, and duration, s, of a text; it has no latency."""
     _check_protocol(log, "UDP" if re.search(r"Lost/Total|UDP", log.text) else "TCP")
     rows = [match.groups() for _, line in log.lines() if (match := _ROW.match(line))]

@@ -30,12 +30,12 @@ from fred.base.words import listed
 from fred.cluster.collectives import LIBRARIES
 from fred.fitting.benchmark_log import BenchmarkLog, Setting
 from fred.fitting.formats.column_names import BANDWIDTHS, COLUMNS, SIZES, TIMES, Column, recognise
-from fred.fitting.formats.table_refusals import is_header, refusal_of
+from fred.fitting.formats.table_refusals import explain_refusal, is_header
 from fred.fitting.measurement import Measurement, Skipped, bus_factor
 from fred.tables import quantities
 
 TOOL = "table"
-_BYTES_OF_A_RATE = 64 * 2**20  # sent to measure a rate
+_RATE_BYTES = 64 * 2**20  # sent to measure a rate
 _DELIMITERS = (",", ";", "\t", "|", r"\s{2,}", r"\s+")
 _BARE_SIZES = 65536  # sizes without a unit are bytes if one is at least as large
 _CUT = 0.8  # similarity from which on an unknown column is taken for a typing error
@@ -76,14 +76,14 @@ def read(log: BenchmarkLog) -> Iterator[Measurement | Skipped]:
     columns = _columns(log, table.names)
     kinds = {column.kind for column in columns.values()}
     if not _has_measurements(kinds):
-        raise refusal_of(log, [table.names, *(cells for _, cells in table.rows)])
+        raise explain_refusal(log, [table.names, *(cells for _, cells in table.rows)])
     sizes = [
         row[place] for place, column in columns.items() if column.kind == "size" for _, row in table.rows if place < len(row)
     ]
     settings: dict[tuple[str, ...], Setting] = {}
     for number, cells in table.rows:
         place = f"{log.path}:{number}"
-        row = {column.kind: (cells[at].strip(), column) for at, column in columns.items() if at < len(cells)}
+        row = {column.kind: (cells[position].strip(), column) for position, column in columns.items() if position < len(cells)}
         if table.is_text and not row.get("size", (" ",))[0][:1].isdigit():
             continue
         if table.is_text and len(cells) != len(table.names):
@@ -124,8 +124,7 @@ def _measurement(
         if rate is None:
             raise FredError(f"{place}: `{row['rate'][1].name}` is empty; expected a positive number")
         pair = log.setting(text.get("library") or "nccl", "point-to-point", 2, line)
-        sent = _BYTES_OF_A_RATE
-        return Measurement(*pair, sent, sent / rate, latency, bandwidth, True, text.get("source", ""))
+        return Measurement(*pair, _RATE_BYTES, _RATE_BYTES / rate, latency, bandwidth, True, text.get("source", ""))
     size = number("size")
     if not size:
         raise FredError(f"{place}: no size; expected a number in a column `megabytes` or `bytes`")
@@ -189,18 +188,18 @@ def _values_option(log: BenchmarkLog) -> dict[str, str]:
 def _columns(log: BenchmarkLog, names: Sequence[str]) -> dict[int, Column]:
     """Return the columns that are read, by place in a row. Raises FredError for contradictions and likely typing errors."""
     lower = [name.strip().lower() for name in names]
-    if twice := [name for name in lower if name and lower.count(name) > 1]:
-        raise FredError(f"{log.path}: there are two columns `{twice[0]}`")
+    if duplicates := [name for name in lower if name and lower.count(name) > 1]:
+        raise FredError(f"{log.path}: there are two columns `{duplicates[0]}`")
     selected: dict[int, Column] = {}
-    for ours, theirs in log.columns.items():
-        column = recognise(ours)
-        if ours not in COLUMNS or column is None:
-            raise FredError(f"--columns {ours}={theirs}: unknown column `{ours}`; expected one of {listed(COLUMNS)}")
-        if theirs.lower() not in lower:
+    for option, header in log.columns.items():
+        column = recognise(option)
+        if option not in COLUMNS or column is None:
+            raise FredError(f"--columns {option}={header}: unknown column `{option}`; expected one of {listed(COLUMNS)}")
+        if header.lower() not in lower:
             raise FredError(
-                f"--columns {ours}={theirs}: {log.path} has no such column; it has {listed([*map(str.strip, names)])}"
+                f"--columns {option}={header}: {log.path} has no such column; it has {listed([*map(str.strip, names)])}"
             )
-        selected[lower.index(theirs.lower())] = column._replace(name=theirs)
+        selected[lower.index(header.lower())] = column._replace(name=header)
     kinds = {column.kind for column in selected.values()}
     unknown = []
     for place, name in enumerate(names):
@@ -212,19 +211,19 @@ def _columns(log: BenchmarkLog, names: Sequence[str]) -> dict[int, Column]:
     for name in unknown:
         if match := difflib.get_close_matches(name.lower(), COLUMNS, n=1, cutoff=_CUT):
             raise FredError(f"{log.path}: unknown column `{name}`; did you mean `{match[0]}`?")
-    return _one_of_a_kind(log, selected)
+    return _best_columns(log, selected)
 
 
-def _one_of_a_kind(log: BenchmarkLog, selected: Mapping[int, Column]) -> dict[int, Column]:
+def _best_columns(log: BenchmarkLog, selected: Mapping[int, Column]) -> dict[int, Column]:
     """Return one column of each kind: the best; raise FredError if two are as good."""
     best = {place: column for place, column in selected.items() if column.rank == min(
         other.rank for other in selected.values() if other.kind == column.kind)}  # fmt: skip
     for kind in {column.kind for column in best.values()} - {"text", "algbw", "busbw"}:
         names = [column.name for column in best.values() if column.kind == kind]
         if len(names) > 1:
-            ours = {"time": "milliseconds", "size": "bytes", "delay": "delay_ms"}.get(kind, kind)
-            theirs = next((name for name in names if name.lower() not in ("nodes", "machines")), names[0])  # ranks
-            cure = log.command(columns=f"{ours}={theirs}", **_values_option(log))
+            option = {"time": "milliseconds", "size": "bytes", "delay": "delay_ms"}.get(kind, kind)
+            header = next((name for name in names if name.lower() not in ("nodes", "machines")), names[0])  # ranks
+            cure = log.command(columns=f"{option}={header}", **_values_option(log))
             raise FredError(
                 f"{log.path}: the columns {listed(names)} say the same thing; leave one of them out, or choose: {cure}"
             )
@@ -235,7 +234,7 @@ def _text_table(log: BenchmarkLog) -> _Table:
     """Return the table in a text: the header is its first line with a size and a duration, or with a rate."""
     lines = list(log.lines())
     required = {name.lower() for name in log.columns.values()}
-    for at, (_, line) in enumerate(lines):
+    for position, (_, line) in enumerate(lines):
         for delimiter in _DELIMITERS:
             names = _cells(line.lstrip("# "), delimiter)
             if delimiter == "\t" and "" in names[1:-1]:  # several tabs stand between two cells
@@ -244,13 +243,13 @@ def _text_table(log: BenchmarkLog) -> _Table:
             if not is_header(names) or (len(delimiter) > 1 and len({*names}) < len(names)):
                 continue
             kinds = {column.kind for name in names if (column := recognise(name))}
-            if (_has_measurements(kinds) and _has_sizes(lines[at + 1 :], delimiter, names)) or (
+            if (_has_measurements(kinds) and _has_sizes(lines[position + 1 :], delimiter, names)) or (
                 required and required <= {name.lower() for name in names}
             ):
-                return _table(log, lines[at:], delimiter, names)
+                return _table(log, lines[position:], delimiter, names)
     content = [line for _, line in lines if line.strip() and not line.startswith("#")]
     delimiter = next((delimiter for delimiter in _DELIMITERS[:4] if content and delimiter in content[0]), "")
-    raise refusal_of(log, [_cells(line, delimiter) for line in content] if delimiter else [])
+    raise explain_refusal(log, [_cells(line, delimiter) for line in content] if delimiter else [])
 
 
 def _has_sizes(lines: Sequence[tuple[int, str]], delimiter: str, names: Sequence[str]) -> bool:
@@ -286,10 +285,12 @@ def _table(log: BenchmarkLog, lines: Sequence[tuple[int, str]], delimiter: str, 
             raise FredError(f"{log.path}:{number}: there are more fields than columns")
         else:
             rows.append((number, cells))
-    return _Table(names, _with_points(log, names, rows) if delimiter == ";" else rows, is_text)
+    return _Table(names, _replace_commas(log, names, rows) if delimiter == ";" else rows, is_text)
 
 
-def _with_points(log: BenchmarkLog, names: Sequence[str], rows: Sequence[tuple[int, list[str]]]) -> list[tuple[int, list[str]]]:
+def _replace_commas(
+    log: BenchmarkLog, names: Sequence[str], rows: Sequence[tuple[int, list[str]]]
+) -> list[tuple[int, list[str]]]:
     """Return rows between semicolons with points before decimals. Raises FredError for a comma that may mean thousands."""
     width = max((len(cells) for _, cells in rows), default=0)
     columns = []

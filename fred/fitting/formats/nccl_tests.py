@@ -11,7 +11,7 @@ from typing import Any
 
 from fred.base.errors import FredError
 from fred.fitting.benchmark_log import BenchmarkLog
-from fred.fitting.measurement import NUMBER, Measurement, Skipped, members_by_bandwidths, operations_in, unknown
+from fred.fitting.measurement import NUMBER, Measurement, Skipped, infer_members, recognise_operations, skip_unknown
 
 TOOL = "nccl-tests"
 _RANK = re.compile(r"[#\s]*Rank\s+(\d{1,9})\b(?:\s+Group\s+(\d+)\b)?.*?\bon\s+(\S+)")
@@ -66,7 +66,7 @@ def read(log: BenchmarkLog) -> Iterator[Measurement | Skipped]:
 
 def _read_text(log: BenchmarkLog) -> Iterator[Measurement | Skipped]:
     lines = list(log.lines())
-    starts = [at for at, (_, line) in enumerate(lines) if re.match(r"[#\s]*nThread \d", line)]
+    starts = [position for position, (_, line) in enumerate(lines) if re.match(r"[#\s]*nThread \d", line)]
     _check_connected(log, [match for _, line in lines if (match := _RANK.match(line))])
     name = ""
     for start, end in zip([0, *starts], [*starts, len(lines)], strict=True):
@@ -85,7 +85,7 @@ def _read_text(log: BenchmarkLog) -> Iterator[Measurement | Skipped]:
                 program.name = program.name if rows else name
         numbers = [rank for rank, _, _ in program.ranks]
         if rows and len({*numbers}) < len(numbers):
-            raise _unconnected(log, "processes whose ranks have the same numbers")
+            raise _connection_error(log, "processes whose ranks have the same numbers")
         if rows:
             is_usual = not program.columns and _ROW.search(lines[rows[0][0] - 1][1])
             program.columns = [*_COLUMNS] if is_usual else program.columns
@@ -96,10 +96,10 @@ def _check_connected(log: BenchmarkLog, ranks: Sequence[re.Match[str]]) -> None:
     """Raise FredError if every process has rank 0: they ran alone."""
     if ranks and all(int(match[1]) == 0 for match in ranks):
         copies = f"{len(ranks)} processes that all have rank 0" if len(ranks) > 1 else "one rank"
-        raise _unconnected(log, copies)
+        raise _connection_error(log, copies)
 
 
-def _unconnected(log: BenchmarkLog, processes: str) -> FredError:
+def _connection_error(log: BenchmarkLog, processes: str) -> FredError:
     """Return the error for processes that do not know of each other."""
     return FredError(
         f"{log.path}: the log is of {processes}: each ran alone, without a message between them (busbw 0 of a single rank). "
@@ -113,20 +113,20 @@ def _rows(log: BenchmarkLog, program: _Program, rows: list[tuple[int, list[str]]
         raise FredError(f"{log.path}: times of the CPU (-C 1), which do not include the network's; run it without -C")
     if "time" not in program.columns:
         raise FredError(f"{log.path}: the log has no line `# size count ... time ...`")
-    if program.name and not operations_in(program.name):
-        yield from (unknown(program.name, _RUN) for _ in rows)
+    if program.name and not recognise_operations(program.name):
+        yield from (skip_unknown(program.name, _RUN) for _ in rows)
         return
-    rows = [(number, _aligned(words, program.columns)) for number, words in rows]
+    rows = [(number, _align(words, program.columns)) for number, words in rows]
     place = program.columns.index("time")
     _check_bandwidths(log, [words for _, words in rows], place)
     wrong = program.columns.index("#wrong") if "#wrong" in program.columns else 0
     group = program.ranks[0][1] if program.ranks else "0"
-    hosts = [host for _, where, host in program.ranks if where == group]
-    named = operations_in(program.name or log.values.get("operation", log.path.stem))
+    hosts = [host for _, rank_group, host in program.ranks if rank_group == group]
+    operations = recognise_operations(program.name or log.values.get("operation", log.path.stem))
     bandwidths = [(words[place + 1], words[place + 2]) for _, words in rows if len(words) > place + 2]
     if len({group for _, group, _ in program.ranks}) == 1 and len(hosts) <= max(rank for rank, _, _ in program.ranks):
         hosts = [""] * (1 + max(rank for rank, _, _ in program.ranks))  # some lines are missing, so the machines are unknown
-    members = len(hosts) or (members_by_bandwidths(named[0], bandwidths) if len(named) == 1 else 0)
+    members = len(hosts) or (infer_members(operations[0], bandwidths) if len(operations) == 1 else 0)
     setting = log.setting("nccl", program.name, members, rows[0][0])
     for number, words in rows:
         if len(words) < place + 2:
@@ -143,15 +143,15 @@ def _rows(log: BenchmarkLog, program: _Program, rows: list[tuple[int, list[str]]
             yield Measurement(*setting, size, microseconds * 1e-6, machines=len({*hosts} - {""}))
 
 
-def _aligned(words: list[str], columns: Sequence[str]) -> list[str]:
+def _align(words: list[str], columns: Sequence[str]) -> list[str]:
     """Return the words of a row, with empty ones for `redop` and `root` where the program leaves them blank."""
     words, full = list(words), len(columns) - ("timestamp" in columns)
     for column, pattern in (("redop", r"[a-z]"), ("root", r"-?\d+$")):
-        at = columns.index(column) if column in columns else len(words)
-        if at < len(words) and not re.match(pattern, words[at]):
-            words.insert(at, "")
-        elif at < len(words) and column == "root" and not words[at - 1] and len(words) < full:
-            words.insert(at, "")  # the integer is a time
+        position = columns.index(column) if column in columns else len(words)
+        if position < len(words) and not re.match(pattern, words[position]):
+            words.insert(position, "")
+        elif position < len(words) and column == "root" and not words[position - 1] and len(words) < full:
+            words.insert(position, "")  # the integer is a time
     return words
 
 

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator, Mapping
 
 from fred.fitting.benchmark_log import BenchmarkLog
-from fred.fitting.measurement import NUMBER, TEXTBOOK, Measurement, Skipped, members_by_bandwidths, operations_in
+from fred.fitting.measurement import NUMBER, TEXTBOOK, Measurement, Skipped, infer_members, recognise_operations
 
 TOOL = "nccom-test"
 _TIMES = re.compile(r"time(:avg)?\(us\)|time:p\d+\(us\)")
@@ -41,12 +41,12 @@ def read(log: BenchmarkLog) -> Iterator[Measurement | Skipped]:
     ranks = command and (_GROUP.search(command[0]) or re.search(r"(?:-r|--nworkers)[ =](\d{1,9})", command[0]))
     machines = re.search(r"(?:-N|--nnodes)[ =](\d{1,9})", command[0]) if command else None
     bandwidths = [(row["algbw(GB/s)"], row["busbw(GB/s)"]) for row in rows if {"algbw(GB/s)", "busbw(GB/s)"} <= {*row}]
-    operation = command[1] if command else "" if operations_in(log.path.stem) else log.values.get("operation", "")
+    operation = command[1] if command else "" if recognise_operations(log.path.stem) else log.values.get("operation", "")
     bandwidths = [pair for pair in bandwidths if all(map(NUMBER.fullmatch, pair))]
     if not command and any(float(bus) > float(algorithm) for algorithm, bus in bandwidths):
         operation = "allreduce"  # the only one with more on the bus than the size
-    named = operations_in(operation or log.path.stem)
-    members = int(ranks[1]) if ranks else members_by_bandwidths(named[0], bandwidths) if len(named) == 1 else 0
+    operations = recognise_operations(operation or log.path.stem)
+    members = int(ranks[1]) if ranks else infer_members(operations[0], bandwidths) if len(operations) == 1 else 0
     setting = log.setting(TEXTBOOK, operation, members)
     for number, row in enumerate(rows, start=1):
         times = sorted((name for name in row if _TIMES.fullmatch(name)), key=lambda name: ("p" in name, name != "time:p50(us)"))

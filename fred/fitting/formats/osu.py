@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator
 
 from fred.fitting.benchmark_log import BenchmarkLog, Setting
-from fred.fitting.measurement import TEXTBOOK, Measurement, Skipped, operations_in, unknown
+from fred.fitting.measurement import TEXTBOOK, Measurement, Skipped, recognise_operations, skip_unknown
 
 TOOL = "OSU micro-benchmarks"
 PARTS = ("allgather", "all-to-all", "gather", "scatter")  # measured by the size of a part
@@ -46,7 +46,7 @@ def read(log: BenchmarkLog) -> Iterator[Measurement | Skipped]:
             times = [place for place, name in enumerate(columns) if re.match(r"(avg |overall)?lat", name.lower())]
             operation = _operation(title)
             if not operation or not times:
-                yield _unread(title)
+                yield _skip(title)
             elif len(words) <= times[0] or (not line.endswith("\n") and len(words) < len(columns)):
                 yield Skipped("were cut off")
             elif "Fail" in words:
@@ -69,14 +69,14 @@ def _operation(title: str) -> str:
         return ""
     if re.fullmatch(r"(\S+ )?Latency", title):
         return "point-to-point"
-    named = operations_in(title.replace("Personalized", ""))
-    return named[0] if len(named) == 1 else ""
+    operations = recognise_operations(title.replace("Personalized", ""))
+    return operations[0] if len(operations) == 1 else ""
 
 
-def _unread(title: str) -> Skipped:
+def _skip(title: str) -> Skipped:
     """Return the reason to leave out a row, with a program to run instead."""
     if "Bandwidth" in title:
         return Skipped(
             "are of a bandwidth test, whose times have no latency", "mpirun -np 2 -N 1 osu_latency > osu_latency.txt"
         )
-    return unknown(title, "mpirun -np 4 -N 1 osu_allreduce -f > osu_allreduce-np4.txt")
+    return skip_unknown(title, "mpirun -np 4 -N 1 osu_allreduce -f > osu_allreduce-np4.txt")

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from fred.base.errors import FredError
 from fred.fitting.benchmark_log import BenchmarkLog
-from fred.fitting.measurement import Measurement, Skipped, operations_in, unknown
+from fred.fitting.measurement import Measurement, Skipped, recognise_operations, skip_unknown
 
 TOOL = "rccl-tests"
 _FIELDS = {"name", "ranks", "size", "inPlace", "time", "busBw"}
@@ -45,8 +45,8 @@ def read(log: BenchmarkLog) -> Iterator[Measurement | Skipped]:
             continue
         elif values.get("wrong", "0").strip("0.") not in ("", "N/A"):
             yield Skipped("had wrong results")
-        elif not operations_in(values["name"]):
-            yield unknown(values["name"])
+        elif not recognise_operations(values["name"]):
+            yield skip_unknown(values["name"])
         elif values["size"] == "0":
             yield Skipped("had size 0")
         else:

@@ -31,7 +31,7 @@ def is_header(names: Sequence[str]) -> bool:
     return len(names) > 1 and all(re.fullmatch(r"[^\d\W][\w ()\[\]/:.#%µ-]{0,30}", name) for name in names if name)
 
 
-def refusal_of(log: BenchmarkLog, rows: Sequence[Sequence[str]]) -> FredError:
+def explain_refusal(log: BenchmarkLog, rows: Sequence[Sequence[str]]) -> FredError:
     """Return the error for a text without a table, or a table without sizes or durations, for which it has a command.
 
     Args:
@@ -58,7 +58,7 @@ def refusal_of(log: BenchmarkLog, rows: Sequence[Sequence[str]]) -> FredError:
     guesses = _guesses(names, rows[1:], kinds)
     if len(guesses) < len({"size", "time"} - kinds):
         return FredError(f"{problem}; {_ALTERNATIVES}")
-    columns = [f"{ours}={theirs}" for ours, theirs in [*log.columns.items(), *guesses]]
+    columns = [f"{option}={header}" for option, header in [*log.columns.items(), *guesses]]
     command = log.command(columns=",".join(columns), values=log.examples(kinds))
     return FredError(f"{problem}; name yours, and what the file does not say, as in: {command}")
 
