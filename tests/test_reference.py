@@ -172,7 +172,7 @@ def test_all_public_names_are_listed_with_what_they_take():
     assert sorted(line[0] for line in lines) == dir(fred)
     assert all(len(line) > 2 for line in lines), "a description is missing"
     for name in dir(fred):
-        text = listing.text(name)
+        text = listing.describe(name)
         assert text.startswith(f"fred.{name}")
         assert ".model_dump(" not in text.replace("both.model_dump(", ""), f"{name}: a method of pydantic's"
         assert " object at 0x" not in text, name

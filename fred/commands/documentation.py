@@ -33,6 +33,13 @@ In the rules, `w` are the parameters, and `w_i` those of worker i where each wor
 over a minibatch, at the parameters that the worker read `tau` updates earlier. `step(g)` is the step that the optimizer
 computes from `g`: rate x g for plain `sgd`. Operations are elementwise.
 """
+_OPTIMIZERS_HEAD = """# Optimizers
+
+This page is generated from optax {version} and FRED's own additions. It lists the names that
+`optimizer: {{name: ..., options}}` of an algorithm accepts, alone or in a list. The learning rate belongs to the algorithm, so
+exactly one optimizer in a list must take it: those that do are marked with a star.
+[optax's reference](https://optax.readthedocs.io) describes its optimizers.
+"""
 _TITLES = {"algorithm": "Algorithms", "protocol": "Protocols"}
 
 
@@ -113,9 +120,11 @@ class _Usage:
 
 def _options(cls: type[Component], base: type[Component]) -> Iterator[str]:
     """Yield a table of the options that `base` lacks or gives another default."""
-    usual = {name: field.get_default() for name, field in base.model_fields.items()}
+    inherited = {name: field.get_default() for name, field in base.model_fields.items()}
     fields = {
-        name: field for name, field in cls.model_fields.items() if name not in usual or field.get_default() != usual[name]
+        name: field
+        for name, field in cls.model_fields.items()
+        if name not in inherited or field.get_default() != inherited[name]
     }
     if fields:
         yield "\n| option | default | meaning |\n|---|---|---|"
@@ -128,15 +137,6 @@ def _options(cls: type[Component], base: type[Component]) -> Iterator[str]:
 def _list_choices(field: FieldInfo) -> str:
     names = choices(field)
     return f": {', '.join(f'`{name}`' for name in names)}" if names else ""
-
-
-_OPTIMIZERS_HEAD = """# Optimizers
-
-This page is generated from optax {version} and FRED's own additions. It lists the names that
-`optimizer: {{name: ..., options}}` of an algorithm accepts, alone or in a list. The learning rate belongs to the algorithm, so
-exactly one optimizer in a list must take it: those that do are marked with a star.
-[optax's reference](https://optax.readthedocs.io) describes its optimizers.
-"""
 
 
 def optimizers_page() -> str:
