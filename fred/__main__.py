@@ -8,12 +8,12 @@ from fred.base import garbage, signals
 
 def program() -> NoReturn:
     """Run the command line and exit with its code."""
-    signals.at_once()
-    garbage.seldom_looked_for()
+    signals.end_at_once()
+    garbage.collect_rarely()
     from fred.commands.cli import main  # takes a moment
 
     code = main()
-    garbage.left()
+    garbage.disable_collection()
     sys.exit(code)
 
 

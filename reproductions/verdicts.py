@@ -114,7 +114,7 @@ _VERDICTS = {
 
 def _ratio(one: "pd.Series[float]", other: "pd.Series[float]", low: float = -np.inf, high: float = 0.0) -> Verdict:
     """Return whether the logarithm of the ratio, by seed, lies between two bounds."""
-    mean = Mean.over((one / other).dropna().map(np.log))
+    mean = Mean.estimate((one / other).dropna().map(np.log))
     return _VERDICTS[intervals.verdict(mean.interval(), low, high)]
 
 
@@ -142,6 +142,6 @@ def shown(values: "pd.Series[float]", form: str = ".4f") -> str:
     """The mean over the seeds, and half of its interval; with fewer than five seeds the range."""
     own = values.dropna()
     if len(own) >= FEWEST_SEEDS:
-        low, high = Mean.over(own).interval()
+        low, high = Mean.estimate(own).interval()
         return f"{own.mean():{form}} ± {(high - low) / 2:{form}}"
     return f"{own.mean():{form}}" + (f" ({own.min():{form}} to {own.max():{form}})" if len(own) > 1 else "")

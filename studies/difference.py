@@ -30,7 +30,7 @@ class Difference(NamedTuple):
             values: differences [seeds], by name.
             bounds: numbers that the differences are compared with.
         """
-        means = {key: Mean.over(each) for key, each in values.items()}
+        means = {key: Mean.estimate(each) for key, each in values.items()}
         return dict(zip(means, map(cls, means.values(), intervals(list(means.values()), bounds)), strict=True))
 
     @property

@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import Any
 
 from fred.base.errors import FredError
-from fred.learning.optimizer import Transformation, known
+from fred.learning.optimizer import Transformation, public_names
 from fred.specification.schema import scenario_schema
 from tests.draws import Draws
 
@@ -46,7 +46,7 @@ def _definitions() -> dict[str, Schema]:
 def optimizers() -> list[str]:
     """Return optax's names of whatever takes a learning rate and needs no other option."""
     usable = []
-    for name in known():
+    for name in public_names():
         with contextlib.suppress(FredError):
             if Transformation(name=name).takes_rate:
                 usable.append(name)

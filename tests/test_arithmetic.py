@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from pydantic import Field
 
-from fred.learning.loss import Loss, usual
+from fred.learning.loss import Loss, default_loss
 from fred.learning.models.built_in_models import MLP, SoftmaxRegression
 from fred.learning.models.model import Model, Params
 from fred.learning.server import Message, Scalar, Server, State
@@ -48,7 +48,7 @@ def draw_params(model: Model = SMALL, shape: tuple[int, ...] = (4,)) -> Params:
 
 
 def arithmetic(server: Server, model: Model, params: Params, batch: int = 4, layout: Layout = WHOLE) -> Arithmetic:
-    return Arithmetic.build(server, Loss(model, usual(True)), params, layout, 4, batch)
+    return Arithmetic.build(server, Loss(model, default_loss(True)), params, layout, 4, batch)
 
 
 def sources(do: Arithmetic, params: Params) -> list[Params]:

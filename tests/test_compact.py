@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from fred.learning.loss import Loss, usual
+from fred.learning.loss import Loss, default_loss
 from fred.learning.models.built_in_models import CNN, MLP
 from fred.learning.models.model import Model
 from fred.replay.compact import Split, split_function
@@ -29,7 +29,7 @@ def words(parts: Split) -> int:
 def of_gradient(model: Model, shape: tuple[int, ...], batch: int, classifies: bool = True) -> Split:
     params = jax.eval_shape(lambda: model.init(jax.random.key(0), shape, 10))
     answers = shaped(EXAMPLES, kind="int32") if classifies else shaped(EXAMPLES, 10)
-    loss = Loss(model, usual(classifies))
+    loss = Loss(model, default_loss(classifies))
     first = params, shaped(batch, kind="int32")
     examples = shaped(EXAMPLES, *shape), answers
     return split_function(lambda first, always, _: loss.gradient(first[0], always, first[1]), first, examples, ())
@@ -170,6 +170,6 @@ def test_the_halves_give_the_same_bits_compiled_apart_and_in_loops(model, batch,
     begin, finish = jax.jit(begin), jax.jit(finish)
     apart = [finish(begin((params, some), examples), examples) for some in indices]
     jax.tree.map(np.testing.assert_array_equal, in_loops, jax.tree.map(lambda *leaves: np.stack(leaves), *apart))
-    whole = jax.jit(Loss(model, usual(classifies)).gradient)(params, examples, indices[0])
+    whole = jax.jit(Loss(model, default_loss(classifies)).gradient)(params, examples, indices[0])
     for one, other in zip(jax.tree.leaves(apart[0]), map(np.asarray, jax.tree.leaves(whole)), strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-5 * abs(other).max())

@@ -109,7 +109,7 @@ class TestPlace:
             monkeypatch.delenv("FRED_CACHE", raising=False)
             if before:
                 monkeypatch.setenv("FRED_CACHE", before)
-            one, other = compiled.unused(), compiled.unused()  # of two threads: the one that began first may end first
+            one, other = compiled.disabled(), compiled.disabled()  # of two threads: the one that began first may end first
             one.__enter__()
             other.__enter__()
             one.__exit__(None, None, None)
@@ -119,7 +119,7 @@ class TestPlace:
 
     def facts(self, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
         monkeypatch.setattr(compiled, "keep", keep := Mock())
-        environment._keep_programs.__wrapped__()
+        environment._cache_programs.__wrapped__()
         return keep.call_args.args[0]
 
     def test_another_cpu_has_a_folder_of_its_own(self, monkeypatch, tmp_path):
@@ -200,7 +200,7 @@ def test_it_is_on_by_default_the_next_process_compiles_nothing_and_damaged_progr
 
 @pytest.mark.slow
 def test_an_unused_cache_is_neither_read_nor_written_and_is_used_again_afterwards(tmp_path):
-    in_block = "with compiled.unused():\n    product(4)\n    assert not hits\n"
+    in_block = "with compiled.disabled():\n    product(4)\n    assert not hits\n"
     values, _ = started(tmp_path, before=in_block + "exit(print(json.dumps([[], 0])))")
     assert not files(tmp_path / "fred" / "compiled")
     values, _ = started(tmp_path)

@@ -151,7 +151,7 @@ class TestByHand:
             causes = [{"of": "nodes", "together": 2, "mean_up": 50.0, "repair": SECOND}]
             job = {"causes": causes, "checkpoint": EVERY, "spares": spares}
             failing = failing_of(Cluster(workers=8, nodes=4, failures=job))
-            outage = failing.fail(failing.next())
+            outage = failing.fail(failing.next_failure())
             assert outage.workers in ([0, 1, 2, 3], [4, 5, 6, 7])
             assert outage.complete - outage.detected == wait
 
@@ -257,7 +257,7 @@ class TestClosedForms:
         failing, now, waited = failing_of(cluster, seed=1), 0, 0
         for _ in range(40_000):
             failing.resume(now)
-            outage = failing.fail(failing.next())
+            outage = failing.fail(failing.next_failure())
             now, waited = outage.complete, waited + outage.complete - outage.detected
         weights = [1.0]  # by the number of machines under repair; with more than `spares`, the job waits and none fails
         for number in range(1, spares + 2):
@@ -271,7 +271,7 @@ class TestClosedForms:
     def test_early_and_late_failures_make_a_bathtub(self):
         times = [{"name": "weibull", "shape": 0.5, "scale": 400.0}, {"name": "weibull", "shape": 5.0, "scale": 100.0}]
         cluster = Cluster(workers=1, failures={"causes": [{"up": up} for up in times], "checkpoint": EVERY})
-        firsts = [failing_of(cluster, seed).next() / NANOSECONDS for seed in range(800)]
+        firsts = [failing_of(cluster, seed).next_failure() / NANOSECONDS for seed in range(800)]
         survive = np.exp(-((np.array([5, 50, 100]) / 400) ** 0.5) - (np.array([5, 50, 100]) / 100) ** 5)
         assert (np.array(firsts)[:, None] > [5, 50, 100]).mean(axis=0) == pytest.approx(survive, abs=0.03)
 

@@ -145,10 +145,10 @@ class TestByHand:
 
     def test_overlapping_absences_are_one(self):
         faults = Faults([Outage(workers=[0], begin=b, end=e).start(0, name, 1, 1) for name, b, e in (("a", 1, 3), ("b", 2, 5))])
-        assert faults.away("worker", 0, 0) == (1 * NANOSECONDS, 5 * NANOSECONDS)
-        assert faults.back("worker", 0, 2 * NANOSECONDS) == 5 * NANOSECONDS
+        assert faults.offline_interval("worker", 0, 0) == (1 * NANOSECONDS, 5 * NANOSECONDS)
+        assert faults.next_available("worker", 0, 2 * NANOSECONDS) == 5 * NANOSECONDS
         assert faults.undisturbed([0], NANOSECONDS // 2, lambda _: NANOSECONDS) == (5 * NANOSECONDS, 6 * NANOSECONDS)
-        assert faults.away("worker", 0, 6 * NANOSECONDS)[0] == NEVER
+        assert faults.offline_interval("worker", 0, 6 * NANOSECONDS)[0] == NEVER
 
     @pytest.mark.slow
     def test_random_crashes_come_as_often_as_stated(self):

@@ -134,7 +134,7 @@ def test_each_client_has_a_loss_and_an_error_of_its_own():
 
 
 def test_memories_that_do_not_fit_are_refused_in_one_line(monkeypatch):
-    monkeypatch.setattr(checks, "memory_here", lambda: 5000.0)
+    monkeypatch.setattr(checks, "machine_memory", lambda: 5000.0)
     cluster = {"workers": 40}
     check("run", make_run("fedavg", cluster=cluster), 0)
     with pytest.raises(FredError, match=r"`scaffold` stores 0.0 MB for each of 40 workers, .*; use a smaller model"):

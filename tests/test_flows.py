@@ -173,7 +173,7 @@ class Rules:
     def __init__(self, cluster: Cluster):
         assert cluster.network is not None
         self.network, self.regions, self.node_of = cluster.network, cluster.network.regions, cluster.node_of.tolist()
-        self.region_of = self.regions.of(cluster.size) if self.regions else (0,) * cluster.size
+        self.region_of = self.regions.of_workers(cluster.size) if self.regions else (0,) * cluster.size
         self.region_of_server = self.regions.of_servers(cluster.servers) if self.regions else (0,) * cluster.servers
         self.numbers: dict[tuple[object, ...], int] = {}  # of links, by owner
         self.capacities: list[float] = []

@@ -131,7 +131,7 @@ def test_a_rule_is_as_good_as_itself_and_few_rounds_have_no_interval():
     rng = np.random.default_rng(6)
     one, other = (rounds_of(np.full(FEWEST_ROUNDS, 3), rng.uniform(1, 2, FEWEST_ROUNDS)) for _ in range(2))
     assert ratio(one, one) == (1.0, 1.0, 1.0)
-    assert ratio(one, other).known
+    assert ratio(one, other).has_interval
     few = ratio(one.part(0, FEWEST_ROUNDS - 1), other.part(0, FEWEST_ROUNDS - 1))
     assert (few.low, few.high, few.interval) == (0.0, np.inf, None)
     assert not few.above | few.below
@@ -166,7 +166,7 @@ class TestMean:
     def test_interval_and_p_value_are_scipys(self):
         for count, bound in itertools.product([5, 8, 10, 200], [0.0, 1.3]):
             values = np.random.default_rng(count).lognormal(size=count)
-            expected, mean = stats.ttest_1samp(values, bound), Mean.over(values)
+            expected, mean = stats.ttest_1samp(values, bound), Mean.estimate(values)
             for misses in (0.05, 0.05 / 54):
                 interval = np.array(expected.confidence_interval(1 - misses))
                 np.testing.assert_allclose(mean.interval(misses), interval, rtol=1e-10)
@@ -176,32 +176,32 @@ class TestMean:
     def test_fewer_than_five_seeds_have_no_interval(self):
         assert FEWEST_SEEDS == 5
         for count in range(5):
-            mean = Mean.over(np.arange(count) + 10.0)
+            mean = Mean.estimate(np.arange(count) + 10.0)
             assert all(map(math.isnan, mean.interval())) and verdict(mean.interval()) == Verdict.OPEN
             assert mean.p_value() == 1.0
-        assert all(math.isfinite(end) for end in Mean.over(np.arange(5.0)).interval())
+        assert all(math.isfinite(end) for end in Mean.estimate(np.arange(5.0)).interval())
 
     def test_equal_values_are_their_own_interval(self):
         for values in ([0.1] * 6, [1.1 / 3.3, 2.2 / 6.6, 4.4 / 13.2] * 2, [0.0] * 5):
-            mean = Mean.over(values)
+            mean = Mean.estimate(values)
             assert mean.interval() == (mean.value, mean.value) and mean.value == pytest.approx(values[0], rel=1e-12)
             assert mean.p_value() == (0.0 if mean.value else 1.0)
 
     @pytest.mark.filterwarnings("error")
     @pytest.mark.parametrize("values", [[1e300, -1e300] * 3, [1e-300, 3e-300] * 3, [0.0] * 5 + [1e308], [1.0] * 5 + [math.nan]])
     def test_values_of_any_size_raise_no_warning(self, values):
-        low, high = Mean.over(values).interval()
-        assert math.isnan(low) or low <= Mean.over(values).value <= high
+        low, high = Mean.estimate(values).interval()
+        assert math.isnan(low) or low <= Mean.estimate(values).value <= high
 
     @given(VALUES, st.floats(0.01, 100.0), st.floats(-100.0, 100.0), st.randoms())
     def test_the_interval_moves_with_the_values_and_mirrors_them_in_any_order(self, values, factor, shift, random):
         scale = max(map(abs, values)) * factor + abs(shift)
-        mean = Mean.over(values)
+        mean = Mean.estimate(values)
         low, high = mean.interval()
-        moved, expected = Mean.over(factor * np.array(values) + shift).interval(), factor * np.array([low, high]) + shift
+        moved, expected = Mean.estimate(factor * np.array(values) + shift).interval(), factor * np.array([low, high]) + shift
         np.testing.assert_allclose(moved, expected, rtol=0, atol=1e-9 * scale + 1e-300)
-        assert Mean.over([-value for value in values]).interval() == (-high, -low)
-        assert Mean.over(random.sample(values, len(values))) == mean
+        assert Mean.estimate([-value for value in values]).interval() == (-high, -low)
+        assert Mean.estimate(random.sample(values, len(values))) == mean
 
 
 class TestFamily:
@@ -222,7 +222,7 @@ class TestFamily:
     @given(st.integers(0, 10_000), st.integers(1, 12), st.sampled_from([(0.0,), (0.3,), (-0.5, 0.5)]), st.randoms())
     def test_intervals_exclude_the_bounds_exactly_where_holm_rejects_in_any_order(self, seed, size, bounds, random):
         rng = np.random.default_rng(seed)
-        means = [Mean.over(rng.normal(rng.normal(0, 1), 0.5, 5)) for _ in range(size)]
+        means = [Mean.estimate(rng.normal(rng.normal(0, 1), 0.5, 5)) for _ in range(size)]
         p_values, ends = [mean.p_value(bounds) for mean in means], intervals(means, bounds)
         for (low, high), p, share in zip(ends, p_values, holm(p_values), strict=True):
             assert any(low <= bound <= high for bound in bounds) == (p > share)
@@ -230,7 +230,7 @@ class TestFamily:
         assert intervals([means[place] for place in order], bounds) == [ends[place] for place in order]
 
     def test_one_comparison_is_not_widened_and_few_seeds_do_not_count(self):
-        one, few = Mean.over([1.0, 2.0, 3.0, 4.0, 5.0]), Mean.over([1.0, 2.0])
+        one, few = Mean.estimate([1.0, 2.0, 3.0, 4.0, 5.0]), Mean.estimate([1.0, 2.0])
         assert intervals([one]) == intervals([one, few])[:1] == [one.interval()]
         assert intervals([]) == [] and holm([]) == []
 
@@ -254,6 +254,6 @@ def test_the_verdict_is_known_where_all_of_the_interval_is_on_one_side():
 
 
 def test_no_slow_part_of_scipy_is_imported():
-    code = "import sys, fred.base.intervals; fred.base.intervals.Mean.over([1.0] * 5).interval(); print('scipy.stats' in sys.modules)"
+    code = "import sys, fred.base.intervals; fred.base.intervals.Mean.estimate([1.0] * 5).interval(); print('scipy.stats' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"

@@ -29,13 +29,13 @@ def test_slow_start_doubles_the_window_with_every_round_trip():
         (31_000, 4 * 0.02 + 0.016),
         (1_000_000, 5 * 0.02 + (1_000_000 - 31_000) / 1e6),  # from the sixth window on, 20,000 bytes are always under way
     ):
-        assert Connection(0.01, 1e6, initial_window=1000).lost(size) + size / 1e6 == pytest.approx(seconds, rel=1e-12)
+        assert Connection(0.01, 1e6, initial_window=1000).startup_delay(size) + size / 1e6 == pytest.approx(seconds, rel=1e-12)
 
 
 def test_slow_start_loses_nothing_without_latency_or_with_a_large_window():
-    assert Connection(0.0, 1e9, initial_window=1e4).lost(1e9) == 0
-    assert Connection(0.01, 1e9, initial_window=1e8).lost(1e9) == 0
-    assert Connection(0.01, 1e9).lost(1e9) == 0
+    assert Connection(0.0, 1e9, initial_window=1e4).startup_delay(1e9) == 0
+    assert Connection(0.01, 1e9, initial_window=1e8).startup_delay(1e9) == 0
+    assert Connection(0.01, 1e9).startup_delay(1e9) == 0
     assert Connection(0.01, math.inf, window=1e6).rate == 5e7
 
 
@@ -46,7 +46,7 @@ def test_messages_between_workers_start_slowly():
     links = FairLinks(env, Cluster(workers=2, network=network), seed=0)
     env.process(links.send_between_workers(0, 1, 10_000_000))
     env.run()
-    lost = Connection(0.01, 5e7, initial_window=1e5).lost(1e7)
+    lost = Connection(0.01, 5e7, initial_window=1e5).startup_delay(1e7)
     assert env.now / 1e9 == pytest.approx(0.01 + 10_000_000 / 5e7 + lost, abs=1e-8)
 
 

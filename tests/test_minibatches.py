@@ -57,7 +57,7 @@ def test_draws_are_the_same_one_by_one_in_runs_and_in_plain_integers(purpose, se
     uniforms = [(2 * (high * 2**26 + low) + 1) / 2**53 for high, low in pairs]
     assert streams.uniforms(seed, purpose, entity, start, count).tolist() == uniforms
     assert streams.uniforms(seed, purpose, np.array([7, entity, 9]), start, count)[1].tolist() == uniforms
-    one_by_one = streams.one_by_one(seed, purpose, entity)
+    one_by_one = streams.iterate_uniforms(seed, purpose, entity)
     assert list(islice(one_by_one, 600)) == streams.uniforms(seed, purpose, entity, 0, 600).tolist()
 
 

@@ -217,7 +217,7 @@ class TestLoss:
     def test_what_a_task_does_not_name_follows_from_the_data(self):
         for data, loss in ((VALUES, SquaredError()), (TASK["data"], CrossEntropy())):
             task: Any = make_run(task={**TASK, "data": data}).task
-            assert Loss.of(task.model, task.loss, task.data.load(0)) == Loss(SoftmaxRegression(), loss)
+            assert Loss.for_data(task.model, task.loss, task.data.load(0)) == Loss(SoftmaxRegression(), loss)
 
     def test_a_linear_regression_and_what_is_measured_of_it_are_recomputed_by_numpy(self):
         replayed = run("softmax", "ssgd", task={**TASK, "data": VALUES, "loss": Huber(delta=0.3)})

@@ -101,7 +101,7 @@ class TestFamily:
         pair = rows(a={"loss": self.A}, b={"loss": self.B})["b", "loss"]
         several = rows(a={"loss": self.A, "error": self.A}, b={"loss": self.B, "error": self.B}, c={"loss": self.C})
         differences = [np.array(own) - np.array(self.A) for own in (self.B, self.C)]
-        expected = intervals([Mean.over(own) for own in differences])
+        expected = intervals([Mean.estimate(own) for own in differences])
         assert [(several[run, "loss"]["low"], several[run, "loss"]["high"]) for run in "bc"] == expected
         assert several["b", "loss"]["low"] < pair["low"] == several["b", "error"]["low"]
 

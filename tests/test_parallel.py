@@ -21,7 +21,7 @@ import pytest
 import fred
 from fred import FredError, Schedule
 from fred.base.contents import TIMINGS, WORK
-from fred.base.lock import TakenError, held
+from fred.base.lock import TakenError, lock_folder
 from fred.commands import cli
 from fred.components import agreement, registry
 from fred.results import experiment
@@ -327,11 +327,11 @@ def test_a_folder_that_vanishes_while_it_is_locked_is_made_again(tmp_path, monke
         return opened(path, *more)
 
     monkeypatch.setattr(os, "open", vanishing)
-    lock = held(folder)
+    lock = lock_folder(folder)
     assert lock is not None and os.path.samestat(os.fstat(lock), folder.stat())
-    assert held(folder) is None, "by anybody else"
+    assert lock_folder(folder) is None, "by anybody else"
     folder.rmdir()
-    again = held(folder)
+    again = lock_folder(folder)
     assert again is not None, "the locked folder is no longer at this path"
     os.close(lock)
     os.close(again)

@@ -180,7 +180,7 @@ def one_by_one(cluster: Cluster, schedule: Schedule, exchanges: int, seed: int) 
                 bandwidth = network.within.bandwidth if one_node else network.bandwidth
                 left = links.collective_time([worker], env._now, round(1000 / exchanges / bandwidth * 1e9)) if bandwidth else 0
                 yield env.after(left) & come[worker][number]
-                yield env.after(faults.back("worker", worker, env._now) - env._now)
+                yield env.after(faults.next_available("worker", worker, env._now) - env._now)
             taken.append(env._now / 1e9)
 
     for worker in range(cluster.size):

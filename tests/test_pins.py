@@ -302,7 +302,7 @@ class Project:
 
 @pytest.fixture
 def project(pytester, monkeypatch) -> Project:
-    for name in environment._wanted():
+    for name in environment._settings():
         monkeypatch.delenv(name, raising=False)  # a user's shell does not have the settings that FRED makes
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     return Project(pytester)

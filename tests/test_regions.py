@@ -107,11 +107,11 @@ def test_rings_and_trees_have_their_closed_forms():
     given = table | {"latency": [[0.5, 0.5], [0.5, 0.5]]}
     ring, trees = Regions(**given), Regions(**given, collective="hierarchical")
     assert ring.seconds([3, 1], MB) == pytest.approx(6 * (0.5 + 2.5))
-    assert ring.gathering([3, 1], MB) == pytest.approx(3 * 10.5)
+    assert ring.allgather_seconds([3, 1], MB) == pytest.approx(3 * 10.5)
     assert ring.seconds([3, 0], 900_000) == pytest.approx(4 * (0.5 + 0.3)), "in one region it is a ring there"
     assert ring.seconds([1, 0], 900_000) == 0
     assert trees.seconds([3, 1], MB) == pytest.approx(2 * 1.5 + 2 * 5.5 + 2 * 1.5)
-    assert trees.sent([3, 1]) == ((2 + 2 * 2 + 2) / 4, (2 + 2 * 2 * 0.5 + 2) / 4)
+    assert trees.mean_traffic([3, 1]) == ((2 + 2 * 2 + 2) / 4, (2 + 2 * 2 * 0.5 + 2) / 4)
     stated, networks = Network(regions=given), Network(regions=table, latency={"name": "constant", "seconds": 0.5})
     for operation in ("allreduce", "allgather"):
         assert getattr(networks, operation)([3, 1], MB) == getattr(stated, operation)([3, 1], MB), "without a table"

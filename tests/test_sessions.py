@@ -23,7 +23,7 @@ SECOND = {"name": "constant", "seconds": 1.0}
 def present(fault: fred.Fault, moments: Iterable[float], workers: int = 4, seed: int = 0) -> list[list[bool]]:
     faults = Faults([fault.start(seed, "fault 0", workers, 1)])
     times = [round(seconds * NANOSECONDS) for seconds in moments]
-    return [[faults.back("worker", worker, now) == now for now in times] for worker in range(workers)]
+    return [[faults.next_available("worker", worker, now) == now for now in times] for worker in range(workers)]
 
 
 class TestSessions:
@@ -109,8 +109,8 @@ class TestPeriodic:
 
     def test_others_are_always_there_and_a_part_is_less_than_the_whole(self):
         faults = Faults([Periodic(available=1.0, period=2.0, workers=(1,)).start(0, "fault 0", 3, 2)])
-        assert faults.away("worker", 0, 0)[0] == faults.away("server", 1, 0)[0] == NEVER
-        assert faults.away("worker", 1, 0) == (NANOSECONDS, 2 * NANOSECONDS)
+        assert faults.offline_interval("worker", 0, 0)[0] == faults.offline_interval("server", 1, 0)[0] == NEVER
+        assert faults.offline_interval("worker", 1, 0) == (NANOSECONDS, 2 * NANOSECONDS)
 
         with pytest.raises(FredError, match="must be less than the `period`"):
             Periodic(available=5.0, period=5.0)

@@ -43,13 +43,13 @@ class TestHeeded:
     def test_either_signal_interrupts_until_the_block_ends_and_is_the_exit_code(self, monkeypatch):
         monkeypatch.setattr(signals, "_REPEATED", 0.1)
         for number in (signal.SIGTERM, signal.SIGINT):
-            with signals.heeded():
+            with signals.raise_interrupts():
                 for act in (lambda number=number: interrupt(number), lambda: time.sleep(5), lambda: time.sleep(5)):
                     with pytest.raises(KeyboardInterrupt):
                         act()
             assert signals.exit_code() == 128 + number
         time.sleep(0.3)
-        with signals.heeded():
+        with signals.raise_interrupts():
             pass
         assert signals.exit_code() == 130, "that of an interrupt"
 
@@ -57,7 +57,7 @@ class TestHeeded:
         heard: list[int] = []
         own, terminated = (lambda number, frame: heard.append(number)), signal.getsignal(signal.SIGTERM)
         signal.signal(signal.SIGINT, own)
-        with signals.heeded():
+        with signals.raise_interrupts():
             assert signal.getsignal(signal.SIGTERM) is not terminated
             os.kill(os.getpid(), signal.SIGINT)
             time.sleep(0.01)
@@ -68,12 +68,12 @@ class TestHeeded:
         code = "import os, signal, time\nos.kill(os.getpid(), signal.SIGTERM)\ntime.sleep({})\nwhole = True\n"
         for name, seconds in (("slow_to_import", 0.2), ("endless_import", 9)):
             (tmp_path / f"{name}.py").write_text(code.format(seconds))
-        with pytest.raises(KeyboardInterrupt), signals.heeded():
+        with pytest.raises(KeyboardInterrupt), signals.raise_interrupts():
             importlib.import_module("slow_to_import")
             time.sleep(5)
         assert sys.modules.pop("slow_to_import").whole and signals.exit_code() == 143
         monkeypatch.setattr(signals, "_PATIENCE", 0.2)
-        with pytest.raises(KeyboardInterrupt), signals.heeded():
+        with pytest.raises(KeyboardInterrupt), signals.raise_interrupts():
             importlib.import_module("endless_import")
 
     def test_an_interrupt_that_python_cannot_raise_is_raised_again_at_once(self, capsys):
@@ -83,7 +83,7 @@ class TestHeeded:
                 time.sleep(0.1)
 
         began = time.monotonic()
-        with pytest.raises(KeyboardInterrupt), signals.heeded():
+        with pytest.raises(KeyboardInterrupt), signals.raise_interrupts():
             Dying()
             time.sleep(5)
         assert time.monotonic() - began < 1.5 and capsys.readouterr().err == ""
@@ -152,10 +152,10 @@ class TestCommand:
     def test_the_message_is_that_of_the_first_interrupt(self, monkeypatch):
         def disturbed(options):
             try:
-                with signals.saying(lambda: "2 units are kept"):
+                with signals.add_note(lambda: "2 units are kept"):
                     raise KeyboardInterrupt
             finally:
-                with signals.saying(lambda: "nothing was written"):
+                with signals.add_note(lambda: "nothing was written"):
                     raise KeyboardInterrupt  # once more, during the cleanup
 
         monkeypatch.setattr("fred.commands.listing.run", disturbed)
@@ -223,7 +223,7 @@ class TestProgress:
             monkeypatch.setenv("COLUMNS", str(columns))
             with progress.bars(72) as show:
                 show(name, 0.5)
-                with progress.doing("compiling"):
+                with progress.show_activity("compiling"):
                     time.sleep(0.3)
         lines = [line for line in terminal.getvalue().split("\n") if "of 72" in line]
         assert lines and all("0 of 72 done" in line and "0:00:0" in line for line in lines)

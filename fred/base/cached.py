@@ -37,7 +37,7 @@ def data(size: int) -> "Callable[[Callable[..., T]], _lru_cache_wrapper[T]]":
     made
     4
     """
-    return _kept(size, _DATA)
+    return _register(size, _DATA)
 
 
 def code(size: int) -> "Callable[[Callable[..., T]], _lru_cache_wrapper[T]]":
@@ -46,17 +46,17 @@ def code(size: int) -> "Callable[[Callable[..., T]], _lru_cache_wrapper[T]]":
     Args:
         size: number of cached results.
     """
-    return _kept(size, _CODE)
+    return _register(size, _CODE)
 
 
-def with_each(function: "Callable[..., T]") -> "Callable[..., T]":
+def cache_per_object(function: "Callable[..., T]") -> "Callable[..., T]":
     """Cache a function's results for the lifetime of its first argument. Each call returns a copy.
 
     Args:
         function: function of an immutable object and, optionally, of further hashable arguments.
 
     >>> class Book(list): __hash__ = object.__hash__
-    >>> @with_each
+    >>> @cache_per_object
     ... def words(book, letter):
     ...     print("counted")
     ...     return [word for word in book if letter in word]
@@ -68,13 +68,13 @@ def with_each(function: "Callable[..., T]") -> "Callable[..., T]":
     answers: WeakKeyDictionary[Any, dict[Any, T]] = WeakKeyDictionary()
 
     @wraps(function)
-    def asked(thing: Any, *more: Any) -> T:
-        known = answers.setdefault(thing, {})
-        if more not in known:
-            known[more] = function(thing, *more)
-        return deepcopy(known[more])
+    def cached(key: Any, *arguments: Any) -> T:
+        results = answers.setdefault(key, {})
+        if arguments not in results:
+            results[arguments] = function(key, *arguments)
+        return deepcopy(results[arguments])
 
-    return asked
+    return cached
 
 
 def forget(compiled: bool) -> None:
@@ -83,7 +83,7 @@ def forget(compiled: bool) -> None:
     Args:
         compiled: True to clear the caches of code in any case, including jax's compiled programs.
     """
-    if (now := [options.telling()]) != _OPTIONS:
+    if (now := [options.non_defaults()]) != _OPTIONS:
         _OPTIONS[:], compiled = now, True
     for cache in [*_DATA, *(_CODE if compiled else ())]:
         cache.cache_clear()
@@ -91,7 +91,7 @@ def forget(compiled: bool) -> None:
         sys.modules["jax"].clear_caches()
 
 
-def _kept(size: int, caches: "list[_lru_cache_wrapper[Any]]") -> "Callable[[Callable[..., T]], _lru_cache_wrapper[T]]":
+def _register(size: int, caches: "list[_lru_cache_wrapper[Any]]") -> "Callable[[Callable[..., T]], _lru_cache_wrapper[T]]":
     def decorated(function: Callable[..., T]) -> "_lru_cache_wrapper[T]":
         caches.append(lru_cache(size)(function))
         return caches[-1]

@@ -16,11 +16,11 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-_SETTING, _OFF = "FRED_CACHE", "off"
+_SETTING, _DISABLED = "FRED_CACHE", "off"
 _LIMIT = 256 * 2**20  # bytes of all programs together, of about a thousand scenarios
 _OUR_FOLDER = re.compile(r"[0-9a-f]{64}")
 _CHANGING = threading.Lock()
-_BEFORE: list[str | None] = []  # earlier values of the setting, one for each active `unused` block
+_BEFORE: list[str | None] = []  # earlier values of the setting, one for each active `disabled` block
 
 
 def folder() -> Path | None:
@@ -32,12 +32,12 @@ def folder() -> Path | None:
 
 
 def _folder(setting: str | None) -> Path | None:
-    chosen = (setting or "").strip()
-    if chosen.casefold() == _OFF:
+    location = (setting or "").strip()
+    if location.casefold() == _DISABLED:
         return None
     try:
-        if chosen:
-            return Path(chosen).expanduser().absolute() / "compiled"
+        if location:
+            return Path(location).expanduser().absolute() / "compiled"
         base = Path(os.environ.get("XDG_CACHE_HOME", ""))  # ignored if it is relative, as its standard requires
         return (base if base.is_absolute() else Path.home() / ".cache") / "fred" / "compiled"
     except (RuntimeError, OSError):  # there is no home, or no current folder
@@ -45,11 +45,11 @@ def _folder(setting: str | None) -> Path | None:
 
 
 @contextmanager
-def unused() -> Iterator[None]:
+def disabled() -> Iterator[None]:
     """Disable the cache in a `with` block, in this process and in processes that start during the block."""
     with _CHANGING:
         _BEFORE.append(os.environ.get(_SETTING))
-        os.environ[_SETTING] = _OFF
+        os.environ[_SETTING] = _DISABLED
         _switch()
     try:
         yield
@@ -116,12 +116,12 @@ def _prune(root: Path, limit: int) -> None:
             facts = file.lstat()
             if _OUR_FOLDER.fullmatch(file.parent.name) and stat.S_ISREG(facts.st_mode) and not file.parent.is_symlink():
                 programs.append((max(facts.st_atime, facts.st_mtime), facts.st_size, file))
-    size = sum(each for _, each, _ in programs)
+    size = sum(file_size for _, file_size, _ in programs)
     if size <= limit:
         return
-    for _, each, file in sorted(programs):
+    for _, file_size, file in sorted(programs):
         if size <= limit * 3 // 4:
             break
         with suppress(OSError):
             file.unlink()
-            size -= each
+            size -= file_size

@@ -17,13 +17,13 @@ def _elementwise(function: Callable[..., float], arguments: int) -> Callable[...
         except OverflowError:
             return math.inf
 
-    each, each_or_infinity = np.frompyfunc(function, arguments, 1), np.frompyfunc(or_infinity, arguments, 1)
+    vectorized, vectorized_or_infinity = np.frompyfunc(function, arguments, 1), np.frompyfunc(or_infinity, arguments, 1)
 
     def elementwise(*x: ArrayLike) -> NDArray[np.float64]:
         try:
-            return np.asarray(each(*x), np.float64)
+            return np.asarray(vectorized(*x), np.float64)
         except OverflowError:
-            return np.asarray(each_or_infinity(*x), np.float64)  # three times as slow
+            return np.asarray(vectorized_or_infinity(*x), np.float64)  # three times as slow
 
     return elementwise
 

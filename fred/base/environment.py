@@ -46,9 +46,9 @@ def prepare() -> None:
     All settings are environment variables, which processes inherit that start later. `FRED_THREADS` is the number of threads of
     jax (default 1), which is recorded, too.
     """
-    wanted = _wanted()
+    settings = _settings()
     if "jax" in sys.modules:
-        differing = [f"{name}={value}" for name, value in wanted.items() if os.environ.get(name) != value]
+        differing = [f"{name}={value}" for name, value in settings.items() if os.environ.get(name) != value]
         if differing:
             warnings.warn(
                 f"jax was imported before fred, without {', '.join(differing)}: digests may differ from those of other runs. "
@@ -56,7 +56,7 @@ def prepare() -> None:
                 stacklevel=3,
             )
         return
-    os.environ.update(wanted)
+    os.environ.update(settings)
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # on some CPUs XLA warns of differences with each program that it reads
 
 
@@ -72,20 +72,20 @@ def check() -> None:
     try:
         backend = str(jax.default_backend())
     except Exception as error:  # other libraries may raise any exception
-        said = next(iter(str(error).splitlines()), type(error).__name__)
-        raise FredError(f"jax cannot start on the CPU: {said}; leave variables that begin with JAX_ unset") from None
+        message = next(iter(str(error).splitlines()), type(error).__name__)
+        raise FredError(f"jax cannot start on the CPU: {message}; leave variables that begin with JAX_ unset") from None
     if backend != "cpu":
         raise FredError(f"jax computes on {backend}: {options.ON_CPU}; import fred before jax, or set JAX_PLATFORMS=cpu")
     if os.environ.get("PJRT_NPROC") == "1":
-        _keep_programs()
+        _cache_programs()
 
 
 def _check_memory() -> None:
     """Raise FredError if a process may have less address space than jax needs: its C++ would end the process."""
-    allowed, _ = resource.getrlimit(resource.RLIMIT_AS)
-    if resource.RLIM_INFINITY != allowed < _LEAST_MEMORY:
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if resource.RLIM_INFINITY != limit < _LEAST_MEMORY:
         raise FredError(
-            f"`ulimit -v` allows each process {allowed / 1e9:.1f} GB; expected {_LEAST_MEMORY / 1e9:g} GB or more: "
+            f"`ulimit -v` allows each process {limit / 1e9:.1f} GB; expected {_LEAST_MEMORY / 1e9:g} GB or more: "
             f"ulimit -v {_LEAST_MEMORY // 1024}, or ulimit -v unlimited"
         )
 
@@ -101,7 +101,7 @@ def describe() -> dict[str, str]:
 
     Imports jax only if it could have other options than usual, so that a run of timing alone does not load it.
     """
-    if options.are_usual():
+    if options.are_defaults():
         _check_threads()
     else:
         check()
@@ -111,11 +111,11 @@ def describe() -> dict[str, str]:
         "cpu": cpu_class(),
     }
     facts |= _versions()
-    wanted = _wanted()
-    facts |= {"PJRT_NPROC": os.environ.get("PJRT_NPROC", ""), "XLA_FLAGS": " ".join(_others_flags(_own()))}
-    facts["unprepared"] = " ".join(name for name in wanted if os.environ.get(name) != wanted[name])
+    settings = _settings()
+    facts |= {"PJRT_NPROC": os.environ.get("PJRT_NPROC", ""), "XLA_FLAGS": " ".join(_user_flags(_flags()))}
+    facts["unprepared"] = " ".join(name for name in settings if os.environ.get(name) != settings[name])
     facts["backend"] = "cpu"
-    return facts | options.telling()
+    return facts | options.non_defaults()
 
 
 @cache
@@ -152,7 +152,7 @@ def _cpu_facts() -> dict[str, str]:
 
 
 @cache
-def _keep_programs() -> None:
+def _cache_programs() -> None:
     """Let jax reuse compiled programs on the same kind of machine with the same software."""
     from fred.base import compiled
 
@@ -166,11 +166,11 @@ def _machine() -> dict[str, str]:
     """
     import importlib
 
-    seen = importlib.import_module("numpy._core._multiarray_umath").__cpu_features__  # read from the CPU itself
+    features = importlib.import_module("numpy._core._multiarray_umath").__cpu_features__  # read from the CPU itself
     facts = _cpu_facts()
     model = {name: facts[name] for name in _CPU_MODEL if name in facts} or {"node": platform.node()}
-    able = " ".join(sorted(name for name, there in seen.items() if there))
-    return {"system": platform.system(), "machine": platform.machine(), "class": cpu_class(), **model, "able": able}
+    feature_names = " ".join(sorted(name for name, supported in features.items() if supported))
+    return {"system": platform.system(), "machine": platform.machine(), "class": cpu_class(), **model, "able": feature_names}
 
 
 def _software() -> dict[str, str]:
@@ -184,19 +184,19 @@ def _software() -> dict[str, str]:
     return {"python": sys.version, "fred": __version__, "numeric": numeric, **_versions(), **settings}
 
 
-def _wanted() -> dict[str, str]:
-    own, lapack = _own(), {}
+def _settings() -> dict[str, str]:
+    flags, lapack = _flags(), {}
     if cpu_class() == _PORTABLE:
         lapack = _LAPACK | {"OPENBLAS_CORETYPE": "ARMV8" if platform.machine() in _ARM64_NAMES else "Haswell"}
     return {
         **lapack,
         "PJRT_NPROC": os.environ.get("FRED_THREADS", "1"),
-        "XLA_FLAGS": " ".join([*_others_flags(own), *(f"{name}={value}" for name, value in own.items())]),
+        "XLA_FLAGS": " ".join([*_user_flags(flags), *(f"{name}={value}" for name, value in flags.items())]),
         "JAX_PLATFORMS": os.environ.get("JAX_PLATFORMS") or "cpu",
     }
 
 
-def _own() -> dict[str, str]:
+def _flags() -> dict[str, str]:
     """Return FRED's XLA flags for this CPU."""
     if platform.machine() in _ARM64_NAMES:
         return _ARM64
@@ -205,7 +205,7 @@ def _own() -> dict[str, str]:
     return {}
 
 
-def _others_flags(own: dict[str, str]) -> list[str]:
+def _user_flags(fred_flags: dict[str, str]) -> list[str]:
     """Return the user's XLA flags without those that FRED sets."""
-    replaced = own.keys() | _X86.keys() | _NO_YNNPACK.keys()
+    replaced = fred_flags.keys() | _X86.keys() | _NO_YNNPACK.keys()
     return [flag for flag in os.environ.get("XLA_FLAGS", "").split() if flag.partition("=")[0] not in replaced]

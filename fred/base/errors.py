@@ -77,11 +77,11 @@ def warnings_in_one_line() -> Iterator[None]:
     """Print FRED's warnings without the place in its code."""
     show = warnings.showwarning
 
-    def show_line(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> None:
+    def show_line(message: Warning | str, category: type[Warning], *place: Any, **options: Any) -> None:
         if category is UserWarning:
             print(f"fred: {message}", file=sys.stderr)
         else:
-            show(message, category, *place, **more)
+            show(message, category, *place, **options)
 
     warnings.showwarning = show_line
     try:

@@ -1,8 +1,7 @@
-"""Intervals: of ratios over the rounds of one record, and of means over seeds, with verdicts.
+"""95 % intervals: of means over seeds, with verdicts, and of ratios over the rounds of one record.
 
-Means over seeds, their 95 % intervals, and verdicts: the one way in which FRED compares runs.
-
-Take one value per seed: a difference of two runs with the same seed, or the logarithm of their ratio.
+**Means over seeds** (`Mean`, `intervals`, `verdict`) are the one way in which FRED compares runs. Take one value per seed: a
+difference of two runs with the same seed, or the logarithm of their ratio.
 
 - **Interval**: Student's t. `results/studies/coverage.md` has its measured coverage, next to that of bootstrap intervals.
 - **Verdict**: yes, no or open. Fewer than 5 seeds leave every question open.
@@ -10,7 +9,7 @@ Take one value per seed: a difference of two runs with the same seed, or the log
   in 5 % of families, not in 5 % of comparisons.
 - **As good as**: the interval lies inside a margin. That no difference was found is not enough.
 
-95 % confidence intervals of ratios over the rounds of one record; for means over seeds see `over_seeds.py`.
+**Ratios over rounds** compare two ways of using one cluster, of which there is one record:
 
 | function       | of                            | used by                       | because                           |
 |----------------|-------------------------------|-------------------------------|-----------------------------------|
@@ -18,9 +17,9 @@ Take one value per seed: a difference of two runs with the same seed, or the log
 | `block_ratios` | ratios of sums over rounds    | clusters fitted to a trace    | spells need longer blocks         |
 | `spell_ratio`  | long-run ratio of throughputs | `fred diagnose`               | a record shows few spells         |
 
-Each interval is for its own pair alone: of many rules that do not differ, one in twenty will seem to. No interval covers
-events that were never recorded. All draws are fixed, so the same values have the same interval; `block_ratio` has the
-same bits on every machine.
+An interval of a ratio is for its own pair alone: of many rules that do not differ, one in twenty will seem to. No interval
+covers events that were never recorded. All draws are fixed, so the same values have the same interval; `block_ratio` has
+the same bits on every machine.
 """
 
 import itertools
@@ -39,8 +38,18 @@ from fred.base import elementary, streams
 FEWEST_SEEDS = 5
 MISSES = 0.05  # share of intervals, or of families, that miss the true value
 _ROUNDING = 1e-12  # relative: smaller differences count as none
+FEWEST_ROUNDS = 8  # rounds needed for intervals of ratios
+_PAIRED_RESAMPLES, _FITTED_RESAMPLES, _SPELL_DRAWS = 2000, 1000, 2000
+_BLOCKS = 4  # least number of blocks
+_QUIET = 5  # after this many insignificant autocorrelations in a row, the others are ignored
+_SPELLS = 2  # factor on the block length in `block_ratios`: spells of 15 to 60 rounds need it
+_WIDER = 1.2  # factor on deviations of odds and weights of spells; chosen on simulated traces (`studies/diagnosis`)
+_NEARER = 1 / 3  # share of the distance to the upper bound that further learning may gain; chosen likewise
+_PRIOR = 0.5  # prior number of beginnings, and of ends, of spells
+_DIGITS = 9  # digits of `spell_ratio`: later ones depend on the machine
 
 Interval = tuple[float, float]
+Floats = NDArray[np.float64]
 
 
 class Verdict(StrEnum):
@@ -59,10 +68,10 @@ class Mean(NamedTuple):
         error: standard error.
         seeds: number of values.
 
-    >>> mean = Mean.over([1.0, 2.0, 3.0, 4.0, 5.0])
+    >>> mean = Mean.estimate([1.0, 2.0, 3.0, 4.0, 5.0])
     >>> mean.value, [round(end, 3) for end in mean.interval()]
     (3.0, [1.037, 4.963])
-    >>> Mean.over([1.0, 2.0]).interval()
+    >>> Mean.estimate([1.0, 2.0]).interval()
     (nan, nan)
     """
 
@@ -71,25 +80,25 @@ class Mean(NamedTuple):
     seeds: int
 
     @classmethod
-    def over(cls, values: Iterable[float] | NDArray[np.float64]) -> "Mean":
+    def estimate(cls, values: Iterable[float] | NDArray[np.float64]) -> "Mean":
         """Return the mean of values, which does not depend on their order.
 
         Args:
             values: one per seed. Equal values, but for rounding, have no error; none at all have NaN.
         """
-        own = np.asarray(values, np.float64)
-        scale = float(np.abs(own).max(initial=0.0))
-        if not len(own) or not math.isfinite(scale):
-            return cls(math.nan, math.nan, len(own))
-        if np.ptp(own) <= _ROUNDING * scale:
-            return cls(float(np.median(own)), 0.0, len(own))
-        shares = own / scale
-        share = math.fsum(shares) / len(own)
-        variance = math.fsum((shares - share) ** 2) / max(1, len(own) - 1)
-        return cls(scale * share, scale * math.sqrt(variance / len(own)), len(own))
+        sample = np.asarray(values, np.float64)
+        scale = float(np.abs(sample).max(initial=0.0))
+        if not len(sample) or not math.isfinite(scale):
+            return cls(math.nan, math.nan, len(sample))
+        if np.ptp(sample) <= _ROUNDING * scale:
+            return cls(float(np.median(sample)), 0.0, len(sample))
+        shares = sample / scale
+        share = math.fsum(shares) / len(sample)
+        variance = math.fsum((shares - share) ** 2) / max(1, len(sample) - 1)
+        return cls(scale * share, scale * math.sqrt(variance / len(sample)), len(sample))
 
     @property
-    def known(self) -> bool:
+    def has_interval(self) -> bool:
         """Return True if there are enough finite values for an interval."""
         return self.seeds >= FEWEST_SEEDS and math.isfinite(self.error)
 
@@ -99,7 +108,7 @@ class Mean(NamedTuple):
         Args:
             misses: share of such intervals that miss the true mean.
         """
-        if not self.known:
+        if not self.has_interval:
             return math.nan, math.nan
         half = self.error * quantile(self.seeds, misses)
         return self.value - half, self.value + half
@@ -110,11 +119,11 @@ class Mean(NamedTuple):
         Args:
             bounds: values of interest, such as 0 or the ends of a margin.
 
-        >>> round(Mean.over([1.0, 2.0, 3.0, 4.0, 5.0]).p_value(), 4)
+        >>> round(Mean.estimate([1.0, 2.0, 3.0, 4.0, 5.0]).p_value(), 4)
         0.0132
         """
         distance = min(abs(self.value - bound) for bound in bounds)
-        if not self.known or distance == 0:
+        if not self.has_interval or distance == 0:
             return 1.0
         return float(2 * scipy.special.stdtr(self.seeds - 1, -distance / self.error)) if self.error else 0.0
 
@@ -144,13 +153,13 @@ def intervals(means: Sequence[Mean], bounds: Sequence[float] = (0.0,)) -> list[I
         means: differences that answer one question together.
         bounds: what each is compared with.
 
-    >>> some = [Mean.over([each, 2.0, 3.0, 4.0, 5.0]) for each in (1.0, -3.0)]
+    >>> some = [Mean.estimate([each, 2.0, 3.0, 4.0, 5.0]) for each in (1.0, -3.0)]
     >>> [(round(low, 2), round(high, 2)) for low, high in intervals(some)]
     [(0.53, 5.47), (-1.67, 6.07)]
     """
-    p_values = [each.p_value(bounds) for each in means if each.known]
+    p_values = [mean.p_value(bounds) for mean in means if mean.has_interval]
     shares = iter(holm(p_values))
-    return [each.interval(next(shares)) if each.known else each.interval() for each in means]
+    return [mean.interval(next(shares)) if mean.has_interval else mean.interval() for mean in means]
 
 
 def holm(p_values: Sequence[float], misses: float = MISSES) -> list[float]:
@@ -188,19 +197,6 @@ def verdict(interval: Interval, low: float = -math.inf, high: float = 0.0) -> Ve
     return Verdict.NO if interval[0] > high or interval[1] < low else Verdict.OPEN
 
 
-FEWEST_ROUNDS = 8  # rounds needed for intervals of ratios
-_PAIRED_RESAMPLES, _FITTED_RESAMPLES, _SPELL_DRAWS = 2000, 1000, 2000
-_BLOCKS = 4  # least number of blocks
-_QUIET = 5  # after this many insignificant autocorrelations in a row, the others are ignored
-_SPELLS = 2  # factor on the block length in `block_ratios`: spells of 15 to 60 rounds need it
-_WIDER = 1.2  # factor on deviations of odds and weights of spells; chosen on simulated traces (`studies/diagnosis`)
-_NEARER = 1 / 3  # share of the distance to the upper bound that further learning may gain; chosen likewise
-_PRIOR = 0.5  # prior number of beginnings, and of ends, of spells
-_DIGITS = 9  # digits of `spell_ratio`: later ones depend on the machine
-
-Floats = NDArray[np.float64]
-
-
 class Played(NamedTuple):
     """Gradients and times of rounds; columns run at the same time, each at its own pace.
 
@@ -230,7 +226,7 @@ class Ratio(NamedTuple):
     high: float
 
     @property
-    def known(self) -> bool:
+    def has_interval(self) -> bool:
         """Return True if there are enough rounds for an interval."""
         return math.isfinite(self.high)
 
@@ -247,15 +243,15 @@ class Ratio(NamedTuple):
     @property
     def interval(self) -> tuple[float, float] | None:
         """Return the lower and upper end, or None if there are too few rounds."""
-        return (self.low, self.high) if self.known else None
+        return (self.low, self.high) if self.has_interval else None
 
     def __str__(self) -> str:
-        if not self.known:
+        if not self.has_interval:
             return f"{self.value - 1:+.1%}, too few rounds for an interval"
         return f"{self.value - 1:+.1%}, 95% interval {self.low - 1:+.1%} to {self.high - 1:+.1%}"
 
 
-def block_ratio(own: Played, other: Played) -> Ratio:
+def block_ratio(numerator: Played, denominator: Played) -> Ratio:
     """Return the ratio of the throughputs of two rules in the same rounds, by the moving-block bootstrap.
 
     Rounds are paired, because both rules had the same times, and slowdowns last for several rounds. So blocks of rounds are
@@ -268,13 +264,13 @@ def block_ratio(own: Played, other: Played) -> Ratio:
     them.
 
     Args:
-        own: rounds under the rule, gradients and ns as integers [rounds].
-        other: the same rounds under the other rule. A rule equals itself, however few the rounds.
+        numerator: rounds under the rule, gradients and ns as integers [rounds].
+        denominator: the same rounds under the other rule. A rule equals itself, however few the rounds.
 
     >>> print(block_ratio(Played(np.full(30, 3), np.full(30, 10)), Played(np.full(30, 4), np.full(30, 10))))
     -25.0%, 95% interval -25.0% to -25.0%
     """
-    sums = np.stack([own.gradients, other.time, own.time, other.gradients])
+    sums = np.stack([numerator.gradients, denominator.time, numerator.time, denominator.gradients])
     value = float(_ratio(sums.sum(axis=1)))
     if np.array_equal(sums[:2], sums[:1:-1]):
         return Ratio(1.0, 1.0, 1.0)
@@ -287,16 +283,18 @@ def block_ratio(own: Played, other: Played) -> Ratio:
     blocks = count / length
     standard = round(quantile(blocks), 6) * math.sqrt(blocks / (blocks - 1))  # further digits differ between machines
     reach = float(elementary.exp(standard * _spread(logarithms)))
-    single = (own.gradients / own.time) / (other.gradients / other.time)
+    single = (numerator.gradients / numerator.time) / (denominator.gradients / denominator.time)
     low, high = min(value, float(single.min())), max(value, float(single.max()))
     return Ratio(value, max(low, value / reach), min(high, value * reach))
 
 
 def _resampled(sums: NDArray[np.int64], length: int) -> NDArray[np.int64]:
     """Return totals over the original number of rounds, drawn in blocks: [4, resamples] from [4, rounds]."""
+    # The sum of a block is the difference of two cumulated sums. These go twice around the circle, so that a block may pass its
+    # end. The sums are integers, so differences are exact. A shorter block at the end makes the number of rounds right.
     count = sums.shape[1]
-    whole, rest = divmod(count, length)
-    starts, ends = _starts(count, whole + 1), _cumulated(sums)
+    blocks, rest = divmod(count, length)
+    starts, ends = _starts(count, blocks + 1), _cumulated(sums)
     full, part = (ends[:, size : size + count] - ends[:, :count] for size in (length, rest))
     return np.add.reduce(full[:, starts[:, :-1]], axis=2) + part[:, starts[:, -1]]
 
@@ -383,10 +381,10 @@ def block_ratios(sums: Floats) -> tuple[Floats, Floats]:
     length = max(1, min(_SPELLS * longest, rounds // _BLOCKS))
     blocks = rounds // length
     starts = np.random.default_rng(0).integers(rounds, size=(_FITTED_RESAMPLES, blocks))
-    ends, drawn = _cumulated(sums), np.zeros((2, _FITTED_RESAMPLES, measures))
+    ends, resampled = _cumulated(sums), np.zeros((2, _FITTED_RESAMPLES, measures))
     for start in starts.T:
-        drawn += ends[:, start + length] - ends[:, start]
-    spread = np.log(drawn[0] / drawn[1]).std(0)
+        resampled += ends[:, start + length] - ends[:, start]
+    spread = np.log(resampled[0] / resampled[1]).std(0)
     reach = quantile(blocks) * math.sqrt(blocks / (blocks - 1)) * spread
     value = totals[0] / totals[1]
     return value * np.exp(-reach), value * np.exp(reach)
@@ -397,7 +395,7 @@ def _length(values: Floats) -> int:
     return block_length(values) if values.any() and np.ptp(values) > 0 else 1
 
 
-def spell_ratio(slow: NDArray[np.bool_], own: Played, other: Played, bound: Played | None = None) -> Ratio:
+def spell_ratio(slow: NDArray[np.bool_], numerator: Played, denominator: Played, bound: Played | None = None) -> Ratio:
     """Return the ratio of two throughputs, with its interval for the long run, which resamples spells rather than rounds.
 
     A cluster that is slow in spells shows only a few of them in some hundred rounds, so their share of the time is very
@@ -412,8 +410,8 @@ def spell_ratio(slow: NDArray[np.bool_], own: Played, other: Played, bound: Play
 
     Args:
         slow: True for rounds in a spell [rounds].
-        own: rounds of one way of using the cluster [rounds, columns].
-        other: the same rounds of the other way.
+        numerator: rounds of one way of using the cluster [rounds, columns].
+        denominator: the same rounds of the other way.
         bound: upper bound of one that keeps learning, and so does better in the long run than in the record: its interval
             extends further up, by a third of the distance to the bound; None for one that learns nothing.
 
@@ -422,17 +420,18 @@ def spell_ratio(slow: NDArray[np.bool_], own: Played, other: Played, bound: Play
     >>> print(spell_ratio(slow, Played(gradients, np.ones((250, 1))), every))
     +20.0%, 95% interval +1.0% to +87.0%
     """
-    value = own.throughput() / other.throughput()
-    if all(np.array_equal(one, another) for one, another in zip(own, other, strict=True)):
+    value = numerator.throughput() / denominator.throughput()
+    if all(np.array_equal(a, b) for a, b in zip(numerator, denominator, strict=True)):
         return Ratio(1.0, 1.0, 1.0)
     if len(slow) < FEWEST_ROUNDS:
         return Ratio(value, 0.0, math.inf)
     starts, weights = _spell_weights(slow.tobytes())
     paces = [
-        np.divide(*(weights @ np.add.reduceat(each, starts, axis=0) for each in played)).sum(axis=1) for played in (own, other)
+        np.divide(*(weights @ np.add.reduceat(column, starts, axis=0) for column in played)).sum(axis=1)
+        for played in (numerator, denominator)
     ]
     ends = np.quantile(np.log(paces[0] / paces[1]), (MISSES / 2, 1 - MISSES / 2))
-    room = bound.throughput() / own.throughput() if bound else 1.0
+    room = bound.throughput() / numerator.throughput() if bound else 1.0
     low, high = math.exp(float(ends[0])), math.exp(float(ends[1])) * max(room, 1.0) ** _NEARER
     return Ratio(value, min(round(low, _DIGITS), value), max(round(high, _DIGITS), value))
 
@@ -462,10 +461,13 @@ def _spell_weights(levels: bytes) -> tuple[list[int], Floats]:
 
 def _share_slow(slow: NDArray[np.bool_]) -> Floats:
     """Return drawn shares of slow rounds in the long run [draws]."""
-    begun = int((slow[1:] & ~slow[:-1]).sum())
-    ended = int((~slow[1:] & slow[:-1]).sum())
+    beginnings = int((slow[1:] & ~slow[:-1]).sum())
+    ends = int((~slow[1:] & slow[:-1]).sum())
     draws = _uniforms("odds", 2)
-    rates = [scipy.special.gammaincinv(number + _PRIOR, own) for number, own in zip((begun, ended), draws.T, strict=True)]
+    rates = [
+        scipy.special.gammaincinv(number + _PRIOR, uniforms)
+        for number, uniforms in zip((beginnings, ends), draws.T, strict=True)
+    ]
     odds = slow.sum() / (~slow).sum() * (rates[0] / rates[1]) ** _WIDER
     return np.asarray(odds / (1 + odds))
 

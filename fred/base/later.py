@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     import optax
 else:
 
-    class _Later:
+    class _LazyModule:
         """A module that is imported when one of its attributes is first used."""
 
         def __init__(self, name: str):
@@ -25,4 +25,4 @@ else:
         def __dir__(self) -> list[str]:
             return dir(importlib.import_module(self._name))
 
-    jax, jnp, optax = _Later("jax"), _Later("jax.numpy"), _Later("optax")
+    jax, jnp, optax = _LazyModule("jax"), _LazyModule("jax.numpy"), _LazyModule("optax")

@@ -17,15 +17,15 @@ class TakenError(FredError):
     """An error: another process has locked a folder."""
 
 
-def held(folder: Path) -> int | None:
+def lock_folder(folder: Path) -> int | None:
     """Lock a folder, and create it if it does not exist. Return the lock, a file descriptor; close it to release the lock.
 
     Return None if the folder is locked already. Raises OSError if the path is a file or a link, even a link to a folder.
 
     Args:
         folder: the folder.
-    >>> lock = held(Path("mine"))
-    >>> held(Path("mine")) is None  # here, too: whoever opens it anew is somebody else
+    >>> lock = lock_folder(Path("mine"))
+    >>> lock_folder(Path("mine")) is None  # also in this process: each opened file has its own lock
     True
     >>> os.close(lock)
     """
@@ -37,10 +37,12 @@ def held(folder: Path) -> int | None:
             if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
                 raise
             continue
-        if _taken(lock):
+        if not _try_lock(lock):
             os.close(lock)
             return None
-        if is_still(lock, folder):
+        # Between opening and locking, another process may have removed the folder, or renamed it to become a result. Then the
+        # lock is on a folder that no other process will open at this path, so it excludes none of them: try again.
+        if is_in_place(lock, folder):
             return lock
         os.close(lock)
 
@@ -54,7 +56,7 @@ def locked(folder: Path, patience: float = math.inf) -> Iterator[None]:
         patience: time to wait for another process, such as one that is about to end because its parent was killed.
     """
     deadline = time.monotonic() + patience
-    while (lock := held(folder)) is None:
+    while (lock := lock_folder(folder)) is None:
         if time.monotonic() > deadline:
             raise TakenError(f"another process is still at work in {folder}; wait for it")
         time.sleep(_PAUSE)
@@ -64,11 +66,11 @@ def locked(folder: Path, patience: float = math.inf) -> Iterator[None]:
         os.close(lock)
 
 
-def is_still(lock: int, folder: Path) -> bool:
+def is_in_place(lock: int, folder: Path) -> bool:
     """Return True if the locked folder is still at this path. It may have been removed, or renamed to become a result.
 
     Args:
-        lock: the lock that `held` returned.
+        lock: the lock that `lock_folder` returned.
         folder: the path.
     """
     try:
@@ -77,9 +79,9 @@ def is_still(lock: int, folder: Path) -> bool:
         return False
 
 
-def _taken(lock: int) -> bool:
+def _try_lock(lock: int) -> bool:
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        return True
-    return False
+        return False
+    return True

@@ -77,8 +77,8 @@ def check() -> None:
     """Raise FredError if an option has a value that FRED refuses. Imports jax."""
     import jax
 
-    for option, usual in refused.items():
-        _check(option, jax.config.values.get(option, usual[0]))
+    for option, accepted in refused.items():
+        _check(option, jax.config.values.get(option, accepted[0]))
 
 
 def check_platforms() -> None:
@@ -87,28 +87,28 @@ def check_platforms() -> None:
 
 
 def _check(option: str, value: Any) -> None:
-    usual = refused[option]
-    if value not in usual:
-        left = f"leave it {usual[0]!r}, and the variable {option.upper()} unset"
-        raise FredError(f"{option} is {value!r}: {_REASONS[option]}; {left}")
+    accepted = refused[option]
+    if value not in accepted:
+        cure = f"leave it {accepted[0]!r}, and the variable {option.upper()} unset"
+        raise FredError(f"{option} is {value!r}: {_REASONS[option]}; {cure}")
 
 
-def telling() -> dict[str, str]:
+def non_defaults() -> dict[str, str]:
     """Return the options that are not at their defaults and can change bits.
 
     Defaults are left out: a version of jax that lacks an option computes as one that has it at its default.
     """
-    if are_usual():
+    if are_defaults():
         return {}
     import jax
 
     values = jax.config.values
-    unusual = (option for option, usual in recorded.items() if values.get(option, usual[0]) not in usual)
-    return {option: str(values[option]) for option in unusual}
+    changed = (option for option, defaults in recorded.items() if values.get(option, defaults[0]) not in defaults)
+    return {option: str(values[option]) for option in changed}
 
 
-def are_usual() -> bool:
+def are_defaults() -> bool:
     """Return True if all options have their defaults, without importing jax: it is not loaded, and no variable sets one."""
-    listed = {option.upper() for option in recorded}
-    changed = {name for name in os.environ if name in listed or name.startswith("JAX_")}
+    variables = {option.upper() for option in recorded}
+    changed = {name for name in os.environ if name in variables or name.startswith("JAX_")}
     return "jax" not in sys.modules and changed <= {"JAX_PLATFORMS"} and os.environ.get("JAX_PLATFORMS") == "cpu"

@@ -26,11 +26,11 @@ def check_places(*files: Path) -> None:
     for file in files:
         if file.is_dir():
             raise FredError(f"cannot write {file}: it is a folder; choose another place with --out")
-        there = next(folder for folder in file.absolute().parents if folder.exists())
-        if not there.is_dir():
-            raise FredError(f"cannot write {file}: {there} is not a folder; choose another place with --out")
+        parent = next(folder for folder in file.absolute().parents if folder.exists())
+        if not parent.is_dir():
+            raise FredError(f"cannot write {file}: {parent} is not a folder; choose another place with --out")
         try:
-            with tempfile.TemporaryFile(dir=there):
+            with tempfile.TemporaryFile(dir=parent):
                 pass
         except OSError as error:
             raise FredError(f"cannot write {file}: {error.strerror or error}; choose another place with --out") from error
@@ -62,16 +62,16 @@ def check_free(file: Path, ours: Callable[[bytes], bool] = lambda beginning: Fal
         )
 
 
-def check_together(first: Path, others: Iterable[Path], mark: str) -> None:
+def check_together(first: Path, files: Iterable[Path], mark: str) -> None:
     """Raise FredError unless files can be written: each is new, or the first one begins with the mark of an earlier command.
 
     Args:
         first: the file that is written first, as a comment with the mark at its beginning identifies the others.
-        others: the other files.
+        files: the other files.
         mark: the beginning of the comment.
     """
     check_free(first, lambda beginning: beginning.startswith(f"# {mark}".encode()))
-    for file in others:
+    for file in files:
         check_free(file, lambda _: first.exists())
 
 
@@ -87,8 +87,8 @@ def write(file: Path, content: bytes) -> None:
         with replaced(file) as new:
             new.write_bytes(content)
     except (OSError, FredError) as error:
-        said = error if isinstance(error, FredError) else f"cannot write {file}: {error.strerror or error}"
-        raise FredError(f"{said}; choose another place") from error
+        message = error if isinstance(error, FredError) else f"cannot write {file}: {error.strerror or error}"
+        raise FredError(f"{message}; choose another place") from error
 
 
 def _beginning(file: Path) -> bytes:

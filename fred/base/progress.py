@@ -1,8 +1,6 @@
-"""Progress of long tasks: bars, updated lines, and estimates of the remaining time.
+"""Progress of long tasks: bars on a terminal, one updated line in a notebook, and occasional lines elsewhere.
 
-Estimates of the remaining time of long tasks, from their progress and from the programs that are still to be compiled.
-
-Progress of long tasks: bars on a terminal, one updated line in a notebook, and occasional lines elsewhere.
+`Tally` estimates the remaining time from the pace so far, and from the programs that are still to be compiled (`Compiled`).
 """
 
 import sys
@@ -18,7 +16,17 @@ from rich.table import Column
 
 from fred.base import signals
 
+Show = Callable[[str, float], None]  # reports a task's name, and the share of it that is done
+OfRuns = Callable[[str, int, float], None]  # reports a run, a seed, and the share of it that is done
+Measured = list[dict[str, float]]  # the measurements at each evaluation, by name
+OfMeasurements = Callable[[str, int, Measured], None]  # receives a run, a seed, and its measurements so far
 _SETTLED = 60.0  # seconds until estimates no longer suffer from starting
+_PAUSED = 3  # most times slower than on average that the remaining tasks are assumed to be
+_QUIET = 10.0  # seconds between two lines
+PATIENCE = 2.0  # seconds before a notebook shows anything
+_LISTENERS: list[Callable[[str], None]] = []  # they receive the text of `show_activity`
+_WATCHERS: list[OfMeasurements] = []
+_BAR = 10  # columns of a terminal
 
 
 class Compiled:
@@ -38,7 +46,7 @@ class Compiled:
         """Return the time that this process has spent compiling."""
         return self._seconds + (0.0 if self._since is None else time.monotonic() - self._since)
 
-    def left(self, share: float) -> float:
+    def remaining_seconds(self, share: float) -> float:
         """Return the expected time of further compilations when this share of the work is left.
 
         Other processes may compile the last programs, so their number falls with the work.
@@ -47,7 +55,7 @@ class Compiled:
         return max(0.0, programs) * (self.seconds - self._before) / max(1, self.number)
 
     @contextmanager
-    def counted(self) -> Iterator[None]:
+    def count_program(self) -> Iterator[None]:
         """Count one program, and the time of a `with` block."""
         self.number, self._since = self.number + 1, time.monotonic()
         try:
@@ -56,7 +64,6 @@ class Compiled:
             self._seconds, self._since = self.seconds, None
 
 
-_PAUSED = 3  # most times slower than on average that the remaining tasks are assumed to be
 COMPILED = Compiled()  # of this process
 
 
@@ -69,7 +76,7 @@ class Tally:
     >>> tally = Tally(parts=2)
     >>> tally.note("first", 1.0)
     >>> tally.note("second", 0.5)
-    >>> tally.share, tally.done, tally.under_way
+    >>> tally.share, tally.completed, tally.running
     (0.75, 1, {'second': 0.5})
     """
 
@@ -81,11 +88,11 @@ class Tally:
         self._shares: dict[str, float] = {}
         self._before = 0  # tasks that were done at their first report
 
-    def note(self, what: str, share: float) -> None:
+    def note(self, task: str, share: float) -> None:
         """Record the share of a task that is done."""
-        if what not in self._shares and share == 1.0:
+        if task not in self._shares and share == 1.0:
             self._before += 1
-        self._shares[what] = share
+        self._shares[task] = share
         if self._worked:
             self._marks.append((_running(), self._worked))
             self._first = self._marks[0] if not self._first[1] else self._first
@@ -96,14 +103,14 @@ class Tally:
         return sum(self._shares.values()) - self._before
 
     @property
-    def done(self) -> int:
+    def completed(self) -> int:
         """Number of finished tasks."""
         return sum(share == 1.0 for share in self._shares.values())
 
     @property
-    def under_way(self) -> dict[str, float]:
+    def running(self) -> dict[str, float]:
         """Running tasks, with the share of each that is done."""
-        return {what: share for what, share in self._shares.items() if share < 1.0}
+        return {task: share for task, share in self._shares.items() if share < 1.0}
 
     @property
     def share(self) -> float:
@@ -113,13 +120,13 @@ class Tally:
     def words(self) -> str:
         """Return the progress in one line."""
         count = max(self.parts, len(self._shares))
-        left = self._left(count - self._before - self._worked)
-        running = "; ".join(f"{what}: {share:.0%}" for what, share in self.under_way.items())
+        left = self._format_remaining(count - self._before - self._worked)
+        running = "; ".join(f"{task}: {share:.0%}" for task, share in self.running.items())
         if count == 1:
             return f"{running or next(iter(self._shares), '')}{left}"
-        return f"{self.done} of {count} done{left}" + (f" ({running})" if running else "")
+        return f"{self.completed} of {count} done{left}" + (f" ({running})" if running else "")
 
-    def _left(self, work: float) -> str:
+    def _format_remaining(self, work: float) -> str:
         """Return the estimated time for this much work; empty if it is too early to tell.
 
         The estimate uses the pace of the last half of the elapsed time, after the first progress and without compilations.
@@ -133,7 +140,7 @@ class Tally:
             self._marks.popleft()
         since, before = self._marks[0] if worked > self._marks[0][1] else self._first
         slowness = min((now - since) / (worked - before), _PAUSED * (now - self._began) / worked)  # s a task
-        seconds = slowness * work + COMPILED.left(work / (work + worked))
+        seconds = slowness * work + COMPILED.remaining_seconds(work / (work + worked))
         return f", about {_duration(seconds)} left"
 
 
@@ -146,17 +153,6 @@ def _duration(seconds: float) -> str:
     if seconds < 90:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.{int(seconds < 600)}f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
-
-
-Show = Callable[[str, float], None]  # reports a task's name, and the share of it that is done
-OfRuns = Callable[[str, int, float], None]  # reports a run, a seed, and the share of it that is done
-Measured = list[dict[str, float]]  # the measurements at each evaluation, by name
-OfMeasurements = Callable[[str, int, Measured], None]  # receives a run, a seed, and its measurements so far
-_QUIET = 10.0  # seconds between two lines
-PATIENCE = 2.0  # seconds before a notebook shows anything
-_LISTENERS: list[Callable[[str], None]] = []  # they receive the text of `doing`
-_WATCHERS: list[OfMeasurements] = []
-_BAR = 10  # columns of a terminal
 
 
 def bars(parts: int = 0, quiet: bool = False) -> AbstractContextManager[Show]:
@@ -193,14 +189,14 @@ def in_notebook() -> bool:
 
 
 @contextmanager
-def doing(what: str) -> Iterator[None]:
+def show_activity(activity: str) -> Iterator[None]:
     """Show a text next to this process's current tasks during a `with` block, on a terminal.
 
     Args:
-        what: an activity without progress of the task, such as "compiling".
+        activity: an activity without progress of the task, such as "compiling".
     """
     for listener in _LISTENERS:
-        listener(what)
+        listener(activity)
     try:
         yield
     finally:
@@ -211,9 +207,9 @@ def doing(what: str) -> Iterator[None]:
 @contextmanager
 def compiling() -> Iterator[None]:
     """Show the number of the program that is compiled in a `with` block, next to the current tasks."""
-    with COMPILED.counted():
-        number, about = COMPILED.number, COMPILED.expected
-        with doing(f"compiling program {number} of about {about}" if number <= about > 1 else "compiling"):
+    with COMPILED.count_program():
+        number, expected = COMPILED.number, COMPILED.expected
+        with show_activity(f"compiling program {number} of about {expected}" if number <= expected > 1 else "compiling"):
             yield
 
 
@@ -250,9 +246,9 @@ class _Words:
         self._tally, self._say, self._every = Tally(parts), say, every
         self._next = time.monotonic() + max(every, PATIENCE)
 
-    def tell(self, what: str, share: float) -> None:
+    def tell(self, task: str, share: float) -> None:
         """Record the share of a task that is done, and print a line if it is time for one."""
-        self._tally.note(what, share)
+        self._tally.note(task, share)
         if time.monotonic() >= self._next:
             self._next = time.monotonic() + self._every
             self._say(self._tally.words())
@@ -260,7 +256,7 @@ class _Words:
 
 @contextmanager
 def _on_terminal(console: Console, parts: int) -> Iterator[Show]:
-    signals.begun()
+    signals.require_cleanup()
     name = Column(ratio=1, no_wrap=True, overflow="ellipsis")  # on a narrow terminal only names are cut
     columns = (
         TextColumn("{task.description}", table_column=name),
@@ -269,21 +265,21 @@ def _on_terminal(console: Console, parts: int) -> Iterator[Show]:
         TimeElapsedColumn(table_column=Column(no_wrap=True, min_width=7)),
         TextColumn("{task.fields[left]}", table_column=Column(no_wrap=True)),
     )
-    with Progress(*columns, console=console, transient=True, expand=True) as shown:
+    with Progress(*columns, console=console, transient=True, expand=True) as display:
         tasks: dict[str, TaskID] = {}
         tally = Tally(parts)
-        whole = shown.add_task("all", total=1.0, left="", visible=parts > 1)
+        total = display.add_task("all", total=1.0, left="", visible=parts > 1)
 
-        def show(what: str, done: float) -> None:
-            tally.note(what, done)
-            shown.update(whole, completed=tally.share, left=tally.words().split(" (")[0])
-            if what not in tasks:
-                tasks[what] = shown.add_task(what, total=1.0, left="")
-            shown.update(tasks[what], completed=done, visible=done < 1)
+        def show(task: str, done: float) -> None:
+            tally.note(task, done)
+            display.update(total, completed=tally.share, left=tally.words().split(" (")[0])
+            if task not in tasks:
+                tasks[task] = display.add_task(task, total=1.0, left="")
+            display.update(tasks[task], completed=done, visible=done < 1)
 
         def say(word: str) -> None:
-            for what in tally.under_way:
-                shown.update(tasks[what], description=f"{what}, {word}" if word else what)
+            for task in tally.running:
+                display.update(tasks[task], description=f"{task}, {word}" if word else task)
 
         with _listening(say):
             yield show

@@ -11,18 +11,18 @@ from types import FrameType
 
 _REPEATED = 2.0  # seconds until the interrupt is raised again, if the program goes on
 _PATIENCE = 10.0  # seconds to wait for the end of an import: an interrupted one may raise any exception
-_SOON = 0.05  # seconds between two checks whether the import has ended
-_told: list[int] = []  # signals received
+_CHECK_PERIOD = 0.05  # seconds between two checks whether the import has ended
+_received: list[int] = []  # signals received
 _first = 0.0  # time of the first of them, by the monotonic clock
-_heeding = False
+_raising = False
 _is_program = False
 _words = ""  # message of a program that may end at once
 
 
-def at_once() -> None:
-    """Let SIGTERM and Ctrl-C end the program at once, outside `heeded` blocks. At the program's exit they are ignored.
+def end_at_once() -> None:
+    """Let SIGTERM and Ctrl-C end the program at once, outside `raise_interrupts` blocks. They are ignored at its exit.
 
-    In a `heeded` block they end it at once only during an import, and only until `begun` is called.
+    In a `raise_interrupts` block they end it at once only during an import, and only until `require_cleanup` is called.
     """
     global _is_program, _words
     _is_program, _words = True, "nothing was started"
@@ -32,34 +32,34 @@ def at_once() -> None:
             atexit.register(signal.signal, number, signal.SIG_IGN)  # by then, nothing is left to report or to stop
 
 
-def begun() -> None:
+def require_cleanup() -> None:
     """Note that the program has something to clean up, so a signal during an import must not end it at once."""
     global _words
     _words = ""
 
 
 @contextmanager
-def heeded() -> Iterator[None]:
+def raise_interrupts() -> Iterator[None]:
     """Raise KeyboardInterrupt for SIGTERM and SIGINT in a `with` block.
 
     It is raised repeatedly until the block ends, because an event loop may catch one.
     """
-    global _heeding, _words
-    _told.clear()
-    _heeding = True
+    global _raising, _words
+    _received.clear()
+    _raising = True
     before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGALRM)}
     for number in (signal.SIGTERM, signal.SIGINT):
         if before[number] in (signal.SIG_DFL, signal.default_int_handler, _end):
             signal.signal(number, _stop)
-    unraisable, sys.unraisablehook = sys.unraisablehook, _lost
+    unraisable, sys.unraisablehook = sys.unraisablehook, _raise_again
     try:
         yield
     except Exception as error:
-        if _told:  # other libraries may turn an interrupt into another exception
+        if _received:  # other libraries may turn an interrupt into another exception
             raise KeyboardInterrupt from error
         raise
     finally:
-        _heeding, _words = False, "it had finished" if _is_program else ""
+        _raising, _words = False, "it had finished" if _is_program else ""
         signal.setitimer(signal.ITIMER_REAL, 0)
         sys.unraisablehook = unraisable
         for number, handler in before.items():
@@ -67,28 +67,28 @@ def heeded() -> Iterator[None]:
 
 
 @contextmanager
-def saying(words: Callable[[], str]) -> Iterator[None]:
+def add_note(words: Callable[[], str]) -> Iterator[None]:
     """Add a note to a KeyboardInterrupt in a `with` block, unless it has one from an inner block.
 
     Args:
         words: function that returns the note; it is called at the interrupt.
 
     >>> try:
-    ...     with saying(lambda: "two of five are kept"):
+    ...     with add_note(lambda: "two of five are kept"):
     ...         raise KeyboardInterrupt
     ... except KeyboardInterrupt as error:
-    ...     print(said_by(error))
+    ...     print(notes_of(error))
     ['two of five are kept']
     """
     try:
         yield
     except KeyboardInterrupt as error:
-        if not said_by(error):
+        if not notes_of(error):
             error.add_note(words())
         raise
 
 
-def said_by(error: BaseException | None) -> list[str]:
+def notes_of(error: BaseException | None) -> list[str]:
     """Return the notes of an interrupt, or of the first exception in its context that has notes."""
     while error is not None and not getattr(error, "__notes__", ()):
         error = error.__context__
@@ -97,9 +97,9 @@ def said_by(error: BaseException | None) -> list[str]:
 
 def exit_code() -> int:
     """Return the usual exit code for the signal received. Later signals are ignored, because the program is ending."""
-    global _heeding
-    _heeding = False
-    return 128 + (_told[0] if _told else signal.SIGINT)
+    global _raising
+    _raising = False
+    return 128 + (_received[0] if _received else signal.SIGINT)
 
 
 def _end(number: int, frame: FrameType | None) -> None:
@@ -110,25 +110,27 @@ def _end(number: int, frame: FrameType | None) -> None:
 
 def _stop(number: int, frame: FrameType | None) -> None:
     global _first
-    if not _heeding:
+    if not _raising:
         return
     if number != signal.SIGALRM:
-        _first = _first if _told else time.monotonic()
-        _told.append(number)
+        _first = _first if _received else time.monotonic()
+        _received.append(number)
+    # An interrupt during an import may leave a module half loaded, or come out as another exception. So a timer calls this
+    # handler again until the import has ended, or takes too long. A program that has nothing to clean up need not wait.
     signal.signal(signal.SIGALRM, _stop)
     if _importing(frame) and _words:
-        _end(_told[0], frame)
+        _end(_received[0], frame)
     if _importing(frame) and time.monotonic() - _first < _PATIENCE:
-        signal.setitimer(signal.ITIMER_REAL, _SOON)
+        signal.setitimer(signal.ITIMER_REAL, _CHECK_PERIOD)
         return
     signal.setitimer(signal.ITIMER_REAL, _REPEATED)
     raise KeyboardInterrupt
 
 
-def _lost(unraisable: "sys.UnraisableHookArgs") -> None:
+def _raise_again(unraisable: "sys.UnraisableHookArgs") -> None:
     """Raise an interrupt again soon if Python could not raise it, as in `__del__` or during garbage collection."""
-    if _told and issubclass(unraisable.exc_type, KeyboardInterrupt):
-        signal.setitimer(signal.ITIMER_REAL, _SOON)
+    if _received and issubclass(unraisable.exc_type, KeyboardInterrupt):
+        signal.setitimer(signal.ITIMER_REAL, _CHECK_PERIOD)
     else:
         sys.__unraisablehook__(unraisable)
 

@@ -22,7 +22,7 @@ from pathlib import Path
 from fred.base import contents, signals
 from fred.base.contents import MANIFEST, OLD, REPLACED, UNFINISHED, UNIT, is_marked, read_facts
 from fred.base.errors import FredError
-from fred.base.lock import held, is_still
+from fred.base.lock import is_in_place, lock_folder
 from fred.base.words import briefly
 
 _CURRENT_FOLDER = -100  # AT_FDCWD on Linux
@@ -40,19 +40,19 @@ def opened(path: Path) -> Iterator[Path]:
     Args:
         path: the place of the result. The work folder lies next to it, as `.NAME.unfinished`.
     """
-    signals.begun()
+    signals.require_cleanup()
     check_free(path)
     path = Path(os.path.realpath(path))
-    made = [folder for folder in (path.parent, *path.parent.parents) if not folder.exists()]
-    with said(path):
+    created = [folder for folder in (path.parent, *path.parent.parents) if not folder.exists()]
+    with convert_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         stage, lock = _locked(path)
         try:
             yield stage
         finally:
-            if is_still(lock, stage):
+            if is_in_place(lock, stage):
                 contents.prune(stage)
-            for folder in made:
+            for folder in created:
                 with suppress(OSError):
                     folder.rmdir()
             os.close(lock)
@@ -67,7 +67,7 @@ def publish(stage: Path, path: Path) -> None:
     """
     check_free(path)
     path = Path(os.path.realpath(path))
-    with said(path), _standing():
+    with convert_errors(path), _keep_current_folder():
         try:
             if is_result(path):
                 _replace(path, stage)
@@ -78,20 +78,20 @@ def publish(stage: Path, path: Path) -> None:
 
 
 @contextmanager
-def _standing() -> Iterator[None]:
+def _keep_current_folder() -> Iterator[None]:
     """Keep the current folder valid: if it is replaced, change to the new folder of the same name."""
     try:
-        here = Path.cwd()
+        folder = Path.cwd()
     except FileNotFoundError:  # the current folder was removed before
-        here = Path()
+        folder = Path()
     yield
-    if not here.samefile(os.curdir):
-        os.chdir(here)
+    if not folder.samefile(os.curdir):
+        os.chdir(folder)
 
 
 def check_free(path: Path) -> None:
     """Raise FredError if the place cannot be written, or holds anything but a result of FRED and its files."""
-    with said(path):
+    with convert_errors(path):
         path = Path(os.path.realpath(path))
         if path.exists() and not is_result(path) and (not path.is_dir() or any(path.iterdir())):
             raise FredError(f"{path} exists and is not a result folder; choose another with --out, or remove it")
@@ -99,10 +99,10 @@ def check_free(path: Path) -> None:
             contents.check_files(path)
         if path.exists() and not os.access(path, os.W_OK):
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
-        there = next(folder for folder in path.parents if folder.exists())
+        parent = next(folder for folder in path.parents if folder.exists())
         with suppress(FileNotFoundError):
-            (there / _stage(path).name).lstat()  # raises OSError if the name is too long
-        with tempfile.TemporaryFile(dir=there):
+            (parent / _stage(path).name).lstat()  # raises OSError if the name is too long
+        with tempfile.TemporaryFile(dir=parent):
             pass
 
 
@@ -111,14 +111,14 @@ def is_result(path: Path) -> bool:
     return bool(read_facts(path))
 
 
-def is_free(path: Path) -> bool:
+def is_vacant(path: Path) -> bool:
     """Return True if there is neither a result nor the work folder of an interrupted run.
 
     Args:
         path: the place of the result.
     """
     path = Path(os.path.realpath(path))
-    return not any(os.path.lexists(each) for each in (path, _stage(path)))
+    return not any(os.path.lexists(place) for place in (path, _stage(path)))
 
 
 def title_of(path: Path) -> tuple[str, str]:
@@ -128,7 +128,7 @@ def title_of(path: Path) -> tuple[str, str]:
     return str(manifest.get("file", "")), str(scenario.get("title", "")) if isinstance(scenario, dict) else ""
 
 
-def left(path: Path) -> str:
+def describe_remains(path: Path) -> str:
     """Return a sentence that says what an interrupted run has left of the result.
 
     Args:
@@ -141,7 +141,7 @@ def left(path: Path) -> str:
 
 
 @contextmanager
-def said(path: Path) -> Iterator[None]:
+def convert_errors(path: Path) -> Iterator[None]:
     """Turn the OSErrors of a `with` block into FredErrors that name the place."""
     try:
         yield
@@ -163,7 +163,7 @@ def _locked(path: Path) -> tuple[Path, int]:
         try:
             contents.check_marked(stage)
             _recover(path, stage)
-            if is_still(lock, stage):
+            if is_in_place(lock, stage):
                 contents.cut_links(lock)
                 contents.mark(stage, UNFINISHED)
                 return stage, lock
@@ -176,7 +176,7 @@ def _locked(path: Path) -> tuple[Path, int]:
 
 
 def _holding(folder: Path, path: Path) -> int:
-    lock = held(folder)
+    lock = lock_folder(folder)
     if lock is None:
         raise FredError(f"another run is at work on {path}; wait for it, or choose another folder with --out")
     return lock

@@ -109,6 +109,8 @@ def uniforms(seed: int, purpose: str, entity: ArrayLike, start: int, count: int)
         >>> at_once.shape, at_once[1, 4:].tolist() == later.tolist()
         ((2, 6), True)
     """
+    # A draw has 26 bits of each of two words, so a counter gives two draws. With 52 bits, adding a half is exact, and the
+    # result is never 0 or 1, at which quantile functions may be infinite. A mantissa of 53 bits could be rounded up to 1.
     first, last = start // 2, (start + count + 1) // 2
     entity = np.asarray(entity, np.uint64)
     block = philox(stream_key(seed, purpose), np.arange(first, last, dtype=np.uint64), entity[..., None])
@@ -117,7 +119,7 @@ def uniforms(seed: int, purpose: str, entity: ArrayLike, start: int, count: int)
     return draws[..., start - 2 * first :][..., :count]
 
 
-def one_by_one(seed: int, purpose: str, entity: int = 0) -> Iterator[float]:
+def iterate_uniforms(seed: int, purpose: str, entity: int = 0) -> Iterator[float]:
     """Yield an entity's draws, strictly inside (0, 1), without end.
 
     Args:
@@ -127,7 +129,7 @@ def one_by_one(seed: int, purpose: str, entity: int = 0) -> Iterator[float]:
 
         >>> from itertools import islice
         >>> from fred.base import streams
-        >>> list(islice(streams.one_by_one(0, "example"), 5)) == streams.uniforms(0, "example", 0, 0, 5).tolist()
+        >>> list(islice(streams.iterate_uniforms(0, "example"), 5)) == streams.uniforms(0, "example", 0, 0, 5).tolist()
         True
     """
     position, count = 0, _FEWEST

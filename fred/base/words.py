@@ -1,8 +1,6 @@
 """Words and numbers in messages, titles and tables.
 
-Words in messages and titles: lists of names, such as columns, workers and operations; numbers and their nouns.
-
-Numbers as JSON can represent them, and ratios as sentences and tables show them.
+Lists of names, lines that do not break between a number and its noun, numbers that JSON can represent, and ratios in per cent.
 """
 
 import math
@@ -23,21 +21,21 @@ def listed(names: Sequence[str]) -> str:
     return ", ".join(names) or "none"
 
 
-def briefly(names: Sequence[str], most: int = 4, between: str = ", ", number: int = 0) -> str:
+def briefly(names: Sequence[str], most: int = 4, separator: str = ", ", number: int = 0) -> str:
     """Return the first names, and the number of the others.
 
     Args:
         names: names, such as those of operations, or longer texts.
         most: maximum number of names shown.
-        between: text between two names.
+        separator: text between two names.
         number: number of all names, if `names` has only the first ones.
 
-    >>> briefly(["a", "b", "c"], most=2), briefly(["a = 1", "b = 2"], most=2, between="; ", number=7)
+    >>> briefly(["a", "b", "c"], most=2), briefly(["a = 1", "b = 2"], most=2, separator="; ", number=7)
     ('a, b and 1 more', 'a = 1; b = 2; and 5 more')
     """
-    more = max(len(names), number) - most
-    others = f"{between.rstrip(', ')} and {more:,} more" if more > 0 else ""
-    return between.join(names[:most]) + others
+    excess = max(len(names), number) - most
+    rest = f"{separator.rstrip(', ')} and {excess:,} more" if excess > 0 else ""
+    return separator.join(names[:most]) + rest
 
 
 def unbroken(text: str) -> str:
@@ -62,9 +60,9 @@ def finite(value: Any) -> Any:
     {'a': [1.0, None], 'b': None}
     """
     if isinstance(value, dict):
-        return {str(key): finite(each) for key, each in value.items()}
+        return {str(key): finite(item) for key, item in value.items()}
     if isinstance(value, list):
-        return [finite(each) for each in value]
+        return [finite(item) for item in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
@@ -76,5 +74,5 @@ def percent(times: float) -> str:
     >>> percent(1.25), percent(0.996), percent(1.0)
     ('+25', '-0.4', '+0')
     """
-    more = 100 * (times - 1)
-    return f"{more:+.1f}" if 0.05 <= abs(more) < 10 else f"{more + 0.0:+,.0f}".replace("-0", "+0")
+    difference = 100 * (times - 1)
+    return f"{difference:+.1f}" if 0.05 <= abs(difference) < 10 else f"{difference + 0.0:+,.0f}".replace("-0", "+0")

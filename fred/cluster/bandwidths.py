@@ -1,13 +1,9 @@
-"""Bandwidths by the names of cards, the windows of TCP, and links that many messages share.
+"""Bandwidths by the names of network cards, connections with the windows of TCP, and links that many messages share.
 
-Bandwidths by the names of network cards: Ethernet [IEEE 802.3], and four lanes of InfiniBand [IBTA's roadmap].
-
-Connections: latency and bandwidth, and the windows of TCP.
-
-A TCP connection has at most a window of bytes under way, so its rate is at most window / round trip. It begins with a small
-window, and doubles it every round trip [slow start, RFC 5681; ten segments, RFC 6928].
-
-Links that many messages share on their way, such as those to a spine or to another site, and who passes them.
+- **Cards**: Ethernet [IEEE 802.3], and four lanes of InfiniBand [IBTA's roadmap].
+- **Connections**: a TCP connection has at most a window of bytes under way, so its rate is at most window / round trip. It
+  begins with a small window, and doubles it every round trip [slow start, RFC 5681; ten segments, RFC 6928].
+- **Routes**: messages between two groups pass shared links, such as those to a spine or to another site.
 """
 
 import math
@@ -30,6 +26,9 @@ SPEEDS = {  # name -> bytes/s, before headers
     "HDR": 25e9,
     "NDR": 50e9,
 }
+Kind = Literal["workers", "servers"]
+Member = tuple[Kind, int]  # its kind and its number
+Members = tuple[Whole, ...] | Kind
 
 
 def bytes_per_second(value: Any) -> Any:
@@ -79,7 +78,7 @@ class Connection(NamedTuple):
         >>> connection = Connection(latency=0.01, bandwidth=1.25e9, window=3 * 2**20, initial_window=89_490)
         >>> connection.rate / 1e6
         157.2864
-        >>> round(connection.lost(64 * 2**20), 3)  # s
+        >>> round(connection.startup_delay(64 * 2**20), 3)  # s
         0.084
     """
 
@@ -93,24 +92,19 @@ class Connection(NamedTuple):
         """Return the highest rate, bytes/s."""
         return min(self.bandwidth, self.window / (2 * self.latency)) if self.latency else self.bandwidth
 
-    def lost(self, size: float) -> float:
+    def startup_delay(self, size: float) -> float:
         """Return the time that a message loses because its window still grows, s.
 
         Args:
             size: size of the message, bytes.
         """
         round_trip, rate, window = 2 * self.latency, self.rate, self.initial_window
-        lost = sent = 0.0
+        delay = sent = 0.0
         while window < rate * round_trip and sent + window < size:
-            lost += round_trip - window / rate
+            delay += round_trip - window / rate
             sent += window
             window *= 2
-        return lost
-
-
-Kind = Literal["workers", "servers"]
-Member = tuple[Kind, int]  # its kind and its number
-Members = tuple[Whole, ...] | Kind
+        return delay
 
 
 class Route(Component):
@@ -153,7 +147,7 @@ def _in(members: Members, member: Member) -> bool:
     return kind == members if isinstance(members, str) else kind == "workers" and number in members
 
 
-def _named(members: Members) -> str:
+def _describe(members: Members) -> str:
     return f"`{members}`" if isinstance(members, str) else f"worker {members[0]}"
 
 
@@ -167,10 +161,10 @@ def check_routes(routes: Collection[Route], links: Collection[str]) -> None:
     for number, route in enumerate(routes):
         first, second = route.between
         if first == second and (first == "servers" or len(first) == 1):
-            raise ValueError(f"`routes[{number}]` is from {_named(first)} to itself: no message goes there")
+            raise ValueError(f"`routes[{number}]` is from {_describe(first)} to itself: no message goes there")
         if unknown := [name for name in route.through if name.removeprefix("-") not in links]:
-            known = ", ".join(f"`{name}`" for name in links) or "none"
-            raise ValueError(f"`routes[{number}]` goes through `{unknown[0]}`, which is not in `links`: {known}")
+            names = ", ".join(f"`{name}`" for name in links) or "none"
+            raise ValueError(f"`routes[{number}]` goes through `{unknown[0]}`, which is not in `links`: {names}")
     used = {name.removeprefix("-") for route in routes for name in route.through}
     if idle := [name for name in links if name not in used]:
         raise ValueError(f"no route goes through the link `{idle[0]}`")

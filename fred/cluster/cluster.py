@@ -12,7 +12,7 @@ import numpy as np
 from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
 from fred.base.errors import FredError
-from fred.cluster.contention import Contention, Load, NodeOf, started
+from fred.cluster.contention import Contention, Load, NodeOf, start_regime
 from fred.cluster.devices import Devices, Way
 from fred.cluster.durations import check_median
 from fred.cluster.failures import Failures
@@ -106,7 +106,7 @@ class Cluster(Component):
         spread(self.nodes, self.size)
         regions = self.network.regions if self.network else None
         if regions is not None:
-            regions.of(self.size)
+            regions.of_workers(self.size)
             regions.of_servers(self.servers)
         if self.devices is not None and self.devices.has_bandwidths:
             for way in ("upload", "download"):
@@ -132,14 +132,14 @@ class Cluster(Component):
         except OverflowError as error:
             raise ValueError("`contention`: a time is too long; times are in seconds") from error
 
-    def check_alike(self, what: str) -> None:
+    def check_alike(self, operation: str) -> None:
         """Raise FredError if links have bandwidths of their own, which closed forms do not know.
 
         Args:
-            what: clause that names the operation with a closed form.
+            operation: clause that names the operation with a closed form.
         """
         if self.devices is not None and self.devices.has_bandwidths:
-            raise FredError(f"`devices` have bandwidths of their own, and {what}: leave the bandwidths out")
+            raise FredError(f"`devices` have bandwidths of their own, and {operation}: leave the bandwidths out")
 
     def bandwidths(self, way: Way) -> list[float | None]:
         """Return the bandwidth of each worker's link in one direction, bytes/s; None: unlimited.
@@ -182,7 +182,9 @@ class Cluster(Component):
         """Return the group and the region of each worker, for prices."""
         regions = self.network.regions if self.network else None
         sizes = [group.workers for group in self.groups] or [self.size]
-        return Place(np.repeat(np.arange(len(sizes)), sizes), np.array(regions.of(self.size) if regions else [0] * self.size))
+        return Place(
+            np.repeat(np.arange(len(sizes)), sizes), np.array(regions.of_workers(self.size) if regions else [0] * self.size)
+        )
 
     @property
     def servers_place(self) -> Place:
@@ -195,7 +197,7 @@ class Cluster(Component):
     @property
     def region_of(self) -> tuple[int, ...]:
         """Return the region of each worker; empty if there are no regions."""
-        return self.network.regions.of(self.size) if self.network and self.network.regions else ()
+        return self.network.regions.of_workers(self.size) if self.network and self.network.regions else ()
 
     def latencies(self) -> list[Latency]:
         """Return the compute time of each worker at speed 1: [workers]."""
@@ -219,7 +221,7 @@ class Cluster(Component):
             compute: the function, which is called once for workers with the same distribution.
         """
         distributions = self.distributions()
-        results = {key: compute(latency) for key, latency in {id(each): each for each in distributions}.items()}
+        results = {key: compute(latency) for key, latency in {id(latency): latency for latency in distributions}.items()}
         return [results[id(latency)] for latency in distributions]
 
     def worker_speeds(self) -> list[float]:
@@ -262,7 +264,7 @@ class Cluster(Component):
     def loads(self, seed: int) -> list[Load]:
         """Start every contention regime, in the order of `contention`; `seed` is the run's."""
         regimes = enumerate(self.contention)
-        return [started(regime, seed, f"contention {number}", self.node_of) for number, regime in regimes]
+        return [start_regime(regime, seed, f"contention {number}", self.node_of) for number, regime in regimes]
 
     def fault_processes(self, seed: int) -> list[FaultProcess]:
         """Start every fault process, in the order of `faults`; `seed` is the run's."""
@@ -273,7 +275,7 @@ class Cluster(Component):
         """Start every regime on the links of workers or of servers; `seed` is the run's."""
         contention = self.network.contention if self.network else ()
         regimes = [(number, slow.regime) for number, slow in enumerate(contention) if slow.of == of]
-        return [started(regime, seed, f"links {number}", self._linked(of)) for number, regime in regimes]
+        return [start_regime(regime, seed, f"links {number}", self._linked(of)) for number, regime in regimes]
 
     def _linked(self, of: Literal["workers", "servers"]) -> NodeOf:
         return self.node_of if of == "workers" else np.arange(self.servers)

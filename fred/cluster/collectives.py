@@ -1,7 +1,7 @@
-"""Closed-form costs of collective operations [Thakur, Rabenseifner, Gropp 2005, as in MPICH].
+"""Costs of collective operations: in closed form by algorithm, and fitted to measurements by library.
 
-A message of m bytes takes alpha + beta m. A worker sends one and receives one at a time, both at once. Reductions take no
-time.
+**Algorithms** [Thakur, Rabenseifner, Gropp 2005, as in MPICH]: a message of m bytes takes alpha + beta m. A worker sends one
+and receives one at a time, both at once. Reductions take no time.
 
     >>> for name, effort in ALLREDUCE.items():  # eight members; with alpha = 1 and beta m = 10 or 0.1
     ...     print(f"{name:18} {effort(8).rounds + 10 * effort(8).volume:6.1f} {effort(8).rounds + 0.1 * effort(8).volume:6.1f}")
@@ -10,13 +10,11 @@ time.
     rabenseifner         23.5    6.2
     tree                 66.0    6.6
 
-What communication libraries do: the cost of their operations, fitted to measurements (`results/reproductions/measured.md`).
-
-NCCL passes small chunks on while it still receives others, so few latencies add up, whatever the number of members. Gloo's ring
-waits for each segment of 1 MiB, which the receiver must have asked for; its broadcast sends whole models down a tree. `in use`
-is one synchronization by a data-parallel program: operations on parts of the model, one after the other, and other work beside.
-
-`textbook` has MPICH's algorithms for long messages [Thakur, Rabenseifner, Gropp 2005], for libraries that were not measured.
+**Libraries**, fitted to measurements (`results/reproductions/measured.md`): NCCL passes small chunks on while it still receives
+others, so few latencies add up, whatever the number of members. Gloo's ring waits for each segment of 1 MiB, which the receiver
+must have asked for; its broadcast sends whole models down a tree. `in use` is one synchronization by a data-parallel program:
+operations on parts of the model, one after the other, and other work at the same time. `textbook` has MPICH's
+algorithms for long messages, for libraries that were not measured.
 
 Sizes are those of the whole result (allgather, gather) or of the whole input (reduce-scatter, scatter, all-to-all).
 """
@@ -27,6 +25,17 @@ from typing import NamedTuple
 from fred.cluster.bandwidths import Connection
 
 SEGMENT = 2**20  # bytes
+NCCL_VOLUME = 1.011  # bytes on the wire per byte of a model, in a collective operation
+NCCL_ROUNDS = 4  # latencies of an allreduce of 4 to 32 members
+GLOO_VOLUME = 1.25  # the same for Gloo's rings, in which requests for segments wait behind segments
+GLOO_ALL_TO_ALL = 1.5  # the same where all send to all at once
+GLOO_PAIR = 1.5  # factor on both where only two members gather, or send all to all
+PARTS_IN_USE = 18.2  # allreduces of one synchronization in use
+RING_IN_USE = 16  # members from which such allreduces go around a ring
+SERVERS_VOLUME, SERVERS_ROUNDS = 1.31, 3.0  # of sharded servers in use; latencies for each other member
+_FIRST_WINDOW = 10 * 8949  # bytes of a connection's first window on Linux: ten segments, with jumbo frames
+_WINDOW = 3 * 2**20  # bytes: half of the largest receive buffer on Linux by default, 6 MiB
+_SOCKETS = 16  # connections of NCCL between two machines of Amazon's cloud
 
 
 class Effort(NamedTuple):
@@ -57,7 +66,7 @@ class Effort(NamedTuple):
         0.21
         """
         waits = max(self.rounds, self.segments * size / SEGMENT) * connection.latency
-        return waits + self.volume * size / connection.rate + self.starts * connection.lost(size)
+        return waits + self.volume * size / connection.rate + self.starts * connection.startup_delay(size)
 
     def times(self, factor: float) -> "Effort":
         """Return the same operation with messages `factor` times as large.
@@ -70,17 +79,17 @@ class Effort(NamedTuple):
         """
         return self._replace(volume=factor * self.volume, sent=factor * self.sent, segments=factor * self.segments)
 
-    def then(self, other: "Effort") -> "Effort":
+    def followed_by(self, other: "Effort") -> "Effort":
         """Return this operation followed by another.
 
         Args:
             other: operation that begins when this one ends.
 
         Example:
-            >>> one_way(4).then(one_way(4)) == tree(4)
+            >>> one_way(4).followed_by(one_way(4)) == tree(4)
             True
         """
-        rounds, volume, messages, sent, segments, starts = (own + others for own, others in zip(self, other, strict=True))
+        rounds, volume, messages, sent, segments, starts = (a + b for a, b in zip(self, other, strict=True))
         return Effort(rounds, volume, int(messages), sent, segments, int(starts))
 
 
@@ -108,7 +117,7 @@ def recursive_doubling(members: int) -> Effort:
     """
     phases, excess = _butterfly(members)
     core = members - excess
-    return Effort(phases, phases, phases * core, phases * core).then(_folded(excess))
+    return Effort(phases, phases, phases * core, phases * core).followed_by(_folded(excess))
 
 
 def rabenseifner(members: int) -> Effort:
@@ -120,7 +129,7 @@ def rabenseifner(members: int) -> Effort:
     phases, excess = _butterfly(members)
     core = members - excess
     moved = 2 * (core - 1)
-    return Effort(2 * phases, moved / core, 2 * phases * core, moved).then(_folded(excess))
+    return Effort(2 * phases, moved / core, 2 * phases * core, moved).followed_by(_folded(excess))
 
 
 def tree(members: int) -> Effort:
@@ -129,7 +138,7 @@ def tree(members: int) -> Effort:
     >>> tree(4)[:4]
     (4, 4, 6, 6)
     """
-    return one_way(members).then(one_way(members))
+    return one_way(members).followed_by(one_way(members))
 
 
 def gathered_in_a_ring(members: int) -> Effort:
@@ -187,19 +196,6 @@ def _folded(excess: int) -> Effort:
     return Effort(2, 2.0, 2 * excess, 2.0 * excess) if excess else NOTHING_DONE
 
 
-NCCL_VOLUME = 1.011  # bytes on the wire per byte of a model, in a collective operation
-NCCL_ROUNDS = 4  # latencies of an allreduce of 4 to 32 members
-GLOO_VOLUME = 1.25  # the same for Gloo's rings, in which requests for segments wait behind segments
-GLOO_ALL_TO_ALL = 1.5  # the same where all send to all at once
-GLOO_PAIR = 1.5  # factor on both where only two members gather, or send all to all
-PARTS_IN_USE = 18.2  # allreduces of one synchronization in use
-RING_IN_USE = 16  # members from which such allreduces go around a ring
-SERVERS_VOLUME, SERVERS_ROUNDS = 1.31, 3.0  # of sharded servers in use; latencies for each other member
-_FIRST_WINDOW = 10 * 8949  # bytes of a connection's first window on Linux: ten segments, with jumbo frames
-_WINDOW = 3 * 2**20  # bytes: half of the largest receive buffer on Linux by default, 6 MiB
-_SOCKETS = 16  # connections of NCCL between two machines of Amazon's cloud
-
-
 def nccl_allreduce(members: int, volume: float = NCCL_VOLUME, rounds: float = NCCL_ROUNDS) -> Effort:
     """Allreduce in chunks along trees.
 
@@ -212,7 +208,7 @@ def nccl_allreduce(members: int, volume: float = NCCL_VOLUME, rounds: float = NC
     >>> effort.rounds, round(effort.volume, 4)
     (4, 1.5165)
     """
-    return _all(members, min(rounds, 2 * _depth(members)), volume, passes=2)
+    return _exchange_parts(members, min(rounds, 2 * _depth(members)), volume, passes=2)
 
 
 def gloo_allreduce(members: int, volume: float = GLOO_VOLUME) -> Effort:
@@ -225,7 +221,7 @@ def gloo_allreduce(members: int, volume: float = GLOO_VOLUME) -> Effort:
     >>> gloo_allreduce(4).volume, gloo_allreduce(4).segments
     (1.875, 1.5)
     """
-    return _all(members, 4 * (members - 1), volume, passes=2)._replace(segments=2 * (members - 1) / members)
+    return _exchange_parts(members, 4 * (members - 1), volume, passes=2)._replace(segments=2 * (members - 1) / members)
 
 
 def allreduce_in_use(members: int, parts: float = PARTS_IN_USE) -> Effort:
@@ -253,43 +249,43 @@ def servers_in_use(members: int, volume: float = SERVERS_VOLUME, rounds: float =
     >>> servers_in_use(4)[:2]
     (9.0, 1.965)
     """
-    return _all(members, rounds * (members - 1), volume, passes=2)
+    return _exchange_parts(members, rounds * (members - 1), volume, passes=2)
 
 
 LIBRARIES: dict[str, dict[str, Callable[[int], Effort]]] = {  # library -> operation -> its cost for a number of members
     "nccl": {
         "allreduce": nccl_allreduce,
-        "broadcast": lambda members: _to_all(members, 2, NCCL_VOLUME),
-        "reduce": lambda members: _to_all(members, 2, NCCL_VOLUME),
-        "allgather": lambda members: _all(members, 2 * _depth(members), NCCL_VOLUME),
-        "reduce-scatter": lambda members: _all(members, 2 * _depth(members), NCCL_VOLUME),
-        "all-to-all": lambda members: _all(members, 2, NCCL_VOLUME),
-        "gather": lambda members: _of_parts(members, 2, NCCL_VOLUME),
-        "scatter": lambda members: _of_parts(members, 2, NCCL_VOLUME),
+        "broadcast": lambda members: _root_operation(members, 2, NCCL_VOLUME),
+        "reduce": lambda members: _root_operation(members, 2, NCCL_VOLUME),
+        "allgather": lambda members: _exchange_parts(members, 2 * _depth(members), NCCL_VOLUME),
+        "reduce-scatter": lambda members: _exchange_parts(members, 2 * _depth(members), NCCL_VOLUME),
+        "all-to-all": lambda members: _exchange_parts(members, 2, NCCL_VOLUME),
+        "gather": lambda members: _root_operation_on_parts(members, 2, NCCL_VOLUME),
+        "scatter": lambda members: _root_operation_on_parts(members, 2, NCCL_VOLUME),
         "point-to-point": lambda members: Effort(1, 1.0, 1, 1.0, starts=1),
     },
     "gloo": {
         "allreduce": gloo_allreduce,
-        "broadcast": lambda members: _to_all(members, 2 * _depth(members), _depth(members), starts=_depth(members)),
+        "broadcast": lambda members: _root_operation(members, 2 * _depth(members), _depth(members), starts=_depth(members)),
         "reduce": lambda members: _gloo_reduce(members),
-        "allgather": lambda members: _gloo_all(members, 4 * (members - 1), GLOO_VOLUME),
-        "reduce-scatter": lambda members: _all(members, 2 * (members - 1), GLOO_VOLUME)._replace(
+        "allgather": lambda members: _gloo_exchange(members, 4 * (members - 1), GLOO_VOLUME),
+        "reduce-scatter": lambda members: _exchange_parts(members, 2 * (members - 1), GLOO_VOLUME)._replace(
             segments=(members - 1) / members
         ),
-        "all-to-all": lambda members: _gloo_all(members, 2, GLOO_ALL_TO_ALL),
-        "gather": lambda members: _of_parts(members, 2, 1.0)._replace(starts=1),
-        "scatter": lambda members: _of_parts(members, 2, 1.0)._replace(starts=1),
+        "all-to-all": lambda members: _gloo_exchange(members, 2, GLOO_ALL_TO_ALL),
+        "gather": lambda members: _root_operation_on_parts(members, 2, 1.0)._replace(starts=1),
+        "scatter": lambda members: _root_operation_on_parts(members, 2, 1.0)._replace(starts=1),
         "point-to-point": lambda members: Effort(2, 1.0, 1, 1.0, starts=1),
     },
     "textbook": {
         "allreduce": rabenseifner,
-        "broadcast": lambda members: _all(members, _depth(members) + members - 1, 1.0, passes=2),
-        "reduce": lambda members: _all(members, 2 * _depth(members), 1.0, passes=2),
-        "allgather": lambda members: _all(members, _depth(members), 1.0),
-        "reduce-scatter": lambda members: _all(members, _depth(members), 1.0),
-        "all-to-all": lambda members: _all(members, members - 1, 1.0),
-        "gather": lambda members: _of_parts(members, _depth(members), 1.0),
-        "scatter": lambda members: _of_parts(members, _depth(members), 1.0),
+        "broadcast": lambda members: _exchange_parts(members, _depth(members) + members - 1, 1.0, passes=2),
+        "reduce": lambda members: _exchange_parts(members, 2 * _depth(members), 1.0, passes=2),
+        "allgather": lambda members: _exchange_parts(members, _depth(members), 1.0),
+        "reduce-scatter": lambda members: _exchange_parts(members, _depth(members), 1.0),
+        "all-to-all": lambda members: _exchange_parts(members, members - 1, 1.0),
+        "gather": lambda members: _root_operation_on_parts(members, _depth(members), 1.0),
+        "scatter": lambda members: _root_operation_on_parts(members, _depth(members), 1.0),
         "point-to-point": lambda members: Effort(1, 1.0, 1, 1.0),
     },
     "in use": {"allreduce": allreduce_in_use, "sharded-servers": servers_in_use},
@@ -307,23 +303,23 @@ def _depth(members: int) -> int:
     return (members - 1).bit_length()
 
 
-def _all(members: int, rounds: float, volume: float, passes: int = 1) -> Effort:
+def _exchange_parts(members: int, rounds: float, volume: float, passes: int = 1) -> Effort:
     """Return the cost of an operation in which every member sends all of a model but its own part, `passes` times."""
-    others = members - 1
-    return Effort(rounds, passes * volume * others / members, passes * others * members, float(passes * others))
+    peers = members - 1
+    return Effort(rounds, passes * volume * peers / members, passes * peers * members, float(passes * peers))
 
 
-def _gloo_all(members: int, rounds: float, volume: float) -> Effort:
+def _gloo_exchange(members: int, rounds: float, volume: float) -> Effort:
     """Return the cost of an allgather or all-to-all, which takes longer than its volume says between two members."""
-    return _all(members, rounds, volume * (GLOO_PAIR if members == 2 else 1.0))
+    return _exchange_parts(members, rounds, volume * (GLOO_PAIR if members == 2 else 1.0))
 
 
-def _to_all(members: int, rounds: float, volume: float, starts: int = 0) -> Effort:
+def _root_operation(members: int, rounds: float, volume: float, starts: int = 0) -> Effort:
     """Return the cost of an operation between one member and all others."""
     return Effort(rounds, float(volume), members - 1, float(members - 1), starts=starts)
 
 
-def _of_parts(members: int, rounds: float, volume: float) -> Effort:
+def _root_operation_on_parts(members: int, rounds: float, volume: float) -> Effort:
     """Return the cost of an operation between one member and all others, of whom each has a part."""
     share = (members - 1) / members
     return Effort(rounds, volume * share, members - 1, share)
@@ -331,7 +327,7 @@ def _of_parts(members: int, rounds: float, volume: float) -> Effort:
 
 def _gloo_reduce(members: int) -> Effort:
     """Return the cost of a reduce-scatter in a ring, from which the root then gathers the parts."""
-    others = members - 1
+    peers = members - 1
     return Effort(
-        2 * members, GLOO_VOLUME + others / members, others * (members + 1), others * (1 + 1 / members), segments=1.0, starts=1
+        2 * members, GLOO_VOLUME + peers / members, peers * (members + 1), peers * (1 + 1 / members), segments=1.0, starts=1
     )

@@ -129,7 +129,7 @@ class Contention(Component):
         """
 
 
-def started(regime: Contention, seed: int, name: str, node_of: NodeOf) -> Load:
+def start_regime(regime: Contention, seed: int, name: str, node_of: NodeOf) -> Load:
     """Start a regime on the workers that it is limited to.
 
     Raises ValueError if there is no such worker.
@@ -141,7 +141,7 @@ def started(regime: Contention, seed: int, name: str, node_of: NodeOf) -> Load:
         node_of: node number of each worker, from 0 [workers].
 
     >>> regime = MarkovSwitching(slowdown=2.0, fast_seconds=1.0, slow_seconds=1.0, only=[1])
-    >>> sorted(started(regime, 0, "contention 0", np.array([0, 0])).only)
+    >>> sorted(start_regime(regime, 0, "contention 0", np.array([0, 0])).only)
     [1]
     """
     if max(regime.only, default=0) >= len(node_of):
@@ -196,7 +196,7 @@ class _Switching(Load):
         start = switches[-1] if switches else 0
         slow = (np.arange(count) + len(switches) + self._first_slow[entity]) % 2
         dwell = np.clip(np.rint(draws * np.where(slow, means[1], means[0]) * NANOSECONDS), 1, FOREVER)
-        switches += accumulate((int(each) for each in dwell), initial=start)
+        switches += accumulate((int(duration) for duration in dwell), initial=start)
         del switches[-count - 1]  # the start itself
 
 
@@ -264,14 +264,14 @@ class _Delayed(Load):
         self._delay = round(regime.seconds * NANOSECONDS)
 
         @cache
-        def chosen(step: int) -> frozenset[int]:
+        def delayed_workers(step: int) -> frozenset[int]:
             draws = streams.words(seed, name, step, np.arange(workers))
             return frozenset(np.argsort(draws, kind="stable")[: regime.workers].tolist())
 
-        self._chosen = chosen
+        self._delayed_workers = delayed_workers
 
     def delay(self, worker: int, step: int) -> int:
-        return self._delay if worker in self._chosen(step) else 0
+        return self._delay if worker in self._delayed_workers(step) else 0
 
 
 class _Injected(Load):
@@ -285,10 +285,10 @@ class _Injected(Load):
     def delay(self, worker: int, step: int) -> int:
         delayed = self._delayed[worker]
         while len(delayed) <= step:
-            delayed.append(any(self._next(worker) == worker for _ in range(self._tries)))
+            delayed.append(any(self._draw_number(worker) == worker for _ in range(self._tries)))
         return self._delay if delayed[step] else 0
 
-    def _next(self, worker: int) -> int:
+    def _draw_number(self, worker: int) -> int:
         place = self._places[worker]
         self._places[worker] += 1
         if place >= len(self._drawn):
@@ -329,15 +329,15 @@ def _checked(load: Load) -> Callable[[int, int], tuple[float, int]]:
     where = f" ({place})" if place else ""
 
     def slowdown(worker: int, now: int) -> tuple[float, int]:
-        found = load.slowdown(worker, now)
+        result = load.slowdown(worker, now)
         try:
-            factor, until = found
-            possible = 0 < factor < math.inf and until > now
+            factor, until = result
+            is_valid = 0 < factor < math.inf and until > now
         except (TypeError, ValueError):
-            possible = False
-        if not possible:
+            is_valid = False
+        if not is_valid:
             raise FredError(
-                f"`slowdown` of `{name}` returns {found!r} at {now} ns{where}; expected a factor above 0, and the time, later "
+                f"`slowdown` of `{name}` returns {result!r} at {now} ns{where}; expected a factor above 0, and the time, later "
                 "than now, until which it holds, ns: such as (2.0, now + 1_000_000_000), or (1.0, FOREVER)"
             )
         return factor, until
@@ -367,8 +367,8 @@ class Loads:
         """Return the worker's current slowdown factor, and the time, ns, until which it holds."""
         factor, until = 1.0, FOREVER
         for slowdown in self._slowdowns:
-            own, end = slowdown(worker, now)
-            factor *= own
+            single, end = slowdown(worker, now)
+            factor *= single
             if end < until:
                 until = end
         return factor, until

@@ -64,26 +64,26 @@ def spent(schedule: Schedule, cluster: Cluster, times: Ints, rows: Ints) -> Spen
 def _of_workers(schedule: Schedule, cluster: Cluster, prices: Prices, times: Ints) -> tuple[Floats, Floats]:
     """Return the cost of workers, in the unit of prices x ns, and their energy, W ns, until some times: [times] each."""
     away, cost, energy = schedule.intervals.only(What.AWAY, What.BROKEN), np.zeros(len(times)), np.zeros(len(times))
-    busy, chosen = _busy(schedule) if prices.have_power else None, prices.of_workers(cluster.workers_place)
-    for number, some in enumerate(prices.workers):
-        own = chosen == number
-        there = _outside(own, away.worker, away.begin_ns, away.end_ns)
-        cost += _integral(_all(own) if some.paid_while_away else there, some.steps, times)
-        energy += _integral(there, ((0.0, some.idle_watts),), times)
-        if busy is not None:
-            energy += _integral(_inside(own, *busy), ((0.0, some.busy_watts - some.idle_watts),), times)
+    busy_intervals, entries = _busy_intervals(schedule) if prices.have_power else None, prices.of_workers(cluster.workers_place)
+    for number, entry in enumerate(prices.workers):
+        priced_machines = entries == number
+        available = _outside(priced_machines, away.worker, away.begin_ns, away.end_ns)
+        cost += _integral(_always(priced_machines) if entry.paid_while_away else available, entry.steps, times)
+        energy += _integral(available, ((0.0, entry.idle_watts),), times)
+        if busy_intervals is not None:
+            energy += _integral(_inside(priced_machines, *busy_intervals), ((0.0, entry.busy_watts - entry.idle_watts),), times)
     return cost, energy
 
 
 def _of_servers(schedule: Schedule, cluster: Cluster, prices: Prices, times: Ints) -> tuple[Floats, Floats]:
     """Return the cost of servers and their energy, as of workers; a protocol without servers pays for none."""
     away, cost, energy = schedule.intervals.only(What.SERVER_AWAY), np.zeros(len(times)), np.zeros(len(times))
-    chosen = prices.of_servers(cluster.servers_place)
-    for number, some in enumerate(prices.servers if schedule.on_servers else ()):
-        own = chosen == number
-        there = _outside(own, away.other, away.begin_ns, away.end_ns)
-        cost += _integral(_all(own) if some.paid_while_away else there, some.steps, times)
-        energy += _integral(there, ((0.0, some.watts),), times)
+    entries = prices.of_servers(cluster.servers_place)
+    for number, entry in enumerate(prices.servers if schedule.on_servers else ()):
+        priced_machines = entries == number
+        available = _outside(priced_machines, away.other, away.begin_ns, away.end_ns)
+        cost += _integral(_always(priced_machines) if entry.paid_while_away else available, entry.steps, times)
+        energy += _integral(available, ((0.0, entry.watts),), times)
     return cost, energy
 
 
@@ -98,40 +98,40 @@ class _Steps(NamedTuple):
         return self.values[np.searchsorted(self.times, times, "right") - 1]
 
 
-def _all(own: NDArray[np.bool_]) -> _Steps:
+def _always(counted_machines: NDArray[np.bool_]) -> _Steps:
     """Return the number of machines that count, at all times."""
-    return _Steps(np.zeros(1, np.int64), np.full(1, float(own.sum())))
+    return _Steps(np.zeros(1, np.int64), np.full(1, float(counted_machines.sum())))
 
 
-def _inside(own: NDArray[np.bool_], machine: Ints, begin: Ints, end: Ints) -> _Steps:
+def _inside(counted_machines: NDArray[np.bool_], machine: Ints, begin: Ints, end: Ints) -> _Steps:
     """Return the number of machines that are inside one of their intervals.
 
     Args:
-        own: True for machines that count [machines].
+        counted_machines: True for machines that count [machines].
         machine, begin, end: number of a machine, and begin and end of an interval, ns [intervals].
     """
-    begin, end = begin[own[machine]], end[own[machine]]
+    begin, end = begin[counted_machines[machine]], end[counted_machines[machine]]
     times, ones = np.concatenate(([0], begin, end)), np.ones(len(begin))
     order = np.argsort(times, kind="stable")
     return _Steps(times[order], np.cumsum(np.concatenate(([0.0], ones, -ones))[order]))
 
 
-def _outside(own: NDArray[np.bool_], machine: Ints, begin: Ints, end: Ints) -> _Steps:
+def _outside(counted_machines: NDArray[np.bool_], machine: Ints, begin: Ints, end: Ints) -> _Steps:
     """Return the number of machines that are outside their intervals."""
-    inside = _inside(own, machine, begin, end)
-    return inside._replace(values=own.sum() - inside.values)
+    inside = _inside(counted_machines, machine, begin, end)
+    return inside._replace(values=counted_machines.sum() - inside.values)
 
 
 def _integral(number: _Steps, price: tuple[tuple[float, float], ...], times: Ints) -> Floats:
     """Return the integral of a number times a price (by time, s) from 0 to some times, in units of the price x ns."""
     begins = np.rint(NANOSECONDS * np.minimum([begin for begin, _ in price], times.max() / NANOSECONDS)).astype(np.int64)
-    priced = _Steps(begins, np.array([each for _, each in price]))
+    priced = _Steps(begins, np.array([amount for _, amount in price]))
     breaks = np.unique(np.concatenate(([0], number.times, priced.times, times)).clip(0, times.max(initial=0)))
     pieces = number.at(breaks[:-1]) * priced.at(breaks[:-1]) * np.diff(breaks)
     return np.concatenate(([0.0], np.cumsum(pieces)))[np.searchsorted(breaks, times)]
 
 
-def _busy(schedule: Schedule) -> tuple[Ints, Ints, Ints]:
+def _busy_intervals(schedule: Schedule) -> tuple[Ints, Ints, Ints]:
     """Return the worker, begin and end of each activity at full power, ns."""
     account = spans(schedule)
     running = account[account["kind"].isin(_RUNNING)]

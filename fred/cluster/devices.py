@@ -56,13 +56,13 @@ _TABLE = _Kind(
             Column(
                 way,
                 "numbers",
-                others,
+                synonyms,
                 False,
-                "bytes/s, or with a unit as in `upload_mbps` (bits), `upload_MBps` (bytes) or 5 Mbit/s",
+                _UNIT,
                 bandwidth_in,
                 BANDWIDTHS,
             )
-            for way, others in (
+            for way, synonyms in (
                 ("upload", ("uplink", "upload_bandwidth", "upload_speed", "upload_rate", "uplink_bandwidth", "ul", "up")),
                 (
                     "download",
@@ -107,7 +107,7 @@ class Devices(Component):
 
     @model_validator(mode="before")
     @classmethod
-    def _read(cls, options: Any, info: ValidationInfo) -> Any:
+    def _read_file(cls, options: Any, info: ValidationInfo) -> Any:
         if not isinstance(options, dict) or not options.get("file"):
             return options
         if options.get("kinds"):
@@ -119,12 +119,14 @@ class Devices(Component):
             raise ValueError(str(error)) from error
 
     @model_validator(mode="after")
-    def _some(self) -> "Devices":
-        drawn = [name for name in _COLUMNS if getattr(self, name) is not None]
-        if bool(self.kinds) == bool(drawn):
+    def _check_source(self) -> "Devices":
+        distributions = [name for name in _COLUMNS if getattr(self, name) is not None]
+        if bool(self.kinds) == bool(distributions):
             raise ValueError(f"expected `kinds`, a `file` of them, or distributions ({listed(_COLUMNS)}); and not both")
-        if drawn and self.assignment != "drawn":
-            raise ValueError(f"`assignment` assigns `kinds`, and `{drawn[0]}` is drawn for each worker: leave `assignment` out")
+        if distributions and self.assignment != "drawn":
+            raise ValueError(
+                f"`assignment` assigns `kinds`, and `{distributions[0]}` is drawn for each worker: leave `assignment` out"
+            )
         if len(self.kinds) > _MOST:
             raise ValueError(f"{len(self.kinds):,} kinds of devices; expected at most {_MOST:,}")
         return self
@@ -137,7 +139,7 @@ class Devices(Component):
         """
         if self.kinds:
             return [self.kinds[kind].speed for kind in self._kinds_of(workers)]
-        return [1.0] * workers if self.speed is None else _drawn("speed", self.speed, workers)
+        return [1.0] * workers if self.speed is None else _draw_positive("speed", self.speed, workers)
 
     def bandwidths(self, way: Way, workers: int) -> list[float | None]:
         """Return the bandwidth of each worker's link in one direction, bytes/s; None for that of the network.
@@ -149,12 +151,12 @@ class Devices(Component):
         if self.kinds:
             return [getattr(self.kinds[kind], way) for kind in self._kinds_of(workers)]
         law = getattr(self, way)
-        return [None] * workers if law is None else [*_drawn(way, law, workers)]
+        return [None] * workers if law is None else [*_draw_positive(way, law, workers)]
 
     @property
     def has_bandwidths(self) -> bool:
         """Return True if any link has a bandwidth of its own."""
-        return any((self.upload, self.download, *(each.upload or each.download for each in self.kinds)))
+        return any((self.upload, self.download, *(kind.upload or kind.download for kind in self.kinds)))
 
     def _kinds_of(self, workers: int) -> NDArray[np.int64]:
         if self.assignment == "in-order":
@@ -162,16 +164,16 @@ class Devices(Component):
         return (_uniforms("kind", workers) * len(self.kinds)).astype(np.int64)
 
 
-def _uniforms(what: str, workers: int) -> NDArray[np.float64]:
-    return streams.uniforms(0, f"device {what}", 0, 0, workers)
+def _uniforms(quantity: str, workers: int) -> NDArray[np.float64]:
+    return streams.uniforms(0, f"device {quantity}", 0, 0, workers)
 
 
-def _drawn(what: str, law: Any, workers: int) -> list[float]:
+def _draw_positive(quantity: str, law: Any, workers: int) -> list[float]:
     """Return a draw for each worker. Raises ValueError unless all are positive and finite."""
-    found = law.sample(_uniforms(what, workers)).tolist()
-    if not all(0 < each < math.inf for each in found):
-        raise ValueError(f"the distribution of `{what}` has draws that are not positive and finite: choose another one")
-    return found
+    draws = law.sample(_uniforms(quantity, workers)).tolist()
+    if not all(0 < draw < math.inf for draw in draws):
+        raise ValueError(f"the distribution of `{quantity}` has draws that are not positive and finite: choose another one")
+    return draws
 
 
 def _kinds(path: Path) -> list[dict[str, float]]:

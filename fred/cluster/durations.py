@@ -51,15 +51,15 @@ def durations(seed: int, purpose: str, latencies: Sequence[Latency], speeds: Seq
     result: dict[int, Callable[[], int]] = {}
     size = min(max(16, _AT_THE_START // len(latencies)), _FIRST_BLOCK)
     for latency in {id(latency): latency for latency in latencies}.values():
-        members = np.array([i for i, own in enumerate(latencies) if own is latency])
+        members = np.array([i for i, candidate in enumerate(latencies) if candidate is latency])
         ranks, own_speeds = np.arange(len(members)), np.asarray(speeds)[members, None]
-        block = _whole(latency.draws(seed, purpose, members, ranks, 0, size) / own_speeds)
+        block = _checked_nanoseconds(latency.draws(seed, purpose, members, ranks, 0, size) / own_speeds)
         for start in range(0, len(members), _TOGETHER):
             part = slice(start, start + _TOGETHER)
             draws = partial(latency.draws, seed, purpose, members[part], ranks[part])
             supply = _Supply(latency, draws, own_speeds[part], block[part])
             for place, entity in enumerate(members[part].tolist()):
-                result[entity] = chain.from_iterable(supply.of(place)).__next__
+                result[entity] = chain.from_iterable(supply.iterate_blocks(place)).__next__
     return [result[entity] for entity in range(len(latencies))]
 
 
@@ -71,7 +71,7 @@ def check_median(latency: Latency, speed: float) -> None:
         raise
     except Exception as error:  # in a user's own class
         raise ValueError(f"latency `{registry.name_of('latency', latency)}`: {type(error).__name__}: {error}") from error
-    if _WRONG in _whole(draws[0]):
+    if _WRONG in _checked_nanoseconds(draws[0]):
         raise ValueError(f"{_not_a_duration(latency)}; its median is {draws[0][0]:g} s")
     if not np.array_equal(draws[0], draws[-1]):
         raise ValueError(
@@ -80,7 +80,7 @@ def check_median(latency: Latency, speed: float) -> None:
         )
 
 
-def _whole(seconds: NDArray[np.float64]) -> NDArray[np.int64]:
+def _checked_nanoseconds(seconds: NDArray[np.float64]) -> NDArray[np.int64]:
     right = (seconds >= 0) & (seconds <= LONGEST)
     return np.where(right, nanoseconds(np.where(right, seconds, 0)), _WRONG)
 
@@ -98,9 +98,9 @@ class _Supply:
     ):
         self._latency, self._draws, self._speeds = latency, draws, speeds
         self._size = self._made = first.shape[1]  # size of the last block; total size of all blocks
-        self._blocks = [self._own(first)]  # for each block, the entities that have not reached it yet
+        self._blocks = [self._contiguous_rows(first)]  # for each block, the entities that have not reached it yet
 
-    def of(self, place: int) -> Iterator["array[int]"]:
+    def iterate_blocks(self, place: int) -> Iterator["array[int]"]:
         """Yield the blocks of one entity."""
         for number in count():
             if number == len(self._blocks):
@@ -114,10 +114,10 @@ class _Supply:
     def _make(self) -> None:
         """Append the next block of all entities."""
         self._size = min(2 * self._size, max(_FIRST_BLOCK, _AT_A_TIME // len(self._speeds)))
-        self._blocks.append(self._own(_whole(self._draws(self._made, self._size) / self._speeds)))
+        self._blocks.append(self._contiguous_rows(_checked_nanoseconds(self._draws(self._made, self._size) / self._speeds)))
         self._made += self._size
 
     @staticmethod
-    def _own(block: NDArray[np.int64]) -> dict[int, "array[int]"]:
+    def _contiguous_rows(block: NDArray[np.int64]) -> dict[int, "array[int]"]:
         """Copy each row to contiguous memory: with many workers, a worker's next number has long left the cache."""
         return {place: array("q", row.tobytes()) for place, row in enumerate(block)}

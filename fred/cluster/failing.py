@@ -20,7 +20,7 @@ class Outage(NamedTuple):
     detected: int
     complete: int  # all workers have a machine; NEVER: there are not enough
     loaded: int
-    ready: tuple[int, ...] = ()  # when each of these workers has a machine again; empty: no machine is broken
+    ready_times: tuple[int, ...] = ()  # when each of these workers has a machine again; empty: no machine is broken
 
 
 class _Failure(NamedTuple):
@@ -44,7 +44,7 @@ class Failing:
         >>> cluster = Cluster(workers=2, failures={"recorded": [(1, 10, 15), (0, 16, 21)], "checkpoint": {"every_updates": 1}})
         >>> failing = Failing(cluster.failures, cluster, seed=0)
         >>> failing.resume(0)
-        >>> when = failing.next()
+        >>> when = failing.next_failure()
         >>> when / 1e9, failing.fail(when).complete / 1e9
         (10.0, 15.0)
     """
@@ -74,10 +74,10 @@ class Failing:
         """Let machines fail again from `now` on, ns."""
         self._since = now
 
-    def next(self) -> int:
+    def next_failure(self) -> int:
         """Return when the job fails next, ns; NEVER if it does not."""
-        drawn = self._since + self._coming[0][0] - self._exposed if self._coming else NEVER
-        return min(drawn, self._next_recorded())
+        drawn_time = self._since + self._coming[0][0] - self._exposed if self._coming else NEVER
+        return min(drawn_time, self._next_recorded())
 
     def add(self, now: int, workers: list[int], repair: int) -> None:
         """Let these workers' machines fail `now`, and be repaired `repair` ns later."""
@@ -90,14 +90,14 @@ class Failing:
         if failure.repaired is None:
             return Outage(failure.workers, detected, detected, detected + self._load())
         self._send_to_repair(failure, detected)
-        ready = [NEVER] * len(failure.workers)
+        ready_times = [NEVER] * len(failure.workers)
         for place, worker in enumerate(failure.workers):
             if not self._free:
-                return Outage(failure.workers, detected, NEVER, NEVER, tuple(ready))
+                return Outage(failure.workers, detected, NEVER, NEVER, tuple(ready_times))
             free, self._machines[worker] = heappop(self._free)
-            ready[place] = max(detected, free)
-        complete = max(ready)
-        return Outage(failure.workers, detected, complete, complete + self._join() + self._load(), tuple(ready))
+            ready_times[place] = max(detected, free)
+        complete = max(ready_times)
+        return Outage(failure.workers, detected, complete, complete + self._join() + self._load(), tuple(ready_times))
 
     def _next_recorded(self) -> int:
         return max(self._recorded[-1][0], self._since) if self._recorded else NEVER
@@ -135,5 +135,5 @@ class Failing:
 def _together(failures: Failures) -> list[tuple[int, int, list[int]]]:
     """Return recorded failures, last first: when they are down and up, ns, and the workers that fail together."""
     times = sorted((round(down * NANOSECONDS), round(up * NANOSECONDS), worker) for worker, down, up in failures.recorded)
-    groups = groupby(times, key=lambda each: each[:2])
-    return [(down, up, sorted({worker for _, _, worker in some})) for (down, up), some in groups][::-1]
+    groups = groupby(times, key=lambda row: row[:2])
+    return [(down, up, sorted({worker for _, _, worker in group})) for (down, up), group in groups][::-1]

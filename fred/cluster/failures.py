@@ -34,7 +34,7 @@ from fred.tables.common_names import BEGINS, ENDS, MACHINES
 from fred.tables.small_tables import intervals, numbers_of, read_table, tell_order
 from fred.tables.table_kinds import Column, Kind
 
-_AT_ONCE = Constant(seconds=0.0)
+_NO_TIME = Constant(seconds=0.0)
 _MOST = 100_000  # recorded failures; all of them are stored in every manifest
 _RETURNS = ("recovery", "recovery_time", "repair", "repair_time", "up_time", "uptime", "back")
 _KIND = Kind(
@@ -109,7 +109,7 @@ class Cause(Component):
         number = int(group.max(initial=-1)) + 1
         if self.only and max(self.only) >= number:
             raise ValueError(f"`failures`: `only` names {self.of} {max(self.only)}; their numbers are 0 to {number - 1}")
-        return [np.flatnonzero(group == one) for one in sorted(set(self.only)) or range(number)]
+        return [np.flatnonzero(group == domain) for domain in sorted(set(self.only)) or range(number)]
 
 
 class Checkpoint(Component):
@@ -142,9 +142,9 @@ class Checkpoint(Component):
     blocking: bool = Field(default=False, description="the job also stops while the network carries it; false: the job goes on")
 
     @model_serializer(mode="wrap")
-    def _without_absent(self, written: SerializerFunctionWrapHandler) -> dict[str, Any]:
+    def _serialize(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
         """Leave the network's options out if it carries nothing, so that files of other checkpoints do not mention them."""
-        return {name: option for name, option in written(self).items() if self.to or name not in _CARRIED}
+        return {name: option for name, option in serialize(self).items() if self.to or name not in _CARRIED}
 
     @model_validator(mode="after")
     def _one_measure(self) -> "Checkpoint":
@@ -155,8 +155,8 @@ class Checkpoint(Component):
     @model_validator(mode="after")
     def _carried(self) -> "Checkpoint":
         if self.to is None:
-            if given := [name for name in _CARRIED if getattr(self, name)]:
-                raise ValueError(f"`{given[0]}` needs `to`: `store` or `peers`")
+            if options := [name for name in _CARRIED if getattr(self, name)]:
+                raise ValueError(f"`{options[0]}` needs `to`: `store` or `peers`")
             return self
         if self.bytes is None:
             raise ValueError("`to` needs `bytes`: the size of the parameters and of the optimizer's state")
@@ -196,13 +196,13 @@ class Failures(Dated):
         description="minibatches after a failure: those of the work that is done again, or from the one after the last that "
         "each worker began, such as with a data loader that a checkpoint does not hold",
     )
-    detect: AnyLatency = Field(default=_AT_ONCE, description="time until a failure is noticed, s")
+    detect: AnyLatency = Field(default=_NO_TIME, description="time until a failure is noticed, s")
     load: AnyLatency = Field(
-        default=_AT_ONCE, description="time to start again and load a checkpoint, s, apart from the network's"
+        default=_NO_TIME, description="time to start again and load a checkpoint, s, apart from the network's"
     )
     spares: Whole = Field(default=0, description="machines that stand by, each for one worker")
     join: AnyLatency = Field(
-        default=_AT_ONCE, description="time until a replacement can load, s: 0 for hot spares, minutes for cold ones"
+        default=_NO_TIME, description="time until a replacement can load, s: 0 for hot spares, minutes for cold ones"
     )
     crews: Count | None = Field(default=None, description="number of repairs at the same time; absent: no limit")
     retire_after: Count | None = Field(
@@ -210,14 +210,14 @@ class Failures(Dated):
     )
 
     @model_serializer(mode="wrap")
-    def _without_usual(self, written: SerializerFunctionWrapHandler) -> dict[str, Any]:
+    def _serialize(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
         """Leave `minibatches` and `at_updates` out if they are the default, so that files of such jobs do not mention them."""
         usual = {"minibatches": "same", "at_updates": ()}
-        return {name: option for name, option in written(self).items() if name not in usual or option != usual[name]}
+        return {name: option for name, option in serialize(self).items() if name not in usual or option != usual[name]}
 
     @model_validator(mode="before")
     @classmethod
-    def _read(cls, options: Any, info: ValidationInfo) -> Any:
+    def _read_file(cls, options: Any, info: ValidationInfo) -> Any:
         if isinstance(options, dict):
             check_has_file(options, "file")
         if not isinstance(options, dict) or not options.get("file"):
@@ -226,8 +226,8 @@ class Failures(Dated):
             raise ValueError("give `recorded` or `file`, not both")
         path = InputPath.of(options["file"], info).located()
         try:
-            others = {key: value for key, value in options.items() if key not in ("file", "from")}
-            return {**others, "recorded": _recorded(path, begin_of(options))}
+            rest = {key: value for key, value in options.items() if key not in ("file", "from")}
+            return {**rest, "recorded": _recorded(path, begin_of(options))}
         except FredError as error:
             raise ValueError(str(error)) from error
 
@@ -244,9 +244,9 @@ class Failures(Dated):
         for latency in (self.detect, self.load, self.join):
             check_median(latency, 1.0)
         usual = type(self).model_fields  # a manifest names these, too
-        given = [name for name in ("spares", "crews", "retire_after", "join") if getattr(self, name) != usual[name].default]
-        if given and not any(cause.repair for cause in self.causes) and not listed:
-            raise ValueError(f"`{given[0]}` needs a cause with `repair`: without it, the same machines start again at once")
+        options = [name for name in ("spares", "crews", "retire_after", "join") if getattr(self, name) != usual[name].default]
+        if options and not any(cause.repair for cause in self.causes) and not listed:
+            raise ValueError(f"`{options[0]}` needs a cause with `repair`: without it, the same machines start again at once")
         return self
 
     def check(self, workers: int, node_of: NDArray[np.int64], region_of: Sequence[int]) -> None:

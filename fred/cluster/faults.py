@@ -19,7 +19,7 @@ from fred.cluster.latency import AnyLatency, Constant
 from fred.components.component import Component, Duration, Time, Whole
 from fred.components.limits import NANOSECONDS
 
-Who = Literal["worker", "server"]
+MachineKind = Literal["worker", "server"]
 Way = Literal["to-servers", "to-workers", "between-workers"]
 Span = tuple[int, int]  # begin and end, ns
 NOT_AT_ALL: Span = (NEVER, NEVER)
@@ -27,7 +27,7 @@ _WAYS = {"to-servers": "of", "to-workers": "for", "between-workers": "of"}
 MOST_TRIES = 10_000  # attempts at one gradient, one collective operation, or one message
 _END = (1 << 63) - 1  # of virtual time, ns
 _MOST_CRASHES, _MOST_EARLY = 1 << 22, 64  # most crashes of one fault; at least this many for each entity
-_FEWEST, _MOST_AT_ONCE = 4, 1 << 12  # least and most crashes drawn at a time
+_FEWEST, _MOST_IN_A_CALL = 4, 1 << 12  # least and most crashes drawn at a time
 _AT_A_TIME = 64  # messages whose losses are drawn at a time
 
 
@@ -52,7 +52,7 @@ class FaultProcess:
 
     cure: str = "give longer times between absences"  # in messages about workers that get nothing done
 
-    def away(self, kind: Who, number: int, after: int) -> Span:
+    def away(self, kind: MachineKind, number: int, after: int) -> Span:
         """Return the first offline interval of this worker or server that ends after `after`, ns.
 
         Args:
@@ -150,7 +150,7 @@ class _Stated(FaultProcess):
         end = NEVER if outage.end is None else round(outage.end * NANOSECONDS)
         self._span = round(outage.begin * NANOSECONDS), end
 
-    def away(self, kind: Who, number: int, after: int) -> Span:
+    def away(self, kind: MachineKind, number: int, after: int) -> Span:
         return self._span if number in self._of[kind] and self._span[1] > after else NOT_AT_ALL
 
 
@@ -192,7 +192,7 @@ class _AtRandom(FaultProcess):
         self._spans = [(array("q"), array("q")) for _ in range(number)]  # begin and end of each entity's offline times, ns
         self._made = 0
 
-    def away(self, kind: Who, number: int, after: int) -> Span:
+    def away(self, kind: MachineKind, number: int, after: int) -> Span:
         if kind != self._kind:
             return NOT_AT_ALL
         goes, back = self._spans[number]
@@ -204,25 +204,25 @@ class _AtRandom(FaultProcess):
         return goes[first], back[first]
 
     def _extend(self, number: int, goes: "array[int]", back: "array[int]") -> None:
-        count = min(max(_FEWEST, len(back)), _MOST_AT_ONCE)
+        count = min(max(_FEWEST, len(back)), _MOST_IN_A_CALL)
         self._made += count
         if self._made > max(_MOST_CRASHES, _MOST_EARLY * len(self._spans)):
             raise FredError(
                 f"`cluster.faults`: more than {self._made - count:,} crashes; {self._kind} {number} alone has {len(back):,} "
                 f"in {(back or [0])[-1] / NANOSECONDS:g} s: give longer times between crashes, or stop the run earlier"
             )
-        now, away = back[-1] if back else 0, self._away[number]
+        now, offline_time = back[-1] if back else 0, self._away[number]
         for up in self._times(number, len(back), count):
             begin = min(now + max(1, round(min(up, _END))), _END)
-            now = min(begin + max(1, away()), _END)
+            now = min(begin + max(1, offline_time()), _END)
             goes.append(begin)
             back.append(now)
 
-    def _times(self, number: int, made: int, count: int) -> Iterable[float]:
+    def _times(self, number: int, position: int, count: int) -> Iterable[float]:
         """Return the next times until a crash, ns."""
         if self._mean is None:
             return (float(self._up[number]()) for _ in range(count))
-        times: list[float] = (-log(self._draw(number, made, count)) * self._mean * NANOSECONDS).tolist()
+        times: list[float] = (-log(self._draw(number, position, count)) * self._mean * NANOSECONDS).tolist()
         return times
 
 
@@ -254,22 +254,22 @@ class _Losing(FaultProcess):
     def lateness(self, way: Way, worker: int) -> tuple[int, int]:
         if way not in self._losses.ways:
             return 0, 0
-        lost = 0
-        while lost * self._again < NEVER and self._lost(way, worker):
-            lost += 1
-            if lost > MOST_TRIES and self._again < NEVER:
+        losses = 0
+        while losses * self._again < NEVER and self._draw_loss(way, worker):
+            losses += 1
+            if losses > MOST_TRIES and self._again < NEVER:
                 raise FredError(
                     f"`cluster.faults`: a message {_WAYS[way]} worker {worker} is lost {MOST_TRIES:,} times in a row; "
                     "give a smaller `share`"
                 )
-        return lost * self._again, lost
+        return losses * self._again, losses
 
-    def _lost(self, way: Way, worker: int) -> bool:
-        made, left = self._ahead.get((way, worker), (0, []))
+    def _draw_loss(self, way: Way, worker: int) -> bool:
+        position, left = self._ahead.get((way, worker), (0, []))
         if not left:
-            left = (self._draw(way, worker, made) < self._losses.share)[::-1].tolist()
-            made += _AT_A_TIME
-        self._ahead[way, worker] = made, left
+            left = (self._draw(way, worker, position) < self._losses.share)[::-1].tolist()
+            position += _AT_A_TIME
+        self._ahead[way, worker] = position, left
         return left.pop()
 
 
@@ -277,10 +277,10 @@ class Faults:
     """All fault processes of one run."""
 
     def __init__(self, processes: Sequence[FaultProcess]):
-        absent = [process for process in processes if type(process).away is not FaultProcess.away]
-        self._away = [process.away for process in absent]
-        self.cure = ", or ".join(dict.fromkeys(process.cure for process in absent))
-        self._lateness = [each.lateness for each in processes if type(each).lateness is not FaultProcess.lateness]
+        offline_processes = [process for process in processes if type(process).away is not FaultProcess.away]
+        self._away = [process.away for process in offline_processes]
+        self.cure = ", or ".join(dict.fromkeys(process.cure for process in offline_processes))
+        self._lateness = [process.lateness for process in processes if type(process).lateness is not FaultProcess.lateness]
         self._lost: list[str] = []  # messages lost for good
 
     @property
@@ -288,26 +288,27 @@ class Faults:
         """Return True if messages can be late or lost."""
         return bool(self._lateness)
 
-    def away(self, kind: Who, number: int, after: int) -> Span:
+    def offline_interval(self, kind: MachineKind, number: int, after: int) -> Span:
         """Return the first offline interval of a worker or server that ends after `after`, over all faults, ns."""
-        span = min((each(kind, number, after) for each in self._away), default=NOT_AT_ALL)
-        return span[0], self.back(kind, number, span[0]) if span[0] < NEVER else NEVER
+        span = min((first_interval(kind, number, after) for first_interval in self._away), default=NOT_AT_ALL)
+        return span[0], self.next_available(kind, number, span[0]) if span[0] < NEVER else NEVER
 
-    def absences(self, kind: Who, number: int, until: int) -> Iterator[Span]:
+    def absences(self, kind: MachineKind, number: int, until: int) -> Iterator[Span]:
         """Yield all offline intervals of a worker or server that begin before `until`, ns."""
-        begin, end = self.away(kind, number, 0)
+        begin, end = self.offline_interval(kind, number, 0)
         while begin < until:
             yield begin, end
             if end >= until:
                 return
-            begin, end = self.away(kind, number, end)
+            begin, end = self.offline_interval(kind, number, end)
 
-    def back(self, kind: Who, number: int, now: int) -> int:
+    def next_available(self, kind: MachineKind, number: int, now: int) -> int:
         """Return the first time, from `now` on, at which a worker or server is available, ns; NEVER if it never is."""
+        # The end of one fault's absence may lie in an absence of another fault, so the search goes on until none holds.
         for _ in range(MOST_TRIES):
             if now >= NEVER:
                 return NEVER
-            ends = [end for begin, end in (each(kind, number, now) for each in self._away) if begin <= now]
+            ends = [end for begin, end in (first_interval(kind, number, now) for first_interval in self._away) if begin <= now]
             if not ends:
                 return now
             now = max(ends)
@@ -315,10 +316,10 @@ class Faults:
 
     def lateness(self, way: Way, worker: int, now: int) -> tuple[int, int]:
         """Return the delay of a message sent now, ns (NEVER: lost for good), and the number of retransmissions."""
-        drawn = [each(way, worker) for each in self._lateness]
-        late = sum(each for each, _ in drawn)
+        draws = [lateness(way, worker) for lateness in self._lateness]
+        late = sum(delay for delay, _ in draws)
         if late < NEVER:
-            return late, sum(again for _, again in drawn)
+            return late, sum(retries for _, retries in draws)
         self._lost.append(f"a message {_WAYS[way]} worker {worker} was lost at {now / NANOSECONDS:g} s")
         return NEVER, 0
 
@@ -327,32 +328,32 @@ class Faults:
         workers: Collection[int],
         begin: int,
         lasts: Callable[[int], int],
-        lost: Callable[[Span], object] = lambda _: None,
+        on_loss: Callable[[Span], object] = lambda _: None,
     ) -> Span:
         """Return begin and end of the successful attempt at an operation that needs all these workers.
 
-        It restarts whenever one of them crashes. `lasts` returns its duration if it begins at the given time, ns. `lost` is
+        It restarts whenever one of them crashes. `lasts` returns its duration if it begins at the given time, ns. `on_loss` is
         called with each attempt that a crash ends.
         """
         for _ in range(MOST_TRIES):
-            begin = max(self.back("worker", worker, begin) for worker in workers)
+            begin = max(self.next_available("worker", worker, begin) for worker in workers)
             end = begin + lasts(begin)
-            if begin >= NEVER or end <= (away := min(self.away("worker", worker, begin)[0] for worker in workers)):
+            if begin >= NEVER or end <= (crash := min(self.offline_interval("worker", worker, begin)[0] for worker in workers)):
                 return begin, end
-            lost((begin, away))
-            begin = max(begin, away)
+            on_loss((begin, crash))
+            begin = max(begin, crash)
         lasting = f"{lasts(begin) / NANOSECONDS:g} s: {self.cure}"
         if len(workers) == 1:
-            who = f"worker {min(workers)} is offline {MOST_TRIES:,} times"
-            raise FredError(f"`cluster.faults`: {who} before it can compute one gradient of {lasting}")
+            subject = f"worker {min(workers)} is offline {MOST_TRIES:,} times"
+            raise FredError(f"`cluster.faults`: {subject} before it can compute one gradient of {lasting}")
         raise FredError(
             f"`cluster.faults`: a worker goes offline in each of {MOST_TRIES:,} attempts at an average of {lasting}"
         )
 
-    def gone(self, workers: int, servers: int, now: int) -> list[str]:
+    def describe_losses(self, workers: int, servers: int, now: int) -> list[str]:
         """Describe workers and servers that never come back, now or after their next uptime, and the last lost messages."""
-        everybody: list[tuple[Who, int]] = [("worker", worker) for worker in range(workers)]
-        everybody += [("server", server) for server in range(servers)]
-        spans = [(kind, number, *self.away(kind, number, now)) for kind, number in everybody]
-        away = [f"{kind} {number} does not come back" for kind, number, begin, end in spans if begin < NEVER <= end]
-        return away + self._lost[-8:]
+        machines: list[tuple[MachineKind, int]] = [("worker", worker) for worker in range(workers)]
+        machines += [("server", server) for server in range(servers)]
+        spans = [(kind, number, *self.offline_interval(kind, number, now)) for kind, number in machines]
+        offline = [f"{kind} {number} does not come back" for kind, number, begin, end in spans if begin < NEVER <= end]
+        return offline + self._lost[-8:]

@@ -258,8 +258,8 @@ class LogNormal(Latency):
 
     @property
     def mean(self) -> float:
-        kept = float(scipy.special.ndtr(self._highest - self.sigma) / scipy.special.ndtr(self._highest))
-        return self.shift + self.median * float(exp(self.sigma**2 / 2)) * kept
+        share = float(scipy.special.ndtr(self._highest - self.sigma) / scipy.special.ndtr(self._highest))
+        return self.shift + self.median * float(exp(self.sigma**2 / 2)) * share
 
 
 class Gamma(Latency):
@@ -338,13 +338,16 @@ class Mixture(Latency):
         return self
 
     def sample(self, u: Uniforms) -> Seconds:
+        # One uniform draw serves twice: it selects the component, and its position in the component's share, stretched to
+        # (0, 1), is the component's draw. Given the choice, that position is uniform. So a mixture needs one draw per duration,
+        # as all latencies do. Clipping keeps rounding from giving 0 or 1, at which quantile functions may be infinite.
         edges = np.concatenate(([0.0], np.cumsum(self.weights) / sum(self.weights)))
-        chosen = np.searchsorted(edges[1:-1], u, side="right")
-        rest = np.clip((u - edges[chosen]) / (edges[chosen + 1] - edges[chosen]), 2.0**-53, 1 - 2.0**-53)
+        choice = np.searchsorted(edges[1:-1], u, side="right")
+        rest = np.clip((u - edges[choice]) / (edges[choice + 1] - edges[choice]), 2.0**-53, 1 - 2.0**-53)
         result = np.empty_like(u)
         for index, component in enumerate(self.components):
-            mine = chosen == index
-            result[mine] = component.sample(rest[mine])
+            mask = choice == index
+            result[mask] = component.sample(rest[mask])
         return result
 
     @property

@@ -188,25 +188,25 @@ class Network(Component):
 
     @model_validator(mode="after")
     def _servers_once(self) -> "Network":
-        named = [server for some in self.servers for server in some.servers]
+        named = [server for entry in self.servers for server in entry.servers]
         if twice := sorted({server for server in named if named.count(server) > 1}):
             raise ValueError(f"`servers` names {twice[0]} more than once")
         return self
 
     @model_validator(mode="after")
     def _regions_alone(self) -> "Network":
-        others = {name: getattr(self, name) for name in ("bandwidth", "within", "node_bandwidth", "servers")}
-        others["collective"] = None if self.collective == "ring" else self.collective
-        if self.regions is not None and (given := [name for name, value in others.items() if value]):
-            raise ValueError(f"`regions` define bandwidths and the algorithm of allreduces: leave out `{given[0]}`")
+        settings = {name: getattr(self, name) for name in ("bandwidth", "within", "node_bandwidth", "servers")}
+        settings["collective"] = None if self.collective == "ring" else self.collective
+        if self.regions is not None and (conflicts := [name for name, value in settings.items() if value]):
+            raise ValueError(f"`regions` define bandwidths and the algorithm of allreduces: leave out `{conflicts[0]}`")
         return self
 
     @model_validator(mode="after")
     def _flows_alone(self) -> "Network":
         check_routes(self.routes, self.links)
-        given: dict[str, object] = {name: getattr(self, name) for name in ("window", "initial_window", "links")}
-        given["weights"] = self.weights != "equal"
-        if self.sharing == "queue" and (names := [name for name, value in given.items() if value]):
+        settings: dict[str, object] = {name: getattr(self, name) for name in ("window", "initial_window", "links")}
+        settings["weights"] = self.weights != "equal"
+        if self.sharing == "queue" and (names := [name for name, value in settings.items() if value]):
             raise ValueError(f"`{names[0]}` needs `sharing: fair`")
         return self
 
@@ -227,19 +227,19 @@ class Network(Component):
             name: reached(getattr(self, name)) for name in ("bandwidth", "server_bandwidth", "node_bandwidth")
         }
         changes["links"] = {name: self.efficiency * bandwidth for name, bandwidth in self.links.items()}
-        changes["servers"] = tuple(some.model_copy(update={"bandwidth": reached(some.bandwidth)}) for some in self.servers)
+        changes["servers"] = tuple(entry.model_copy(update={"bandwidth": reached(entry.bandwidth)}) for entry in self.servers)
         if self.within is not None:
             changes["within"] = self.within.model_copy(update={"bandwidth": reached(self.within.bandwidth)})
         if self.regions is not None:
-            table = tuple(tuple(self.efficiency * each for each in row) for row in self.regions.bandwidth)
+            table = tuple(tuple(self.efficiency * bandwidth for bandwidth in row) for row in self.regions.bandwidth)
             changes["regions"] = self.regions.model_copy(update={"bandwidth": table})
         return self.model_copy(update={**changes, "efficiency": 1.0})
 
     def latencies(self) -> Iterable[Latency]:
         """Return the latencies of all kinds of messages."""
-        given = [self.latency, self.pull_latency, None if self.within is None else self.within.latency]
-        given += [latency for some in self.servers for latency in (some.latency, some.pull_latency)]
-        return [latency for latency in given if latency is not None]
+        latencies = [self.latency, self.pull_latency, None if self.within is None else self.within.latency]
+        latencies += [latency for entry in self.servers for latency in (entry.latency, entry.pull_latency)]
+        return [latency for latency in latencies if latency is not None]
 
     @property
     def two_levels(self) -> bool:
@@ -262,15 +262,15 @@ class Network(Component):
         """
         if self.regions is not None:
             assert not isinstance(members, int)
-            messages, sent = self.regions.sent(list(members))
+            messages, sent = self.regions.mean_traffic(list(members))
             return _cost_of(self.regions.seconds(list(members), size, self.latency_without_table), sent * size, messages)
         form = _form("allreduce", algorithm or self.collective)
         number = members if isinstance(members, int) else sum(members)
         nodes = [1] * number if isinstance(members, int) else list(members)
         if not self.two_levels or len(nodes) == 1:
             return self._cost(number, size, [(form(number), self.two_levels)])
-        others = number - len(nodes)  # workers that are not leaders of their node
-        inside = one_way(max(nodes))._replace(messages=others, sent=others)
+        followers = number - len(nodes)  # workers that are not leaders of their node
+        inside = one_way(max(nodes))._replace(messages=followers, sent=followers)
         return self._cost(number, size, [(inside, True), (form(len(nodes)), False), (inside, True)])
 
     def allgather(self, members: int | Collection[int], size: int) -> Cost:
@@ -292,17 +292,18 @@ class Network(Component):
         """
         if self.regions is not None:
             assert not isinstance(members, int)
-            others = sum(members) - 1
-            return _cost_of(self.regions.gathering(list(members), size, self.latency_without_table), others * size, others)
+            messages = sum(members) - 1
+            seconds = self.regions.allgather_seconds(list(members), size, self.latency_without_table)
+            return _cost_of(seconds, messages * size, messages)
         form = _form("allgather", self.collective)
         number = members if isinstance(members, int) else sum(members)
         nodes = [1] * number if isinstance(members, int) else list(members)
         if not self.two_levels or len(nodes) == 1:
             return self._cost(number, size, [(form(number), self.two_levels)])
-        most, others = max(nodes), number - len(nodes)  # on one node; not leaders of their node
-        collected = Effort(most - 1, most - 1, others, others)
+        most, followers = max(nodes), number - len(nodes)  # on one node; not leaders of their node
+        collected = Effort(most - 1, most - 1, followers, followers)
         exchanged = form(len(nodes)).times(most)._replace(sent=(len(nodes) - 1) * number)
-        spread = one_way(most).times(number)._replace(messages=others, sent=others * number)
+        spread = one_way(most).times(number)._replace(messages=followers, sent=followers * number)
         return self._cost(number, size, [(collected, True), (exchanged, False), (spread, True)])
 
     @property

@@ -96,7 +96,7 @@ def gathered(algorithm: Collective, members: Sequence[int]) -> Chain:
     if algorithm in LIBRARIES:
         return _as_library(LIBRARIES[algorithm]["allgather"](number).times(number), members)
     if algorithm == "ring":
-        return _around(members, _latencies(number - 1), float(number - 1))
+        return _ring_phase(members, _latencies(number - 1), float(number - 1))
     distances = [1 << k for k in range((number - 1).bit_length())]
     return [_shifted(members, distance, min(distance, number - distance)) for distance in distances]
 
@@ -105,7 +105,7 @@ def _latencies(rounds: float) -> Effort:
     return Effort(rounds, 0.0, 0, 0.0)
 
 
-def _around(members: Sequence[int], waits: Effort, volume: float) -> Chain:
+def _ring_phase(members: Sequence[int], waits: Effort, volume: float) -> Chain:
     """Return the messages of all rounds in a ring: each member sends this volume to the next one."""
     if len(members) == 1:
         return []
@@ -119,12 +119,12 @@ def _shifted(members: Sequence[int], distance: int, volume: float) -> Phase:
 
 def _as_library(effort: Effort, members: Sequence[int]) -> Chain:
     """Return a library's operation as messages in a ring, with the waits and the volume that were measured."""
-    return _around(members, effort._replace(volume=0.0), effort.volume)
+    return _ring_phase(members, effort._replace(volume=0.0), effort.volume)
 
 
 def _ring(members: Sequence[int]) -> Chain:
     rounds = 2 * (len(members) - 1)
-    return _around(members, _latencies(rounds), rounds / len(members))
+    return _ring_phase(members, _latencies(rounds), rounds / len(members))
 
 
 def _recursive_doubling(members: Sequence[int]) -> Chain:
@@ -154,12 +154,12 @@ _FLAT: dict[str, Callable[[Sequence[int]], Chain]] = {
 def _folded(members: Sequence[int]) -> tuple[Sequence[int], Chain, Chain]:
     """Return the largest power of two of members, and what those beyond it send to them first and get from them last."""
     number = 1 << (len(members).bit_length() - 1)
-    core, others = members[:number], members[number:]
-    if not others:
+    core, excess = members[:number], members[number:]
+    if not excess:
         return core, [], []
-    there = tuple((other, partner, 1.0) for partner, other in zip(core, others, strict=False))
-    back = tuple((receiver, sender, volume) for sender, receiver, volume in there)
-    return core, [Phase(_latencies(1), there)], [Phase(_latencies(1), back)]
+    inward = tuple((member, partner, 1.0) for partner, member in zip(core, excess, strict=False))
+    outward = tuple((receiver, sender, volume) for sender, receiver, volume in inward)
+    return core, [Phase(_latencies(1), inward)], [Phase(_latencies(1), outward)]
 
 
 def _exchange(members: Sequence[int], distance: int, volume: float) -> Phase:
@@ -175,10 +175,10 @@ def _reduced(members: Sequence[int]) -> Chain:
 def _spread(members: Sequence[int]) -> Chain:
     """Return the messages of a broadcast from the first member, along a binomial tree."""
     distances = [1 << k for k in reversed(range((len(members) - 1).bit_length()))]
-    there = [range(0, len(members) - distance, 2 * distance) for distance in distances]
+    senders = [range(0, len(members) - distance, 2 * distance) for distance in distances]
     return [
         Phase(_latencies(1), tuple((members[place], members[place + distance], 1.0) for place in places))
-        for distance, places in zip(distances, there, strict=True)
+        for distance, places in zip(distances, senders, strict=True)
     ]
 
 
@@ -186,16 +186,16 @@ def _between_regions(
     regions: Regions, operation: Operation, groups: Sequence[Sequence[int]], size: float, latency: float
 ) -> Stages:
     """Return the messages of an operation whose ring passes the regions in the best order."""
-    there = tuple(region for region, group in enumerate(groups) if group)
+    occupied = tuple(region for region, group in enumerate(groups) if group)
     number = sum(map(len, groups))
 
     def ring(part: float) -> list[Sequence[int]]:
-        return [groups[region] for region in regions.best_ring(there, part, latency)[1]]
+        return [groups[region] for region in regions.best_ring(occupied, part, latency)[1]]
 
     if operation == "allgather":
         return [[gathered("ring", list(chain.from_iterable(ring(size))))]]
     if regions.collective == "ring":
         return [[_ring(list(chain.from_iterable(ring(size / number))))]]
-    inside = [groups[region] for region in there]
-    leaders = [group[0] for group in ring(size / len(there))]
+    inside = [groups[region] for region in occupied]
+    leaders = [group[0] for group in ring(size / len(occupied))]
     return [[_reduced(group) for group in inside], [_ring(leaders)], [_spread(group) for group in inside]]

@@ -123,7 +123,7 @@ class Machines(Dated):
         if not isinstance(price, str | Path):
             return price
         try:
-            return _read(InputPath.of(price, info).located(), info.data.get("from"))
+            return _read_steps(InputPath.of(price, info).located(), info.data.get("from"))
         except FredError as error:
             raise ValueError(str(error)) from error
 
@@ -192,8 +192,8 @@ class Prices(Component):
     @property
     def have_power(self) -> bool:
         """Return True if any machine draws power."""
-        drawn = [watts for some in self.workers for watts in (some.busy_watts, some.idle_watts)]
-        return any((*drawn, *(some.watts for some in self.servers)))
+        powers = [watts for entry in self.workers for watts in (entry.busy_watts, entry.idle_watts)]
+        return any((*powers, *(entry.watts for entry in self.servers)))
 
     @property
     def charge(self) -> bool:
@@ -202,7 +202,7 @@ class Prices(Component):
         >>> Prices(workers=[{"busy_watts": 400}]).charge, Prices(workers=[{"busy_watts": 400}], per_kwh=0.3).charge
         (False, True)
         """
-        machines = [price for some in (*self.workers, *self.servers) for _, price in some.steps]
+        machines = [price for entry in (*self.workers, *self.servers) for _, price in entry.steps]
         return any((*machines, np.any(self.per_gb), self.per_kwh and self.have_power))
 
     def check(self, workers: Place, servers: Place, groups: int, regions: int) -> None:
@@ -217,12 +217,12 @@ class Prices(Component):
             ("servers", self.servers, len(servers.group)),
         ):
             for entry in entries:
-                _known(kind, "groups", getattr(entry, "groups", ()), groups)
-                _known(kind, "regions", entry.regions, regions)
-                _known(kind, kind, getattr(entry, kind), size)
-        for kind, chosen in (("worker", self.of_workers(workers)), ("server", self.of_servers(servers))):
-            if len(without := np.flatnonzero(chosen < 0)) and getattr(self, f"{kind}s"):
-                raise ValueError(f"`{kind}s` has no price for {kind} {without[0]}: put an entry for all {kind}s first")
+                _check_numbers(kind, "groups", getattr(entry, "groups", ()), groups)
+                _check_numbers(kind, "regions", entry.regions, regions)
+                _check_numbers(kind, kind, getattr(entry, kind), size)
+        for kind, applied in (("worker", self.of_workers(workers)), ("server", self.of_servers(servers))):
+            if len(unpriced := np.flatnonzero(applied < 0)) and getattr(self, f"{kind}s"):
+                raise ValueError(f"`{kind}s` has no price for {kind} {unpriced[0]}: put an entry for all {kind}s first")
         if isinstance(self.per_gb, tuple) and [len(row) for row in self.per_gb] != [regions] * regions:
             expected = f"{regions} rows of {regions} numbers" if regions else "a number, as there are no `network.regions`"
             raise ValueError(
@@ -236,34 +236,38 @@ class Prices(Component):
         >>> prices.of_workers(Place(np.array([0, 1]), np.array([0, 0]))).tolist()
         [0, 1]
         """
-        return _last([_fits(place, some.workers, some.groups, some.regions) for some in self.workers], len(place.group))
+        return _last_fitting(
+            [_fits(place, entry.workers, entry.groups, entry.regions) for entry in self.workers], len(place.group)
+        )
 
     def of_servers(self, place: Place) -> NDArray[np.int64]:
         """Return the number of the entry that applies to each server, -1 for none: [servers]."""
-        return _last([_fits(place, some.servers, (), some.regions) for some in self.servers], len(place.group))
+        return _last_fitting([_fits(place, entry.servers, (), entry.regions) for entry in self.servers], len(place.group))
 
 
 def _fits(place: Place, numbers: Sequence[int], groups: Sequence[int], regions: Sequence[int]) -> NDArray[np.bool_]:
     """Return True for machines that an entry names: [machines]."""
     named = ((np.arange(len(place.group)), numbers), (place.group, groups), (place.region, regions))
-    return np.logical_and.reduce([np.isin(own, wanted) if wanted else np.ones(len(own), bool) for own, wanted in named])
+    return np.logical_and.reduce(
+        [np.isin(values, selection) if selection else np.ones(len(values), bool) for values, selection in named]
+    )
 
 
-def _last(fits: Sequence[NDArray[np.bool_]], machines: int) -> NDArray[np.int64]:
-    chosen = np.full(machines, -1)
+def _last_fitting(fits: Sequence[NDArray[np.bool_]], machines: int) -> NDArray[np.int64]:
+    entries = np.full(machines, -1)
     for number, fitting in enumerate(fits):
-        chosen[fitting] = number
-    return chosen
+        entries[fitting] = number
+    return entries
 
 
-def _known(kind: str, of: str, numbers: Sequence[int], size: int) -> None:
+def _check_numbers(kind: str, of: str, numbers: Sequence[int], size: int) -> None:
     """Raise ValueError if an entry names something that is not there."""
     if max(numbers, default=-1) >= size:
-        there = f"there are {size}, numbered from 0" if size else "the cluster has none"
-        raise ValueError(f"`{kind}` names {max(numbers)} in `{of}`; {there}")
+        numbering = f"there are {size}, numbered from 0" if size else "the cluster has none"
+        raise ValueError(f"`{kind}` names {max(numbers)} in `{of}`; {numbering}")
 
 
-def _read(path: Path, begin: date | None) -> list[Step]:
+def _read_steps(path: Path, begin: date | None) -> list[Step]:
     """Return the steps of a price in a file, in order. Raises FredError."""
     table = read_table(path, _KIND, begin)
     begins, prices = table.numbers["begin"], table.numbers["per_hour"]
@@ -275,10 +279,10 @@ def _read(path: Path, begin: date | None) -> list[Step]:
     if not np.array_equal(order, np.arange(len(order))):
         warnings.warn(f"{path}: the rows are not in the order of time; FRED has sorted them", stacklevel=2)
     for place in np.flatnonzero((np.diff(begins[order]) == 0) & (np.diff(prices[order]) != 0)):
-        one, other = (int(order[place + i]) for i in (0, 1))
+        first, second = (int(order[place + i]) for i in (0, 1))
         raise FredError(
-            f"{table.file.where(other)}: another price at the same time as in {table.file.where(one)}, {prices[other]:g} and "
-            f"{prices[one]:g}; expected those of one kind of machine in one place: keep their rows only"
+            f"{table.file.where(second)}: another price at the same time as in {table.file.where(first)}, {prices[second]:g} "
+            f"and {prices[first]:g}; expected those of one kind of machine in one place: keep their rows only"
         )
     steps = list(zip(begins[order].tolist(), prices[order].tolist(), strict=True))
     before = [price for time, price in steps if time <= 0]

@@ -1,16 +1,15 @@
-"""An empirical distribution of measured durations, from a list or from a file.
+"""Recorded times: distributions of measured durations, traces of compute times, and the date at which a record begins.
+
+- `Empirical` draws independently from a list or a file.
+- `RecordedTrace` takes whole rows of a trace. Unlike independent draws, they keep what makes a cluster's stragglers
+  predictable. Blocks of rows are drawn circularly [Politis, Romano 1992, "A circular block-resampling procedure for
+  stationary data"], so that every row is equally likely.
+- `Dated` has the option `from`: the date at which a run begins in a record with dates.
 
 Example:
     >>> latency = Empirical(values=(0.1, 0.2, 0.2, 0.5))
     >>> latency.sample(np.array([0.1, 0.3, 0.6, 0.9])).tolist(), latency.mean
     ([0.1, 0.2, 0.2, 0.5], 0.25)
-
-Recorded compute times. Unlike independent draws, they keep what makes a cluster's stragglers predictable.
-
-Blocks of rows are drawn circularly [Politis, Romano 1992, "A circular block-resampling procedure for stationary data"], so
-that every row is equally likely.
-
-The option `from`: the date at which a run begins in a record with dates.
 """
 
 import math
@@ -39,6 +38,14 @@ from fred.traces.reading import EXAMPLE, Reading
 from fred.traces.trace import Trace
 
 _MOST = 100_000  # durations; all of them are stored in every manifest
+_DATE = TypeAdapter(datetime)
+_BEGIN = Field(
+    default=None,
+    exclude=True,  # a manifest has the times in s
+    description="date at which the run begins in a file with dates, such as 2026-02-01 or 2026-02-01T10:00:00Z; absent: the "
+    "first in the file",
+)
+_Begin = Annotated[datetime, WithJsonSchema({"type": "string"})]
 
 
 class Empirical(Latency):
@@ -55,17 +62,17 @@ class Empirical(Latency):
 
     @model_validator(mode="before")
     @classmethod
-    def _read(cls, options: Any, info: ValidationInfo) -> Any:
+    def _read_csv(cls, options: Any, info: ValidationInfo) -> Any:
         if not isinstance(options, dict) or not options.get("csv"):
             return options
         if options.get("values"):
             raise ValueError("give `values` or `csv`, not both")
         path = InputPath.of(options["csv"], info).located()
-        others = {key: value for key, value in options.items() if key not in ("csv", "column")}
-        return {**others, "values": _read_column(path, str(options.get("column", "seconds")))}  # self-contained manifest
+        rest = {key: value for key, value in options.items() if key not in ("csv", "column")}
+        return {**rest, "values": _read_column(path, str(options.get("column", "seconds")))}  # self-contained manifest
 
     @model_validator(mode="after")
-    def _some(self) -> "Empirical":
+    def _check_values(self) -> "Empirical":
         if not self.values:
             raise ValueError("needs durations: give `values`, or `csv` with a `column`")
         if len(self.values) > _MOST:
@@ -97,10 +104,10 @@ def _read_column(path: Path, column: str) -> list[float]:
             raise ValueError(f"{path}: column `{column}` holds dates; expected durations")
         factors = [*(factor for _, factor in split_unit(column, quantities.seconds_in)), quantities.seconds_in(column) or 1.0]
         seconds = read_seconds(file, column, next((factor for factor in factors if factor != 1), 1.0))
-        wrong = np.flatnonzero(~((seconds >= 0) & (seconds < np.inf)))
-        if len(wrong):
-            found = "none" if np.isnan(seconds[wrong[0]]) else f"{seconds[wrong[0]]:g}"
-            raise ValueError(f"{file.where(int(wrong[0]))}: expected a duration in column `{column}`, s; found {found}")
+        invalid = np.flatnonzero(~((seconds >= 0) & (seconds < np.inf)))
+        if len(invalid):
+            value = "none" if np.isnan(seconds[invalid[0]]) else f"{seconds[invalid[0]]:g}"
+            raise ValueError(f"{file.where(int(invalid[0]))}: expected a duration in column `{column}`, s; found {value}")
     except FredError as error:
         raise ValueError(str(error)) from error
     return seconds.tolist()
@@ -152,7 +159,7 @@ class RecordedTrace(Reading, Latency):
         """Return the trace in the file. Raises FredError, also if it differs from the recorded digest."""
         options = {name: getattr(self, name) for name in Reading.model_fields}
         paths = tuple(file.located() for file in (self.file, *self.more))
-        trace = _read(Reading.model_validate(options), paths, tuple(map(_state, paths)))
+        trace = _read_trace(Reading.model_validate(options), paths, tuple(map(_state, paths)))
         if self.digest not in ("", trace.digest):
             raise FredError(
                 f"{trace.source} does not hold the times that were recorded: its digest is {trace.digest}, not {self.digest}. "
@@ -193,8 +200,8 @@ class RecordedTrace(Reading, Latency):
             return positions % iterations
         length = self.block or 1
         blocks = positions // length
-        drawn = streams.uniforms(seed, purpose, 0, int(blocks[0]), int(blocks[-1] - blocks[0]) + 1)
-        starts = (drawn * iterations).astype(np.int64)
+        draws = streams.uniforms(seed, purpose, 0, int(blocks[0]), int(blocks[-1] - blocks[0]) + 1)
+        starts = (draws * iterations).astype(np.int64)
         return (starts[blocks - blocks[0]] + positions % length) % iterations
 
     def sample(self, u: Uniforms) -> Seconds:
@@ -213,26 +220,17 @@ class RecordedTrace(Reading, Latency):
 def _state(path: Path) -> tuple[int, int]:
     """Return a stamp that changes when a file is written again."""
     try:
-        found = path.stat()
-        return found.st_mtime_ns, found.st_size
+        status = path.stat()
+        return status.st_mtime_ns, status.st_size
     except OSError:  # reading the file reports the reason
         return 0, 0
 
 
 @lru_cache(maxsize=8)
-def _read(reading: Reading, paths: tuple[Path, ...], states: tuple[tuple[int, int], ...]) -> Trace:
+def _read_trace(reading: Reading, paths: tuple[Path, ...], states: tuple[tuple[int, int], ...]) -> Trace:
     """Read the files, once for all runs of a scenario."""
     return reading.read(paths)
 
-
-_DATE = TypeAdapter(datetime)
-_BEGIN = Field(
-    default=None,
-    exclude=True,  # a manifest has the times in s
-    description="date at which the run begins in a file with dates, such as 2026-02-01 or 2026-02-01T10:00:00Z; absent: the "
-    "first in the file",
-)
-_Begin = Annotated[datetime, WithJsonSchema({"type": "string"})]
 
 if TYPE_CHECKING:
 

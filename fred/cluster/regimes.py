@@ -81,11 +81,11 @@ class _Noise(Load):
         return factors[step]
 
     def _extend(self, entity: int, factors: "array[float]", count: int) -> None:
-        kept = self._regime.persistence
-        fresh = math.sqrt(1 - kept * kept)
+        persistence = self._regime.persistence
+        innovation = math.sqrt(1 - persistence * persistence)
         x, states = self._last[entity], list[float]()
         for draw in self._draw(entity, len(factors), count).tolist():
-            x = kept * x + fresh * draw if factors or states else draw
+            x = persistence * x + innovation * draw if factors or states else draw
             states.append(x)
         self._last[entity] = x
         factors.extend(exp(self._regime.deviation * np.array(states)))
@@ -169,8 +169,8 @@ class _Moving(Load):
         stay = time // self._dwell
         if stay >= self._nodes:
             return 1.0, (number + 1) * self._round
-        here = self._nodes_of(number)[stay] == self._node_of[worker]
-        return (self._factor if here else 1.0), min(number * self._round + (stay + 1) * self._dwell, FOREVER)
+        is_occupied = self._nodes_of(number)[stay] == self._node_of[worker]
+        return (self._factor if is_occupied else 1.0), min(number * self._round + (stay + 1) * self._dwell, FOREVER)
 
     def _nodes_of(self, number: int) -> list[int]:
         if self._order is not None and self._visited[0] != number:

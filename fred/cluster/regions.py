@@ -43,7 +43,7 @@ class Regions(Component):
 
         >>> from fred.cluster.regions import Regions
         >>> regions = Regions(bandwidth=[[1e8, 1e6], [1e6, 1e8]])
-        >>> regions.of(4), regions.seconds([2, 2], 1_000_000)
+        >>> regions.of_workers(4), regions.seconds([2, 2], 1_000_000)
         ((0, 0, 1, 1), 1.5)
     """
 
@@ -62,8 +62,10 @@ class Regions(Component):
 
     @field_validator("bandwidth", "latency", mode="before")
     @classmethod
-    def _from_a_file(cls, table: Any, info: ValidationInfo) -> Any:
-        return _read(InputPath.of(table, info).located(), str(info.field_name)) if isinstance(table, str | Path) else table
+    def _read_tables(cls, table: Any, info: ValidationInfo) -> Any:
+        return (
+            _read_table(InputPath.of(table, info).located(), str(info.field_name)) if isinstance(table, str | Path) else table
+        )
 
     @model_validator(mode="after")
     def _square(self) -> "Regions":
@@ -81,7 +83,7 @@ class Regions(Component):
                 raise ValueError(f"`{name}` names region {region}; expected 0 to {number - 1}")
         return self
 
-    def of(self, workers: int) -> tuple[int, ...]:
+    def of_workers(self, workers: int) -> tuple[int, ...]:
         """Return the region of each of the `workers`. Raises ValueError if regions are given for another number of workers."""
         if self.workers and len(self.workers) != workers:
             raise ValueError(f"`network.regions.workers` gives the regions of {len(self.workers)} workers; expected {workers}")
@@ -103,15 +105,15 @@ class Regions(Component):
             size: bytes.
             latency: mean latency of a message, s, if there is no table.
         """
-        there = tuple(region for region, number in enumerate(members) if number)
+        occupied = tuple(region for region, number in enumerate(members) if number)
         if self.collective == "ring":
             number = sum(members)
-            within = [self.link(region, region, size / number, latency) for region in there if members[region] > 1]
-            return 2 * (number - 1) * max([*within, self.best_ring(there, size / number, latency)[0]])
-        inside = max(one_way(members[region]).rounds * self.link(region, region, size, latency) for region in there)
-        return 2 * inside + 2 * (len(there) - 1) * self.best_ring(there, size / len(there), latency)[0]
+            inner_seconds = [self.link(region, region, size / number, latency) for region in occupied if members[region] > 1]
+            return 2 * (number - 1) * max([*inner_seconds, self.best_ring(occupied, size / number, latency)[0]])
+        tree_seconds = max(one_way(members[region]).rounds * self.link(region, region, size, latency) for region in occupied)
+        return 2 * tree_seconds + 2 * (len(occupied) - 1) * self.best_ring(occupied, size / len(occupied), latency)[0]
 
-    def gathering(self, members: Sequence[int], size: int, latency: float = 0.0) -> float:
+    def allgather_seconds(self, members: Sequence[int], size: int, latency: float = 0.0) -> float:
         """Return the duration of an allgather in a ring, s.
 
         Args:
@@ -119,17 +121,17 @@ class Regions(Component):
             size: bytes of each member.
             latency: mean latency of a message, s, if there is no table.
         """
-        there = tuple(region for region, number in enumerate(members) if number)
-        within = [self.link(region, region, size, latency) for region in there if members[region] > 1]
-        return (sum(members) - 1) * max([*within, self.best_ring(there, size, latency)[0]])
+        occupied = tuple(region for region, number in enumerate(members) if number)
+        inner_seconds = [self.link(region, region, size, latency) for region in occupied if members[region] > 1]
+        return (sum(members) - 1) * max([*inner_seconds, self.best_ring(occupied, size, latency)[0]])
 
-    def sent(self, members: Sequence[int]) -> tuple[float, float]:
+    def mean_traffic(self, members: Sequence[int]) -> tuple[float, float]:
         """Return the messages, and models, that each member of an allreduce sends on average."""
-        number, there = sum(members), sum(1 for each in members if each)
+        number, occupied = sum(members), sum(1 for count in members if count)
         if self.collective == "ring":
             return 2.0 * (number - 1), 2 * (number - 1) / number
-        others = number - there
-        return (2 * others + 2 * there * (there - 1)) / number, (2 * others + 2 * (there - 1)) / number
+        followers = number - occupied
+        return (2 * followers + 2 * occupied * (occupied - 1)) / number, (2 * followers + 2 * (occupied - 1)) / number
 
     def shares(self, members: Sequence[int], part: float, latency: float = 0.0) -> list[list[float]]:
         """Return the share of an allreduce's bytes that goes from each region to each: [regions, regions], of sum 1.
@@ -142,17 +144,17 @@ class Regions(Component):
         >>> Regions(bandwidth=[[1e8, 1e6], [1e6, 1e8]]).shares([2, 2], 1e6)
         [[0.25, 0.25], [0.25, 0.25]]
         """
-        there = [region for region, number in enumerate(members) if number]
+        occupied = [region for region, number in enumerate(members) if number]
         trees = self.collective == "hierarchical"
         sent = [[0.0] * len(members) for _ in members]  # models
-        for region in there:  # each tree sends up and down; a ring passes all members
+        for region in occupied:  # each tree sends up and down; a ring passes all members
             sent[region][region] = (2.0 if trees else 1.0) * (members[region] - 1)
-        _, ring = self.best_ring(tuple(there), part, latency)
+        _, ring = self.best_ring(tuple(occupied), part, latency)
         for region, following in zip(ring, (*ring[1:], ring[0]), strict=True):
-            if len(there) > 1 or not trees:
-                sent[region][following] += 2 * (len(there) - 1) / len(there) if trees else 1.0
-        whole = sum(map(sum, sent))
-        return [[each / whole for each in row] for row in sent]
+            if len(occupied) > 1 or not trees:
+                sent[region][following] += 2 * (len(occupied) - 1) / len(occupied) if trees else 1.0
+        total = sum(map(sum, sent))
+        return [[bytes_sent / total for bytes_sent in row] for row in sent]
 
     def link(self, sender: int, receiver: int, size: float, latency: float = 0.0) -> float:
         """Return the duration of a message from one region to another, s.
@@ -208,18 +210,18 @@ def _best_ring(links: tuple[tuple[float, ...], ...]) -> tuple[float, tuple[int, 
         for last in range(number):
             if (visited, last) not in least:
                 continue
-            known, way = least[visited, last]
-            for following in range(1, number):
-                if not visited >> following & 1:
-                    key, slowest = (visited | 1 << following, following), max(known, links[last][following])
+            bottleneck, way = least[visited, last]
+            for next_row in range(1, number):
+                if not visited >> next_row & 1:
+                    key, slowest = (visited | 1 << next_row, next_row), max(bottleneck, links[last][next_row])
                     if key not in least or slowest < least[key][0]:
-                        least[key] = slowest, (*way, following)
-    everybody = (1 << number) - 1
-    whole = [least[everybody, last] for last in range(1, number)]
-    return min((max(known, links[way[-1]][0]), way) for known, way in whole)
+                        least[key] = slowest, (*way, next_row)
+    all_rows = (1 << number) - 1
+    rings = [least[all_rows, last] for last in range(1, number)]
+    return min((max(bottleneck, links[way[-1]][0]), way) for bottleneck, way in rings)
 
 
-def _read(path: Path, name: str) -> list[list[float]]:
+def _read_table(path: Path, name: str) -> list[list[float]]:
     """Return a table of bandwidths, bytes/s, or latencies, s. Raises ValueError."""
     is_bandwidth = name == "bandwidth"
     factor, units = (bandwidth_in, BANDWIDTHS) if is_bandwidth else (seconds_in, {})
@@ -227,7 +229,7 @@ def _read(path: Path, name: str) -> list[list[float]]:
         rows = read_square(path, _NAMES[name], factor, units)
     except FredError as error:
         raise ValueError(str(error)) from None
-    within, unit = ("5 Gbit/s", "bytes/s") if is_bandwidth else ("35 ms", "s")
+    example, unit = ("5 Gbit/s", "bytes/s") if is_bandwidth else ("35 ms", "s")
     for region, row in enumerate(rows):
         if not is_bandwidth and region < len(row) and math.isnan(row[region]):
             row[region] = 0.0
@@ -238,5 +240,5 @@ def _read(path: Path, name: str) -> list[list[float]]:
             )
     values = [value for i, row in enumerate(rows) for j, value in enumerate(row) if i != j]
     if values and (max(values) < _LEAST_BANDWIDTH if is_bandwidth else min(values) >= _MOST_LATENCY):
-        raise ValueError(f"{path}: a {name} of {values[0]:g} {unit} is unlikely: write units in the cells, such as {within}")
+        raise ValueError(f"{path}: a {name} of {values[0]:g} {unit} is unlikely: write units in the cells, such as {example}")
     return rows

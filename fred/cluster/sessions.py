@@ -20,7 +20,7 @@ from pydantic import Field, ValidationInfo, model_validator
 
 from fred.base import streams
 from fred.base.errors import FredError
-from fred.cluster.faults import NOT_AT_ALL, Fault, FaultProcess, Span, Who
+from fred.cluster.faults import NOT_AT_ALL, Fault, FaultProcess, MachineKind, Span
 from fred.cluster.recorded import Dated, begin_of, check_has_file
 from fred.components.component import Duration, Time, Whole
 from fred.components.input_path import InputPath
@@ -77,7 +77,7 @@ class Sessions(Dated, Fault):
 
     @model_validator(mode="before")
     @classmethod
-    def _read(cls, options: Any, info: ValidationInfo) -> Any:
+    def _load_file(cls, options: Any, info: ValidationInfo) -> Any:
         if isinstance(options, dict):
             check_has_file(options, "file")
         if not isinstance(options, dict) or not options.get("file"):
@@ -85,39 +85,41 @@ class Sessions(Dated, Fault):
         if options.get("sessions"):
             raise ValueError("give `sessions` or `file`, not both")
         path = InputPath.of(options["file"], info).located()
-        others = {key: value for key, value in options.items() if key not in ("file", "from")}
+        rest = {key: value for key, value in options.items() if key not in ("file", "from")}
         try:
-            return {**_read_file(path, begin_of(options)), **others}
+            return {**_read_file(path, begin_of(options)), **rest}
         except FredError as error:
             raise ValueError(str(error)) from error
 
     @model_validator(mode="after")
-    def _some(self) -> "Sessions":
+    def _check_sessions(self) -> "Sessions":
         if not self.sessions:
             raise ValueError("needs sessions: give `sessions`, or a `file` of them")
         if (number := sum(map(len, self.sessions))) > _MOST:
             raise ValueError(f"{number:,} sessions; expected at most {_MOST:,}: take some of the members")
-        for own in self.sessions:
-            for begin, end in own:
+        for spans in self.sessions:
+            for begin, end in spans:
                 if round(end * NANOSECONDS) <= round(begin * NANOSECONDS):
                     raise ValueError(f"a session ends at {end:g} s, which is not 1 ns or more after its begin at {begin:g} s")
-        if self.length is not None and self.length < self._last:
-            raise ValueError(f"`length` ({self.length:g} s) is before the end of the last session ({self._last:g} s)")
+        if self.length is not None and self.length < self._last_end:
+            raise ValueError(f"`length` ({self.length:g} s) is before the end of the last session ({self._last_end:g} s)")
         return self
 
     @property
-    def _last(self) -> float:
-        return max(end for own in self.sessions for _, end in own)
+    def _last_end(self) -> float:
+        return max(end for spans in self.sessions for _, end in spans)
 
     def start(self, seed: int, name: str, workers: int, servers: int) -> FaultProcess:
-        chosen = _of(self.workers, workers)
-        length = round((self.length or self._last) * NANOSECONDS)
-        away = [_gaps(own, length) for own in self.sessions]
+        selected = _select(self.workers, workers)
+        length = round((self.length or self._last_end) * NANOSECONDS)
+        gaps = [_gaps(spans, length) for spans in self.sessions]
         if self.assignment == "in-order":
-            return _AwayAgain(_LONGER, length, {worker: (away[place % len(away)], 0) for place, worker in enumerate(chosen)})
-        drawn = {worker: streams.uniforms(seed, f"{name} member", worker, 0, 2).tolist() for worker in chosen}
-        return _AwayAgain(
-            _LONGER, length, {worker: (away[int(u * len(away))], int(v * length)) for worker, (u, v) in drawn.items()}
+            return _RepeatedAbsences(
+                _LONGER, length, {worker: (gaps[place % len(gaps)], 0) for place, worker in enumerate(selected)}
+            )
+        draws = {worker: streams.uniforms(seed, f"{name} member", worker, 0, 2).tolist() for worker in selected}
+        return _RepeatedAbsences(
+            _LONGER, length, {worker: (gaps[int(u * len(gaps))], int(v * length)) for worker, (u, v) in draws.items()}
         )
 
 
@@ -142,33 +144,35 @@ class Periodic(Fault):
 
     def start(self, seed: int, name: str, workers: int, servers: int) -> FaultProcess:
         period, up = round(self.period * NANOSECONDS), round(self.available * NANOSECONDS)
-        chosen = list(enumerate(_of(self.workers, workers)))
-        begins = {worker: round((self.begin + self.shifts[place % len(self.shifts)]) * NANOSECONDS) for place, worker in chosen}
-        return _AwayAgain(
+        selected = list(enumerate(_select(self.workers, workers)))
+        begins = {
+            worker: round((self.begin + self.shifts[place % len(self.shifts)]) * NANOSECONDS) for place, worker in selected
+        }
+        return _RepeatedAbsences(
             "give a longer `available` of `periodic`",
             period,
             {worker: ([(up, period)], -begin % period) for worker, begin in begins.items()},
         )
 
 
-class _AwayAgain(FaultProcess):
+class _RepeatedAbsences(FaultProcess):
     """Offline intervals that are repeated.
 
     Args:
         cure: what makes them shorter, for messages.
         length: time after which they begin again, ns.
-        of: by worker, the intervals within that time, in order, and the place in it at which the run begins, ns.
+        spans_of: by worker, the intervals within that time, in order, and the place in it at which the run begins, ns.
     """
 
-    def __init__(self, cure: str, length: int, of: dict[int, tuple[list[Span], int]]):
-        self.cure, self._length, self._of = cure, length, of
+    def __init__(self, cure: str, length: int, spans_of: dict[int, tuple[list[Span], int]]):
+        self.cure, self._length, self._spans_of = cure, length, spans_of
 
-    def away(self, kind: Who, number: int, after: int) -> Span:
-        spans, shift = self._of.get(number, ([], 0)) if kind == "worker" else ([], 0)
+    def away(self, kind: MachineKind, number: int, after: int) -> Span:
+        spans, shift = self._spans_of.get(number, ([], 0)) if kind == "worker" else ([], 0)
         if not spans:
             return NOT_AT_ALL
-        rounds, within = divmod(after + shift, self._length)
-        place = bisect_right(spans, within, key=lambda span: span[1])
+        rounds, offset = divmod(after + shift, self._length)
+        place = bisect_right(spans, offset, key=lambda span: span[1])
         if place == len(spans):
             rounds, place = rounds + 1, 0
         begin, end = (rounds * self._length + time - shift for time in spans[place])
@@ -196,7 +200,7 @@ def spans_of_counts(counts: Sequence[int], gap: float) -> list[list[tuple[float,
     return sessions
 
 
-def _of(workers: Sequence[int], number: int) -> Sequence[int]:
+def _select(workers: Sequence[int], number: int) -> Sequence[int]:
     """Return the chosen workers; all, if none are named. Raises ValueError for a worker that is not there."""
     if max(workers, default=0) >= number:
         raise ValueError(f"there are {number} workers, numbered from 0; `workers` names {max(workers)}")
@@ -205,12 +209,12 @@ def _of(workers: Sequence[int], number: int) -> Sequence[int]:
 
 def _gaps(sessions: Sequence[tuple[float, float]], length: int) -> list[Span]:
     """Return the offline intervals between sessions, which may overlap, within a time, ns."""
-    found, until = list[Span](), 0
+    gaps, until = list[Span](), 0
     for begin, end in sorted((round(begin * NANOSECONDS), round(end * NANOSECONDS)) for begin, end in sessions):
         if begin > until:
-            found.append((until, begin))
+            gaps.append((until, begin))
         until = max(until, end)
-    return [*found, (until, length)] if until < length else found
+    return [*gaps, (until, length)] if until < length else gaps
 
 
 def _read_file(path: Path, begin: date | None) -> dict[str, Any]:
@@ -234,15 +238,15 @@ def _read_counts(file: Content) -> dict[str, Any]:
         document = json.loads(file.data)
         gap, counts = document["metadata"]["gap_seconds"], document["data"]
         counts = [int(count) if isinstance(count, float) and count.is_integer() else count for count in counts]
-        right = type(gap) in (int, float) and all(type(count) is int and count >= 0 for count in counts)
-        right = right and gap >= 1 / NANOSECONDS and gap * len(counts) <= LONGEST
+        is_valid = type(gap) in (int, float) and all(type(count) is int and count >= 0 for count in counts)
+        is_valid = is_valid and gap >= 1 / NANOSECONDS and gap * len(counts) <= LONGEST
     except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
-        right = False
-    if not right:
+        is_valid = False
+    if not is_valid:
         raise FredError(f"{path}: expected {_COUNTS}")
     if not any(counts):
         raise FredError(f"{path}: no machine is ever available")
-    number = sum(max(0, later - count) for count, later in pairwise([0, *counts]))
+    number = sum(max(0, following - count) for count, following in pairwise([0, *counts]))
     if number > _MOST:  # before lists of them are built
         raise FredError(f"{path}: {number:,} sessions; expected at most {_MOST:,}: take a part of the record")
     return {"sessions": spans_of_counts(counts, gap), "length": float(gap * len(counts))}
@@ -252,14 +256,14 @@ def _read_sessions(path: Path, begin: date | None) -> dict[str, Any]:
     """Return the sessions in a table; those without an end last to the end of the record. Raises FredError."""
     table = read_table(path, _KIND, begin)
     rows, members = intervals(table, "begin", "end"), table.names["member"]
-    whole = table.length or max(max(first, last if last < math.inf else 0.0) for _, first, last in rows)
+    record_end = table.length or max(max(first, last if last < math.inf else 0.0) for _, first, last in rows)
     sessions: dict[str, list[tuple[float, float]]] = {}
     for row, first, last in rows:
         if not members[row]:
             raise FredError(f"{table.file.where(row)}: expected a member, by number or name; found none")
-        if first >= whole:
+        if first >= record_end:
             raise FredError(
-                f"{table.file.where(row)}: the session begins with the end of the record, {whole:g} s: give its end"
+                f"{table.file.where(row)}: the session begins with the end of the record, {record_end:g} s: give its end"
             )
-        sessions.setdefault(members[row], []).append((first, min(last, whole)))
+        sessions.setdefault(members[row], []).append((first, min(last, record_end)))
     return {"sessions": list(sessions.values())} | ({"length": table.length} if table.length else {})

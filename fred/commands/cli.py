@@ -76,7 +76,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         options, unknown = parser.parse_known_args(arguments)
         if unknown:
             options.parser.refuse(unknown)
-        with signals.heeded(), pool.ended(), warnings_in_one_line():
+        with signals.raise_interrupts(), pool.ended(), warnings_in_one_line():
             code = int(options.command(options))
             sys.stdout.flush()
         return code
@@ -96,7 +96,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _USER_ERROR
     except KeyboardInterrupt as error:
         code = signals.exit_code()
-        print(f"\nfred: {'; '.join(('interrupted', *signals.said_by(error)))}", file=sys.stderr)
+        print(f"\nfred: {'; '.join(('interrupted', *signals.notes_of(error)))}", file=sys.stderr)
         return code
 
 
@@ -236,9 +236,9 @@ def _run(options: argparse.Namespace) -> int:
 
         return explain(options.scenario, _settings(options), only, options.imports)
     out = options.out or Path("results") / ".".join((options.scenario.stem, *only))
-    with signals.saying(lambda: staging.left(out)):
+    with signals.add_note(lambda: staging.describe_remains(out)):
         outcome = _run_scenario(out, only, options)
-    with signals.saying(lambda: f"the result is complete: {out}"):
+    with signals.add_note(lambda: f"the result is complete: {out}"):
         from fred.commands import printing
 
         pool.end()  # inside this `with`, so that an interrupt reports the complete result
@@ -255,7 +255,7 @@ def _run_scenario(out: Path, only: tuple[str, ...], options: argparse.Namespace)
     from fred.base import staging
 
     jobs = options.jobs or (1 if options.dask else options.usual_jobs)
-    nothing_stored = not options.imports and not options.dask and (options.fresh or staging.is_free(out))
+    nothing_stored = not options.imports and not options.dask and (options.fresh or staging.is_vacant(out))
     single_run = len(only) == len(options.seed or ()) == 1  # a swept run has more units than this one
     # A process takes about as long to start as the imports below, so both happen at the same time. With two jobs the second
     # process starts even before the scenario is read, which tells whether more of them help. With stored results none starts

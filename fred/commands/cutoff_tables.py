@@ -45,5 +45,5 @@ def _gain(outcome: comparison.Comparison, other: str, name: str) -> str:
     if other not in outcome.against or name == (outcome.best if other == "best" else other):
         return NONE
     ratio: Ratio = outcome.against[other][name]
-    interval = f" ({100 * ratio.low - 100:+.1f} to {100 * ratio.high - 100:+.1f})" if ratio.known else ""
+    interval = f" ({100 * ratio.low - 100:+.1f} to {100 * ratio.high - 100:+.1f})" if ratio.has_interval else ""
     return f"{ratio.value - 1:+.1%}{interval}"

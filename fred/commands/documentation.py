@@ -19,7 +19,7 @@ from fred.commands.reference import choices, default, source
 from fred.components import registry
 from fred.components.component import Component, without_example
 from fred.learning import beyond_optax
-from fred.learning.optimizer import Transformation, found
+from fred.learning.optimizer import Transformation, find_function
 from fred.learning.server import Family
 from fred.specification.loading import load
 
@@ -160,7 +160,7 @@ def optimizer_names(module: Any) -> Iterator[str]:
         ([True, False], True)
     """
     for name in sorted(vars(module)):
-        if callable(found(name)) and not inspect.isclass(found(name)) and not name.startswith("_"):
+        if callable(find_function(name)) and not inspect.isclass(find_function(name)) and not name.startswith("_"):
             try:
                 Transformation(name=name, **dict.fromkeys(_required_options(name), 1.0))
             except (FredError, ValueError):
@@ -170,12 +170,12 @@ def optimizer_names(module: Any) -> Iterator[str]:
 
 def _required_options(name: str) -> list[str]:
     """Return the names of the options without a default, except the learning rate."""
-    options = inspect.signature(found(name)).parameters.values()
+    options = inspect.signature(find_function(name)).parameters.values()
     return [option.name for option in options if option.default is option.empty and option.name != Transformation.reserved]
 
 
 def _row(name: str) -> str:
-    options = inspect.signature(found(name)).parameters.values()
+    options = inspect.signature(find_function(name)).parameters.values()
     cells = [_option(option) for option in options if option.name != Transformation.reserved]
     star = " *" if any(option.name == Transformation.reserved for option in options) else ""
     return f"| `{name}`{star} | {', '.join(cells) or 'none'} |"

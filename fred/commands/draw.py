@@ -70,7 +70,7 @@ def run(options: argparse.Namespace) -> int:
     Args:
         options: options of the command line.
     """
-    from fred.base.staging import said
+    from fred.base.staging import convert_errors
     from fred.results.folder import load_result
 
     axes = tuple(dict.fromkeys(options.against or View().against))
@@ -80,7 +80,7 @@ def run(options: argparse.Namespace) -> int:
     _check(names, list(pictures), options)
     files = _files(names, options)
     drawings = {file: pictures[name]() for name, file in files.items()}
-    with said(options.out):
+    with convert_errors(options.out):
         options.out.mkdir(parents=True, exist_ok=True)
         for file, picture in drawings.items():
             picture.save(file)

@@ -11,7 +11,7 @@ import pandas as pd
 
 from fred.base.contents import PAIRED, REPORT
 from fred.base.errors import FredError
-from fred.base.staging import said
+from fred.base.staging import convert_errors
 from fred.outcomes.comparisons import shared_seeds, why_stopped
 from fred.results import result
 from fred.results.compare import Compared
@@ -139,7 +139,7 @@ def save_comparison(comparison: Compared, out: Path) -> None:
         from fred.views import comparison_figures
 
         pictures["paired"] = partial(comparison_figures.paired, pairs, comparison.together().scenario.title)
-    with said(out):
+    with convert_errors(out):
         out.mkdir(parents=True, exist_ok=True)
         with TemporaryDirectory(prefix=".fred-", dir=out) as path:
             folder = Path(path)

@@ -114,7 +114,7 @@ class Diagnosis:
 
     def _narrower(self, found: Ratio) -> int:
         """Return the number of further iterations for a narrow interval, whose width shrinks as 1 / sqrt(iterations)."""
-        if not found.known or found.above or found.high < LITTLE:
+        if not found.has_interval or found.above or found.high < LITTLE:
             return 0
         up = found.value >= math.sqrt(LITTLE)
         reach = math.log(found.value / found.low) if up else math.log(found.high / found.value)

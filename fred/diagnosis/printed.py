@@ -88,7 +88,7 @@ def _gain(each: Gain) -> str:
 
 
 def _interval(each: Gain) -> str:
-    return f"{percent(each.ratio.low)} to {percent(each.ratio.high)} %" if each.ratio.known else NONE
+    return f"{percent(each.ratio.low)} to {percent(each.ratio.high)} %" if each.ratio.has_interval else NONE
 
 
 def _share(share: float) -> str:

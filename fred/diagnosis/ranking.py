@@ -213,7 +213,7 @@ def against(others: Sequence[Spent], first: Spent) -> list[dict[str, Any]]:
     (1.93, 'yes')
     """
     logs, found = [_logs(each, first) for each in others], []
-    for own, (low, high) in zip(logs, intervals([Mean.over(each) for each in logs]), strict=True):
+    for own, (low, high) in zip(logs, intervals([Mean.estimate(each) for each in logs]), strict=True):
         low, high = (math.inf, math.inf) if np.isposinf(own).all() else (low, high)  # the first is free
         ends = {"mean": own.mean(), "low": low, "high": high, "least": own.min(), "largest": own.max()}
         higher = verdict((low, high), low=0.0, high=math.inf).value

@@ -193,7 +193,7 @@ def gain(found: Ratio) -> str:
     >>> gain(Ratio(1.25, 1.1, 1.4)), gain(Ratio(3.0, 0.0, math.inf)), gain(Ratio(1.0, 1.0, 1.0))
     ('+25 % (+10 to +40 %)', '+200 %', '+0 %')
     """
-    if not found.known or found.low == found.high:
+    if not found.has_interval or found.low == found.high:
         return f"{percent(found.value)} %"
     return f"{percent(found.value)} % ({percent(found.low)} to {percent(found.high)} %)"
 
@@ -340,7 +340,7 @@ def _surely(found: Diagnosis) -> Iterator[str]:
         yield f"All numbers refer to {rounds} rounds; the first {found.first} iterations only trained the rules."
     else:
         yield f"All numbers refer to {rounds} rounds."
-    if not found.recommended.ratio.known:
+    if not found.recommended.ratio.has_interval:
         yield "There are too few rounds for intervals."
     elif spells:
         number = "1 spell" if spells == 1 else f"{spells} spells"

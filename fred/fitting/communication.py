@@ -166,7 +166,7 @@ def _predictor(measurements: Sequence[Measurement], form: Form | None) -> Callab
         seconds: Floats = waits * latency + volume * sizes / rate
         for place in slow:
             connection = CONNECTIONS[measurements[place].library]._replace(latency=latency[place], bandwidth=bandwidth[place])
-            seconds[place] += starts[place] * connection.lost(sizes[place])
+            seconds[place] += starts[place] * connection.startup_delay(sizes[place])
         return seconds
 
     return predict

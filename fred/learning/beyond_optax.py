@@ -58,8 +58,8 @@ def inverse_power_ema(power: float = 0.5) -> optax.GradientTransformation:
         return Averaged(jnp.zeros([], jnp.int32), jax.tree.map(jnp.zeros_like, params))
 
     def update(updates: optax.Updates, state: Averaged, params: optax.Params | None = None) -> tuple[optax.Updates, Averaged]:
-        own = weight(state.updates)
-        ema = jax.tree.map(lambda mean, gradient: (1 - own) * mean + own * gradient, state.ema, updates)
+        newest = weight(state.updates)
+        ema = jax.tree.map(lambda mean, gradient: (1 - newest) * mean + newest * gradient, state.ema, updates)
         return ema, Averaged(optax.safe_increment(state.updates), ema)
 
     return optax.GradientTransformation(init, update)

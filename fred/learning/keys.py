@@ -1,13 +1,8 @@
-"""Keys for JAX's random numbers and initial weights, bit-identical to JAX's, without its compiled programs.
+"""Random keys and initial weights, bit-identical to those of `jax.random` and `jax.nn.initializers`, with fewer programs.
 
-Keys for JAX's random numbers, bit-identical to those of `jax.random`.
-
-They are computed in NumPy, because JAX would compile a program for each number of keys.
-
-Initial weights, bit-identical to those of `jax.random` and `jax.nn.initializers`, without a program for each shape.
-
-jax compiles a program for each shape, which takes longer than a small run. A draw depends only on its key and position
-(`jax_threefry_partitionable`). So NumPy computes the random words as integers, and one program of fixed size converts them.
+JAX compiles a program for each number of keys and for each shape of weights, which takes longer than a small run. So NumPy
+computes the keys. A draw depends only on its key and position (`jax_threefry_partitionable`). So NumPy also computes the random
+words, as integers, and one program of fixed size converts them to normal numbers.
 """
 
 from __future__ import annotations
@@ -22,11 +17,16 @@ from numpy.typing import NDArray
 
 from fred.base.later import jax, jnp
 
-DRAWN_BY = "threefry2x32"  # jax's name for the generator of all of FRED's keys
+GENERATOR = "threefry2x32"  # jax's name for the generator of all of FRED's keys
 Words = NDArray[np.uint32]
+Draw = Callable[[Any, tuple[int, ...]], Any]  # maps a key and a shape to a float32 array
 _ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 _PARITY = 0x1BD11BDA
 _WORD = 0xFFFFFFFF
+_PLACES = 1 << 14  # draws at a time
+_TRUNCATED = np.float32(2)  # standard deviations
+_COVERAGE = np.float32(0.9544997)  # erf(2 / sqrt(2)): probability within the truncation
+_OF_TRUNCATED = np.float32(0.87962566103423978)  # standard deviation of the truncated normal distribution, as jax has it
 
 
 def key_of(seed: int) -> jax.Array:
@@ -52,12 +52,12 @@ def split(key: jax.Array, number: int = 2) -> list[jax.Array]:
         >>> jax.random.key_data(one).tolist() == jax.random.key_data(other).tolist()
         True
     """
-    if not plain(key):
+    if not is_concrete(key):
         return list(jax.random.split(key, number))
     return [_key(words) for words in np.stack(threefry(words_of(key), np.arange(number, dtype=np.uint32)), axis=-1)]
 
 
-def plain(key: jax.Array) -> bool:
+def is_concrete(key: jax.Array) -> bool:
     """Return True if a key is a single concrete key of FRED's generator, so that NumPy can compute with it.
 
     Return False while JAX traces, and for keys of other generators, which a user's code may pass.
@@ -68,14 +68,14 @@ def plain(key: jax.Array) -> bool:
     config: Any = jax.config
     if isinstance(key, jax.core.Tracer) or not config.jax_threefry_partitionable:
         return False
-    return key.shape == () and str(jax.random.key_impl(key)) == DRAWN_BY
+    return key.shape == () and str(jax.random.key_impl(key)) == GENERATOR
 
 
 def words_of(key: jax.Array) -> tuple[int, int]:
     """Return the two 32-bit words of a key.
 
     Args:
-        key: a key for which `plain` is True.
+        key: a key for which `is_concrete` is True.
     """
     with jax.ensure_compile_time_eval():  # a concrete key can be read while something else is traced
         first, second = np.asarray(jax.random.key_data(key)).tolist()
@@ -103,15 +103,7 @@ def threefry(words: tuple[int, int], places: Words) -> tuple[Words, Words]:
 
 def _key(words: Words) -> jax.Array:
     with jax.ensure_compile_time_eval():
-        return jax.random.wrap_key_data(jax.device_put(words), impl=DRAWN_BY)
-
-
-_PLACES = 1 << 14  # draws at a time
-_TRUNCATED = np.float32(2)  # standard deviations
-_WITHIN = np.float32(0.9544997)  # erf(2 / sqrt(2)): probability within the truncation
-_OF_TRUNCATED = np.float32(0.87962566103423978)  # standard deviation of the truncated normal distribution, as jax has it
-
-Draw = Callable[[Any, tuple[int, ...]], Any]  # maps a key and a shape to a float32 array
+        return jax.random.wrap_key_data(jax.device_put(words), impl=GENERATOR)
 
 
 def normal(key: jax.Array, shape: tuple[int, ...]) -> Any:
@@ -124,14 +116,14 @@ def normal(key: jax.Array, shape: tuple[int, ...]) -> Any:
         >>> bool((normal(jax.random.key(0), (3, 5)) == jax.random.normal(jax.random.key(0), (3, 5))).all())
         True
     """
-    return _drawn(key, shape, truncated=False) if plain(key) else jax.random.normal(key, shape)
+    return _draw_normal(key, shape, truncated=False) if is_concrete(key) else jax.random.normal(key, shape)
 
 
-def scaled(of: Callable[[float, float], float]) -> Draw:
+def scaled(variance: Callable[[float, float], float]) -> Draw:
     """Return an initialiser of weights [inputs, outputs] from a normal distribution truncated at two standard deviations.
 
     Args:
-        of: function that returns the variance, given the numbers of inputs and of outputs, as for `he_normal`.
+        variance: function that returns the variance, given the numbers of inputs and of outputs, as for `he_normal`.
 
         >>> he = scaled(lambda inputs, outputs: 2 / inputs)
         >>> bool((he(jax.random.key(0), (3, 5)) == jax.nn.initializers.he_normal()(jax.random.key(0), (3, 5))).all())
@@ -139,21 +131,21 @@ def scaled(of: Callable[[float, float], float]) -> Draw:
     """
 
     def draw(key: jax.Array, shape: tuple[int, ...]) -> Any:
-        deviation = np.sqrt(np.float32(of(*shape))) / _OF_TRUNCATED
-        if not plain(key):
+        deviation = np.sqrt(np.float32(variance(*shape))) / _OF_TRUNCATED
+        if not is_concrete(key):
             return jax.random.truncated_normal(key, -_TRUNCATED, _TRUNCATED, shape) * deviation
-        return _drawn(key, shape, truncated=True) * deviation
+        return _draw_normal(key, shape, truncated=True) * deviation
 
     return draw
 
 
-def _drawn(key: jax.Array, shape: tuple[int, ...], truncated: bool) -> NDArray[np.float32]:
-    size, own = math.prod(shape), words_of(key)
+def _draw_normal(key: jax.Array, shape: tuple[int, ...], truncated: bool) -> NDArray[np.float32]:
+    size, key_words = math.prod(shape), words_of(key)
     result = np.empty(-(-size // _PLACES) * _PLACES, np.float32)
     for first in range(0, size, _PLACES):
-        one, other = threefry(own, np.arange(first, first + _PLACES, dtype=np.uint32))
+        words, more_words = threefry(key_words, np.arange(first, first + _PLACES, dtype=np.uint32))
         with jax.ensure_compile_time_eval():
-            result[first : first + _PLACES] = _program()(one ^ other, truncated)
+            result[first : first + _PLACES] = _program()(words ^ more_words, truncated)
     return result[:size].reshape(shape)
 
 
@@ -165,10 +157,13 @@ def _program() -> Any:
 
 def _numbers(words: jax.Array, truncated: jax.Array) -> jax.Array:
     """Convert uniform words to normal numbers, by the same operations as jax."""
-    least = jnp.where(truncated, -_WITHIN, np.nextafter(np.float32(-1), np.float32(0)))
-    most = jnp.where(truncated, _WITHIN, np.float32(1))
+    # As in `jax.random.uniform`, the upper 23 bits of a word are the mantissa of a number in [1, 2), less 1. The inverse error
+    # function of a uniform number in (-1, 1), or in a narrower interval for a truncated distribution, times sqrt(2) is normal.
+    # Any other formula for the same distribution gives other bits.
+    least = jnp.where(truncated, -_COVERAGE, np.nextafter(np.float32(-1), np.float32(0)))
+    most = jnp.where(truncated, _COVERAGE, np.float32(1))
     mantissa = jax.lax.bitcast_convert_type(words >> 9 | np.uint32(0x3F800000), jnp.float32) - np.float32(1)
     uniform = jnp.maximum(least, mantissa * (most - least) + least)
-    found = np.float32(math.sqrt(2)) * jax.lax.erf_inv(uniform)
+    numbers = np.float32(math.sqrt(2)) * jax.lax.erf_inv(uniform)
     end = jnp.where(truncated, np.nextafter(_TRUNCATED, np.float32(0)), np.float32(np.inf))
-    return jnp.clip(found, -end, end)
+    return jnp.clip(numbers, -end, end)

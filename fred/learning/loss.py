@@ -1,6 +1,7 @@
-"""Loss functions of a model's outputs and the correct answers.
+"""Losses: functions of a model's outputs and the correct answers, and their mean over examples, with its gradient.
 
-The loss of a model on a data set, as pure functions of parameters and example indices.
+A `LossFunction` gives a loss for each example. `Loss` combines one with a model to pure functions of parameters and indices of
+examples.
 """
 
 import math
@@ -21,9 +22,12 @@ from fred.base.errors import FredError
 from fred.components import registry
 from fred.components.component import Component
 from fred.learning.data.dataset import Dataset, Examples
-from fred.learning.keys import DRAWN_BY, key_of
+from fred.learning.keys import GENERATOR, key_of
 from fred.learning.models.model import Model, Params
 from fred.schedule.minibatches import KEY_WORDS
+
+CALIBRATED_BY = 1024  # training examples
+Arrays = tuple[jax.Array, jax.Array]  # inputs [n, ...], answers [n] or [n, outputs]
 
 
 class LossFunction(Component):
@@ -89,11 +93,13 @@ class CrossEntropy(LossFunction):
     )
 
     def losses(self, outputs: jax.Array, answers: jax.Array) -> jax.Array:
-        chosen = jax.nn.one_hot(answers, outputs.shape[-1])
+        targets = jax.nn.one_hot(answers, outputs.shape[-1])
         if self.smoothing:
-            chosen = (1 - self.smoothing) * chosen + self.smoothing / outputs.shape[-1]
-        each = jax.nn.logsumexp(outputs, axis=-1) - (chosen * outputs).sum(-1)
-        return each if each.ndim == 1 else each.reshape(len(each), -1).mean(-1)  # a sequence's loss is the mean over its tokens
+            targets = (1 - self.smoothing) * targets + self.smoothing / outputs.shape[-1]
+        losses = jax.nn.logsumexp(outputs, axis=-1) - (targets * outputs).sum(-1)
+        if losses.ndim == 1:
+            return losses
+        return losses.reshape(len(losses), -1).mean(-1)  # a sequence's loss is the mean over its tokens
 
     def check(self, data: Dataset) -> None:
         if not data.classifies:
@@ -137,20 +143,16 @@ class Value(LossFunction):
         return outputs[:, -1].mean()
 
 
-def usual(classifies: bool) -> LossFunction:
+def default_loss(classifies: bool) -> LossFunction:
     """Return the default loss function of a task that names none.
 
     Args:
         classifies: True if answers are class numbers.
 
-        >>> usual(classifies=True), usual(classifies=False)
+        >>> default_loss(classifies=True), default_loss(classifies=False)
         (CrossEntropy(smoothing=0.0), SquaredError())
     """
     return CrossEntropy() if classifies else SquaredError()
-
-
-CALIBRATED_BY = 1024  # training examples
-Arrays = tuple[jax.Array, jax.Array]  # inputs [n, ...], answers [n] or [n, outputs]
 
 
 @dataclass(frozen=True)
@@ -180,7 +182,7 @@ class Loss:
     l2: float = 0.0
 
     @classmethod
-    def of(cls, model: Model, function: LossFunction | None, data: Dataset, l2: float = 0.0) -> "Loss":
+    def for_data(cls, model: Model, function: LossFunction | None, data: Dataset, l2: float = 0.0) -> "Loss":
         """Return the loss of a task, with a default loss function that fits the data.
 
         Args:
@@ -189,7 +191,7 @@ class Loss:
             data: the data set, of classes or of values to predict.
             l2: weight of the penalty: the loss contains l2 / 2 times the squared Euclidean norm of the parameters.
         """
-        return cls(model, function or usual(data.classifies), l2)
+        return cls(model, function or default_loss(data.classifies), l2)
 
     def width(self, batch_size: int) -> int:
         """Return how many integers describe a minibatch of `batch_size` examples.
@@ -222,7 +224,9 @@ class Loss:
             A pytree like `params`.
         """
         indices, outputs = self._trained(minibatch, members)
-        if padded:  # with its first example, so that padding is infinite only if that is
+        # The losses of padding are masked below. But their gradients are multiplied by 0, and 0 x infinity is NaN. So padding
+        # repeats the minibatch's first example, whose gradient is infinite only if that of the minibatch is.
+        if padded:
             count, indices = (indices >= 0).sum(), jnp.where(indices >= 0, indices, indices[0])
         inputs, answers = examples[0][indices], examples[1][indices]
 
@@ -236,7 +240,7 @@ class Loss:
         return jax.grad(mean)(params)
 
     @partial(jax.jit, static_argnums=0)
-    def evaluate(self, params: Params, examples: Arrays, seen: jax.Array | None = None) -> jax.Array:
+    def evaluate(self, params: Params, examples: Arrays, calibration: jax.Array | None = None) -> jax.Array:
         """Return [loss, error].
 
         The error is the misclassified fraction or the root mean square error, unless the loss function defines another.
@@ -244,24 +248,24 @@ class Loss:
         Args:
             params: the model's parameters.
             examples: inputs [n, ...] and answers; the model is evaluated on all of them at once.
-            seen: inputs of training examples for models that calibrate before an evaluation; None for other models.
+            calibration: inputs of training examples for models that calibrate before an evaluation; None for other models.
         """
-        model = params if seen is None else self.model.calibrated(params, seen)
+        model = params if calibration is None else self.model.calibrated(params, calibration)
         outputs = self.model.apply(model, examples[0])
         loss = self._with_penalty(self.function.losses(outputs, examples[1]).mean(), params)
         return jnp.stack((loss, self.function.error(outputs, examples[1])))
 
     @partial(jax.jit, static_argnums=0)
-    def gradient_norm(self, params: Params, examples: Arrays, seen: jax.Array | None = None) -> jax.Array:
+    def gradient_norm(self, params: Params, examples: Arrays, calibration: jax.Array | None = None) -> jax.Array:
         """Return the Euclidean norm [] of the gradient of the loss that `evaluate` returns, over all parameters.
 
         Args:
             params: the model's parameters.
             examples: inputs [n, ...] and answers; the loss is the mean over all of them.
-            seen: inputs of training examples, as for `evaluate`; the gradient includes the effect of the parameters on
+            calibration: inputs of training examples, as for `evaluate`; the gradient includes the effect of the parameters on
                 calibration.
         """
-        gradient = jax.grad(lambda params: self.evaluate(params, examples, seen)[0])(params)
+        gradient = jax.grad(lambda params: self.evaluate(params, examples, calibration)[0])(params)
         return jnp.sqrt(sum(jnp.square(leaf).sum() for leaf in jax.tree.leaves(gradient)))
 
     def _with_penalty(self, loss: jax.Array, params: Params) -> jax.Array:
@@ -277,17 +281,17 @@ class Loss:
         """
         if not self.model.draws:
             return minibatch, self.model.apply
-        each = minibatch.reshape(members, -1)
-        keys = jax.random.wrap_key_data(jax.lax.bitcast_convert_type(each[:, -KEY_WORDS:], jnp.uint32), impl=DRAWN_BY)
+        rows = minibatch.reshape(members, -1)
+        keys = jax.random.wrap_key_data(jax.lax.bitcast_convert_type(rows[:, -KEY_WORDS:], jnp.uint32), impl=GENERATOR)
 
         def outputs(params: Params, inputs: jax.Array) -> jax.Array:
             if members == 1:
                 return self.model.training(params, inputs, keys[0])
             parts = inputs.reshape(members, -1, *inputs.shape[1:])
-            made = jax.vmap(self.model.training, in_axes=(None, 0, 0))(params, parts, keys)
-            return made.reshape(-1, *made.shape[2:])
+            results = jax.vmap(self.model.training, in_axes=(None, 0, 0))(params, parts, keys)
+            return results.reshape(-1, *results.shape[2:])
 
-        return each[:, :-KEY_WORDS].reshape(-1), outputs
+        return rows[:, :-KEY_WORDS].reshape(-1), outputs
 
 
 def on_device(examples: Examples) -> Arrays:
@@ -295,7 +299,7 @@ def on_device(examples: Examples) -> Arrays:
     return jax.device_put((examples.inputs, examples.answers))
 
 
-def memory_here() -> float:
+def machine_memory() -> float:
     """Return the memory of this machine, bytes; infinity if it is not known."""
     return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else math.inf
 
@@ -315,11 +319,11 @@ def check_memory(model: Model, data: Dataset, replicas: int) -> None:
     except Exception:  # a user's model that cannot be traced; if it is wrong, calling it will show the error
         return
     number = sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(shapes))
-    needed = 4 * number * (replicas + 1)
-    if needed > (there := memory_here()):
+    required = 4 * number * (replicas + 1)
+    if required > (available := machine_memory()):
         raise FredError(
-            f"the model has {number:,} parameters: {replicas} replica(s) and one gradient take {needed / 1e9:,.0f} GB, and "
-            f"this machine has {there / 1e9:,.0f} GB; use a smaller model"
+            f"the model has {number:,} parameters: {replicas} replica(s) and one gradient take {required / 1e9:,.0f} GB, and "
+            f"this machine has {available / 1e9:,.0f} GB; use a smaller model"
         )
 
 

@@ -1,8 +1,7 @@
-"""Functions of optax that a scenario names, with options that are checked against optax's signatures.
+"""Optax gradient transformations by name: `adam`, `{name: sgd, momentum: 0.9}`, or a list of them, applied in order.
 
-Optax gradient transformations by name: `adam`, `{name: sgd, momentum: 0.9}`, or a list of them, applied in order.
-
-In Python they can be optax's own objects, such as `optax.adam(1e-3)`.
+Names and options are checked against optax's signatures (`FromOptax`, which learning-rate schedules share). In Python, an
+optimizer can also be optax's own object, such as `optax.adam(1e-3)`.
 """
 
 from __future__ import annotations
@@ -50,43 +49,45 @@ class FromOptax(Component):
     @property
     def factory(self) -> Callable[..., Any]:
         """The function of optax."""
-        return found(self.name)
+        return find_function(self.name)
 
     @property
-    def given(self) -> dict[str, Any]:
+    def arguments(self) -> dict[str, Any]:
         """The options given for the function, by name."""
         return dict(self.model_extra or {})
 
     def check_options(self) -> None:
         """Raise ValueError for an option that the function does not have, and for a number that is not finite."""
         options = inspect.signature(self.factory).parameters
-        for option, value in self.given.items():
+        for option, value in self.arguments.items():
             if option not in options:
-                known = [each for each in options if each != self.reserved]
-                raise ValueError(f"`{self.name}` has no option `{option}` here{nearest(option, known)}")
-            if not np.isfinite([each for each in _numbers(value) if isinstance(each, float)]).all():
+                names = [option_name for option_name in options if option_name != self.reserved]
+                raise ValueError(f"`{self.name}` has no option `{option}` here{nearest(option, names)}")
+            if not np.isfinite([number for number in _numbers(value) if isinstance(number, float)]).all():
                 raise ValueError(f"option `{option}` of `{self.name}`: found {value}; expected a finite number")
 
 
-def found(name: str) -> Any:
+def find_function(name: str) -> Any:
     """Return the object called `name` in `optax`, `optax.contrib` or `beyond_optax`, searched in this order.
 
     Return None if none of them has it.
 
-    >>> found("adam") is optax.adam, found("muon") is found("contrib.muon") is optax.contrib.muon, found("adamm")
-    (True, True, None)
+    >>> find_function("adam") is optax.adam, find_function("adamm")
+    (True, None)
+    >>> find_function("muon") is find_function("contrib.muon") is optax.contrib.muon
+    True
     >>> from fred.learning import beyond_optax
-    >>> found("inverse_power_ema") is beyond_optax.inverse_power_ema
+    >>> find_function("inverse_power_ema") is beyond_optax.inverse_power_ema
     True
     """
     from fred.learning import beyond_optax
 
-    own = name.removeprefix("contrib.")
-    return getattr(optax, name, None) or getattr(optax.contrib, own, None) or getattr(beyond_optax, name, None)
+    short_name = name.removeprefix("contrib.")
+    return getattr(optax, name, None) or getattr(optax.contrib, short_name, None) or getattr(beyond_optax, name, None)
 
 
-def known() -> list[str]:
-    """Return all public names in the modules that `found` searches."""
+def public_names() -> list[str]:
+    """Return all public names in the modules that `find_function` searches."""
     from fred.learning import beyond_optax
 
     return [name for module in (optax, optax.contrib, beyond_optax) for name in dir(module) if not name.startswith("_")]
@@ -117,14 +118,14 @@ def as_list(value: Any) -> list[Any]:
     return [{"name": part} if isinstance(part, str) else part for part in parts]
 
 
-_ONE = [{"type": "string"}, {"type": "object", "properties": {"name": {"type": "string"}}}]
+_SINGLE = [{"type": "string"}, {"type": "object", "properties": {"name": {"type": "string"}}}]
 ONE_OR_SEVERAL = (  # annotations of a field: a name, a mapping of name and options, or a list of them
     BeforeValidator(as_list),
-    WithJsonSchema({"anyOf": [*_ONE, {"type": "array", "items": {"anyOf": _ONE}}]}),
+    WithJsonSchema({"anyOf": [*_SINGLE, {"type": "array", "items": {"anyOf": _SINGLE}}]}),
 )
 
 
-_TRIED: set[tuple[Any, str]] = set()  # transformations that have been tried, with their options
+_VALIDATED: set[tuple[Any, str]] = set()  # transformations that have been tried, with their options
 
 _OF_MATRICES = {"muon", "scale_by_muon", "galore", "scale_by_galore"}
 _NOT_ANNOTATED = ("dog", "dowg", "hutchinson_estimator_diag_hessian")  # of optax.contrib
@@ -155,7 +156,7 @@ class Transformation(FromOptax):
     reserved: ClassVar[str] = "learning_rate"
 
     @classmethod
-    def usual(cls, name: str, **options: Any) -> Transformation:
+    def unchecked(cls, name: str, **options: Any) -> Transformation:
         """Return a transformation without checks, for defaults: FRED makes them before it loads optax.
 
         Tests check these defaults instead.
@@ -164,25 +165,25 @@ class Transformation(FromOptax):
             name: name in the optax namespace.
             options: the transformation's options.
 
-        >>> Transformation.usual("sgd", momentum=0.9) == Transformation(name="sgd", momentum=0.9)
+        >>> Transformation.unchecked("sgd", momentum=0.9) == Transformation(name="sgd", momentum=0.9)
         True
         """
         return cls.model_construct(name=name, **options)
 
     @model_validator(mode="after")
-    def _known(self) -> Transformation:
-        if not _transforms(found(self.name)):
-            hint = nearest(self.name, [name for name in known() if name != self.name])
+    def _check_name(self) -> Transformation:
+        if not _transforms(find_function(self.name)):
+            hint = nearest(self.name, [name for name in public_names() if name != self.name])
             raise ValueError(f"optax has no gradient transformation `{self.name}`{hint}")
         if reason := _REFUSED.get(self.name.removeprefix("contrib.")):
             raise ValueError(f"optax.{self.name} cannot be used: {reason}")
-        if "learning_rate" in self.given:
+        if "learning_rate" in self.arguments:
             raise ValueError(f"the learning rate is the algorithm's own option `learning_rate`, not one of `{self.name}`")
         self.check_options()
-        said = (self.factory, self.model_dump_json())
-        if said not in _TRIED:  # all runs of a sweep may have the same one
-            _try(f"optax.{self.name}", self.build)
-            _TRIED.add(said)
+        key = (self.factory, self.model_dump_json())
+        if key not in _VALIDATED:  # all runs of a sweep may have the same one
+            _check_step(f"optax.{self.name}", self.build)
+            _VALIDATED.add(key)
         return self
 
     @property
@@ -197,7 +198,7 @@ class Transformation(FromOptax):
             learning_rate: a number, or an array without dimensions.
         """
         rate = {"learning_rate": learning_rate} if self.takes_rate else {}
-        return self.factory(**rate, **self.given)
+        return self.factory(**rate, **self.arguments)
 
     @property
     def takes_rate(self) -> bool:
@@ -228,14 +229,14 @@ class OptaxObject(Object):
         library = getattr(function, "__module__", "optax").partition(".")[0]
         kind = f"{library}.{getattr(function, '__qualname__', type(function).__name__).partition('.')[0]}"
         try:
-            _try(kind, lambda _: content)
+            _check_step(kind, lambda _: content)
         except ValueError as error:
             raise FredError(str(error)) from error
-        users = tuple(each for each in content if own_code.place_of(each))
+        users = tuple(function for function in content if own_code.place_of(function))
         return cls(name="object", content=content, kind=kind, digest="", users=users)
 
     @model_validator(mode="after")
-    def _whole(self, info: ValidationInfo) -> OptaxObject:
+    def _check_content(self, info: ValidationInfo) -> OptaxObject:
         if self.content is None and not is_recorded(info):
             raise PydanticCustomError("component", "{reason}", {"reason": registry.ONLY_DESCRIBED})
         return self
@@ -269,8 +270,8 @@ def _part(value: Any, validate: ValidatorFunctionWrapHandler, info: ValidationIn
         return value
     if described:
         return OptaxObject.model_validate({"content": None, **value}, context=info.context)
-    made: Transformation = validate(value)
-    return made
+    transformation: Transformation = validate(value)
+    return transformation
 
 
 def _one_takes_rate(parts: tuple[Transformation | OptaxObject, ...]) -> tuple[Transformation | OptaxObject, ...]:
@@ -298,38 +299,38 @@ def has_own_rate(optimizer: Any) -> bool:
         (True, False, False)
     """
     parts = as_list(optimizer)
-    named = [part["name"] if isinstance(part, Mapping) else part.name for part in parts if _is_named(part)]
+    named = [part["name"] if isinstance(part, Mapping) else part.name for part in parts if _has_name(part)]
     if len(named) == len(parts):
         return False  # without loading optax
-    factories = [found(name) for name in named if isinstance(name, str)]
+    factories = [find_function(name) for name in named if isinstance(name, str)]
     return not any(callable(factory) and _takes_rate(factory) for factory in factories)
 
 
-def _is_named(part: Any) -> bool:
+def _has_name(part: Any) -> bool:
     if isinstance(part, Mapping):
         return part.get("name", registry.OBJECT) != registry.OBJECT
     return isinstance(part, Transformation)
 
 
-def is_plain(optimizer: Optimizer) -> bool:
+def is_plain_sgd(optimizer: Optimizer) -> bool:
     """Return True for SGD without momentum, whose steps sum to the learning rate times the sum of the gradients."""
-    (first, *others) = optimizer
-    return not others and first.name == "sgd" and not first.given.get("momentum")
+    (first, *rest) = optimizer
+    return not rest and first.name == "sgd" and not first.arguments.get("momentum")
 
 
 def _transforms(factory: Any) -> bool:
     """Return True if a function of optax returns a gradient transformation."""
     if not inspect.isfunction(factory.func if isinstance(factory, partial) else factory):  # nadam is adam with an option
         return False
-    made = inspect.signature(factory).return_annotation
-    return "GradientTransformation" in str(made) or factory in [getattr(optax.contrib, name) for name in _NOT_ANNOTATED]
+    returned = inspect.signature(factory).return_annotation
+    return "GradientTransformation" in str(returned) or factory in [getattr(optax.contrib, name) for name in _NOT_ANNOTATED]
 
 
 def _takes_rate(factory: Callable[..., Any]) -> bool:
     return "learning_rate" in inspect.signature(factory).parameters
 
 
-def _try(name: str, build: Callable[[Any], optax.GradientTransformation]) -> None:
+def _check_step(name: str, build: Callable[[Any], optax.GradientTransformation]) -> None:
     """Raise ValueError for a transformation that cannot make a step, or not from one mean gradient."""
 
     def step(params: Any, rate: Any) -> Any:

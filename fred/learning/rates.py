@@ -23,10 +23,10 @@ from pydantic import model_validator
 
 from fred.base.later import jax, optax
 from fred.components.registry import nearest
-from fred.learning.optimizer import ONE_OR_SEVERAL, FromOptax, found, known, refused
+from fred.learning.optimizer import ONE_OR_SEVERAL, FromOptax, find_function, public_names, refused
 
-_OTHERS = ("constant_schedule", "join_schedules", "sgdr_schedule")  # the base rate itself; combinations: here, lists
-_LOOKED_AT = (0, 1, 1000, 10**6, 2**31 - 1)  # counts at which a schedule is tried
+_EXCLUDED = ("constant_schedule", "join_schedules", "sgdr_schedule")  # the base rate itself; combinations: here, lists
+_TRIAL_COUNTS = (0, 1, 1000, 10**6, 2**31 - 1)  # counts at which a schedule is tried
 
 
 class RateSchedule(FromOptax):
@@ -47,21 +47,21 @@ class RateSchedule(FromOptax):
         boundaries = options.get("boundaries_and_scales") if isinstance(options, dict) else None
         if not isinstance(boundaries, dict):
             return options
-        if not all(str(each).isdecimal() for each in boundaries):
+        if not all(str(boundary).isdecimal() for boundary in boundaries):
             raise ValueError(f"`boundaries_and_scales`: found {boundaries}; expected whole numbers, each with a factor")
-        return {**options, "boundaries_and_scales": {int(each): scale for each, scale in boundaries.items()}}
+        return {**options, "boundaries_and_scales": {int(boundary): scale for boundary, scale in boundaries.items()}}
 
     @model_validator(mode="after")
-    def _known(self) -> RateSchedule:
+    def _check_name(self) -> RateSchedule:
         if not _is_schedule(self.name):
-            names = [name for name in known() if _is_schedule(name)]
+            names = [name for name in public_names() if _is_schedule(name)]
             raise ValueError(f"optax has no schedule `{self.name}`{nearest(self.name, names)}; it has {', '.join(names)}")
         self.check_options()
-        for option, value in self.given.items():
+        for option, value in self.arguments.items():
             if option.endswith("_steps") and not (isinstance(value, int | float) and value > 0):
                 raise ValueError(f"option `{option}` of `{self.name}`: found {value}; expected a positive number")
         try:
-            values = np.array([self.factor(jax.numpy.int32(count)) for count in _LOOKED_AT])
+            values = np.array([self.factor(jax.numpy.int32(count)) for count in _TRIAL_COUNTS])
         except Exception as error:
             raise refused(f"optax.{self.name}", error) from error
         if not (np.isfinite(values).all() and (values >= 0).all()):
@@ -76,7 +76,7 @@ class RateSchedule(FromOptax):
         """
         options = inspect.signature(self.factory).parameters
         first = "peak_value" if "peak_value" in options else "init_value"
-        return self.factory(**{first: 1.0} | self.given)(count)
+        return self.factory(**{first: 1.0} | self.arguments)(count)
 
 
 Schedule = Annotated[tuple[RateSchedule, ...], *ONE_OR_SEVERAL]
@@ -96,13 +96,13 @@ def factor(schedule: Schedule, count: Any) -> Any:
         [0.0, 0.5, 1.0, 0.5, 0.5]
     """
     product = 1.0
-    for each in schedule:
-        product = product * each.factor(count)
+    for part in schedule:
+        product = product * part.factor(count)
     return product
 
 
 def _is_schedule(name: str) -> bool:
-    function = found(name)
-    if not inspect.isfunction(function) or name in _OTHERS:
+    function = find_function(name)
+    if not inspect.isfunction(function) or name in _EXCLUDED:
         return False
     return inspect.signature(function).return_annotation == optax.Schedule

@@ -130,7 +130,7 @@ class Server(Component):
 
     learning_rate: Rate = Field(default=..., examples=[0.1], description="step size of a fresh gradient")
     optimizer: Optimizer = Field(
-        default=(Transformation.usual("sgd"),),
+        default=(Transformation.unchecked("sgd"),),
         description="optax gradient transformation, `{name: ..., options}`, or a list of them",
     )
     schedule: Schedule = Field(default=(), description="optax schedule, or a list of them: factors of the learning rate")
@@ -173,7 +173,7 @@ class Server(Component):
     @property
     def has_plain_steps(self) -> bool:
         """Return True for steps of SGD without momentum, which sum to the learning rate times the sum of the gradients."""
-        return optimizers.is_plain(self.optimizer)
+        return optimizers.is_plain_sgd(self.optimizer)
 
     def check(self, workers: int) -> None:
         """Raise ValueError if the options do not fit the number of workers.
@@ -323,10 +323,11 @@ class Server(Component):
             weight: weight of `mixed` [].
         """
 
-        def met(own: jax.Array, other: jax.Array) -> jax.Array:
-            return jnp.where(keep == 0, weight * other, keep * own + weight * other)
+        # 0 x infinity is NaN: without the first branch, a replica that has diverged would stay so after it has been replaced.
+        def average(params: jax.Array, received: jax.Array) -> jax.Array:
+            return jnp.where(keep == 0, weight * received, keep * params + weight * received)
 
-        return state.replace(params=jax.tree.map(met, state.params, mixed))
+        return state.replace(params=jax.tree.map(average, state.params, mixed))
 
     def evaluated(self, state: State, /) -> Params:
         """Return the model whose loss is evaluated, and which is the run's final model.

@@ -128,7 +128,7 @@ def _family(runs: Sequence[pd.DataFrame], baseline: pd.DataFrame, quantity: _Qua
     ratio = quantity.way == "ratio"
     pairs = [_values(run, baseline, quantity) for run in runs]
     differences = [elementary.log(values[0] / values[1]) if ratio else values[0] - values[1] for values, _ in pairs]
-    ends = intervals([Mean.over(paired) for paired in differences])
+    ends = intervals([Mean.estimate(paired) for paired in differences])
     rows = []
     for paired, (low, high), (values, missing) in zip(differences, ends, pairs, strict=True):
         numbers = {**_summarise_pairs(paired, elementary.log(values) if ratio else values), "low": low, "high": high}

@@ -110,7 +110,7 @@ class Uniform(Selection):
     """Every worker is equally likely in each draw."""
 
     def choices(self, seed: int, workers: int) -> Iterator[int]:
-        for u in streams.one_by_one(seed, "dispatch"):
+        for u in streams.iterate_uniforms(seed, "dispatch"):
             yield int(u * workers)
 
 
@@ -125,7 +125,7 @@ class Softmax(Selection):
 
     def choices(self, seed: int, workers: int) -> Iterator[int]:
         priorities = np.array(self.priorities or [0.0] * workers)
-        for u in streams.one_by_one(seed, "dispatch"):
+        for u in streams.iterate_uniforms(seed, "dispatch"):
             cumulative = np.cumsum(exp(priorities - priorities.max()))
             worker = int(np.searchsorted(cumulative, u * cumulative[-1], side="right"))
             yield worker

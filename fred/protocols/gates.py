@@ -237,7 +237,7 @@ class Way:
     def __init__(self, sim: Simulation, purpose: str, worker: int, gate: Gate | None):
         self._sim, self._worker, self._gate = sim, worker, gate
         self._needs_values = gate is not None and gate.needs_values
-        self._draws = streams.one_by_one(sim.seed, purpose, worker)
+        self._draws = streams.iterate_uniforms(sim.seed, purpose, worker)
         self._offered = 0  # messages so far
         self.withheld = 0  # since the last one that passed
 

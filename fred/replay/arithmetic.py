@@ -16,7 +16,7 @@ import numpy as np
 from fred.base import cached, streams
 from fred.components import registry
 from fred.components.component import own_classes
-from fred.learning import beside
+from fred.learning import wrapper
 from fred.learning.loss import Arrays, Loss
 from fred.learning.models.model import Params
 from fred.learning.server import Message, Scalar, Server, State
@@ -38,10 +38,10 @@ def sealed(function: F) -> F:
     """
 
     @wraps(function)
-    def wrapper(self: Any, *operands: Any, **options: Any) -> Any:
+    def sealed_method(self: Any, *operands: Any, **options: Any) -> Any:
         return jax.lax.optimization_barrier(function(self, *jax.lax.optimization_barrier(operands), **options))
 
-    return wrapper  # type: ignore[return-value]
+    return sealed_method  # type: ignore[return-value]
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ class Arithmetic:
         cuts = [self.blocks.split(model) for model in models[:replicas]]
         states = [
             [
-                beside.start(self.server_with_rate, self.blocks.block(cut, number), self.workers, words)
+                wrapper.init_state(self.server_with_rate, self.blocks.block(cut, number), self.workers, words)
                 for number in range(self.blocks.count)
             ]
             for cut in cuts
@@ -91,7 +91,7 @@ class Arithmetic:
 
     def remember(self, model: Params, words: Any = (0, 0)) -> Any:
         """Return a worker's memory before its first message; `words` seed the random draws of its codec."""
-        return beside.memory_of(self.server, model, words)
+        return wrapper.init_memory(self.server, model, words)
 
     def memories(self, model: Params, seed: int) -> list[Any]:
         """Return each worker's memory before its first message; a single one if workers have no memory."""
@@ -123,7 +123,7 @@ class Arithmetic:
         overrides = self.server.overrides
         synchronizes = overrides("synchronize") or self.server.average is not None
         sends = overrides("send") or overrides("send_steps") or self.server.codec is not None
-        flags = sends, beside.remembers(self.server), overrides("contribute"), overrides("publish"), synchronizes
+        flags = sends, wrapper.has_memory(self.server), overrides("contribute"), overrides("publish"), synchronizes
         return Hooks(*flags, unbatched=self.expensive or self.padded)
 
     @property
@@ -189,7 +189,7 @@ class Arithmetic:
     def _encode(
         self, memory: Any, params: Params, grads: Params, on_the_way: bool, after: Params | None = None
     ) -> tuple[Message, Any]:
-        message, memory = beside.sent(self.server, memory, params, grads, on_the_way, after)
+        message, memory = wrapper.send_message(self.server, memory, params, grads, on_the_way, after)
         return self.blocks.split(message), memory
 
     def apply(self, state: State, message: Message, timestamp: Scalar, worker: Scalar) -> State:
@@ -200,7 +200,9 @@ class Arithmetic:
 
     @sealed
     def _apply(self, state: State, message: Message, timestamp: Scalar, worker: Scalar) -> State:
-        return beside.updated(self.server, lambda due: self.server.apply_update(due, message, timestamp, worker), state, 1)
+        return wrapper.update_state(
+            self.server, lambda due: self.server.apply_update(due, message, timestamp, worker), state, 1
+        )
 
     def _needless(self, state: State, *operands: Any) -> list[str]:
         """Return the arrays of a state that an update with one message does not need; none for users' classes."""
@@ -221,7 +223,9 @@ class Arithmetic:
     def commit(self, state: State, total: Message, weight: Scalar, count: Scalar) -> State:
         """Apply one update with weight x the sum of a round."""
         total = _scaled(total, weight)
-        return beside.updated(self.server, lambda due: self.server.apply_round(due, total, due.clock, count), state, count)
+        return wrapper.update_state(
+            self.server, lambda due: self.server.apply_round(due, total, due.clock, count), state, count
+        )
 
     @sealed
     def contribute(self, state: State, message: Message, timestamp: Scalar, worker: Scalar) -> Message:
@@ -237,7 +241,7 @@ class Arithmetic:
     @sealed
     def synchronize(self, state: State, mixed: Params, keep: Scalar, weight: Scalar) -> State:
         """Return the state after synchronizing with a mailbox."""
-        return beside.averaged(self.server, self.server.synchronize(state, mixed, keep, weight))
+        return wrapper.update_average(self.server, self.server.synchronize(state, mixed, keep, weight))
 
     @sealed
     def add(self, total: Message, message: Message) -> Message:
@@ -255,7 +259,7 @@ class Arithmetic:
     @partial(jax.jit, static_argnums=0)
     def answer(self, states: Sequence[State]) -> Params:
         """Return the run's model from its blocks' states, each stacked over the replicas that are the answer."""
-        return self.blocks.join([beside.answer(self.server, jax.tree.map(_mean, state)) for state in states])
+        return self.blocks.join([wrapper.evaluated_model(self.server, jax.tree.map(_mean, state)) for state in states])
 
     @partial(jax.jit, static_argnums=0)
     def mean_replica_loss(
@@ -265,7 +269,7 @@ class Arithmetic:
 
         def measured(replica: tuple[Sequence[State], jax.Array]) -> jax.Array:
             states, indices = replica
-            model = self.blocks.join([beside.answer(self.server, state) for state in states])
+            model = self.blocks.join([wrapper.evaluated_model(self.server, state) for state in states])
             return self.loss.evaluate(model, (examples[0][indices], examples[1][indices]), calibration)
 
         return jax.lax.map(measured, (list(states), indices)).mean(0)
@@ -306,7 +310,7 @@ def _traced(server: Server, blocks: Blocks, workers: int) -> str:
         statistic = server.statistic(state) if server.has_statistic else None
         return states, server.publish(state, integer), synchronized, server.evaluated(state), statistic, steps
 
-    state = jax.eval_shape(lambda params: beside.start(server, params, workers), blocks.like)
+    state = jax.eval_shape(lambda params: wrapper.init_state(server, params, workers), blocks.like)
     memory = jax.eval_shape(server.memory, blocks.like)
     program = jax.make_jaxpr(everything)(state, memory, np.int32(0), np.float32(0.5))
     return f"{program} {[np.asarray(constant).tolist() for constant in program.consts]}"
@@ -352,7 +356,7 @@ def _sizes(arithmetic: Arithmetic) -> Sizes:
     name = registry.name_of("algorithm", server)
 
     def trace(params: Params) -> tuple[Params, Message]:
-        read, _ = server.publish(beside.start(server, params, arithmetic.workers), jnp.int32(0))
+        read, _ = server.publish(wrapper.init_state(server, params, arithmetic.workers), jnp.int32(0))
         model = server.model(read)
         return read, server.send(server.memory(params), model, model)[0]
 

@@ -135,7 +135,7 @@ class Compared:
         settings = {label: {run.name: recorded(run.run) for run in result.outcomes} for label, result in self.results.items()}
         for label, other in itertools.pairwise(settings):
             if differences := differing(settings[label], settings[other]):
-                text = briefly(differences, between="; ")
+                text = briefly(differences, separator="; ")
                 lines.append(f"{label} and {other} have runs of the same name with other settings: {text}")
         return lines
 

@@ -82,7 +82,7 @@ def run(
     with (
         _interrupts_in_one_line(),
         nullcontext(progress) if progress else _progress_of(checked, only) as report_progress,
-        compiled.unused() if fresh and compiled.folder() else nullcontext(),
+        compiled.disabled() if fresh and compiled.folder() else nullcontext(),
     ):
         store = Memory(fresh) if out is None else Folder(out, file, inline, report, means, fresh)
         check_runs(checked, select_runs(checked, only), inline)

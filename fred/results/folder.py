@@ -78,7 +78,7 @@ def save(result: Result, path: Path, inline: bool = False) -> None:
         path: the folder, created if necessary.
         inline: True if timing and arithmetic were computed at once; recorded in the manifest.
     """
-    with staging.opened(path) as stage, staging.said(path):
+    with staging.opened(path) as stage, staging.convert_errors(path):
         contents.keep_only(stage, [])
         done = list[Stored]()
         for outcome in result.outcomes:

@@ -235,7 +235,7 @@ def describe_replacement(scenario: Scenario, out: Path) -> list[str]:
     differences = differing(runs, {name: recorded(run, path.parent) for name, run in scenario.runs.items()})
     if not differences:
         return []
-    settings = briefly(differences, between="; ")
+    settings = briefly(differences, separator="; ")
     return [f"{out} has a result with other settings, which this run replaces; another --out keeps it: {settings}"]
 
 

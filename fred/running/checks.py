@@ -16,7 +16,7 @@ from fred.components import own_code, registry
 from fred.components.component import Object
 from fred.learning.data.dataset import Data, Dataset, loaded
 from fred.learning.keys import key_of
-from fred.learning.loss import Loss, LossFunction, check_memory, initial_params, memory_here, usual
+from fred.learning.loss import Loss, LossFunction, check_memory, default_loss, initial_params, machine_memory
 from fred.learning.models.model import Model, Params
 from fred.learning.server import Server, State
 from fred.replay.arithmetic import Arithmetic
@@ -49,7 +49,7 @@ def check_task(task: Task, run: Run, seed: int) -> Arithmetic:
             f"model `{registry.name_of('model', task.model)}` is random in training or looks at whole minibatches, which are "
             "padded to one size if `task.batch_size` is a list: give `task.batch_size` one number"
         )
-    loss = Loss.of(task.model, task.loss, data, task.l2)
+    loss = Loss.for_data(task.model, task.loss, data, task.l2)
     arithmetic = Arithmetic.build(run.algorithm, loss, params, layout, run.cluster.size, task.batch_size, task.context or 1)
     _ = arithmetic.sizes  # as the algorithm counts them
     if arithmetic.hooks.remembers:
@@ -67,7 +67,7 @@ def _check_model(model: Model, data: Data, seed: int, replicas: int) -> None:
 @cached.data(8)
 def _check_loss(function: LossFunction | None, data: Data, seed: int) -> None:
     arrays = loaded(data, seed)
-    check_loss(function or usual(arrays.classifies), arrays)
+    check_loss(function or default_loss(arrays.classifies), arrays)
 
 
 def _check_apart(model: Model, data: Dataset, seed: int, params: Params) -> None:
@@ -98,7 +98,7 @@ def check_division(task: Task, data: Dataset, workers: int) -> None:
 def check_memories(arithmetic: Arithmetic, params: Params) -> None:
     """Raise FredError if the memories of all workers do not fit into this machine's."""
     shapes = jax.tree.leaves(jax.eval_shape(arithmetic.remember, params))
-    size, available = sum(math.prod(leaf.shape) * leaf.dtype.itemsize for leaf in shapes), memory_here()
+    size, available = sum(math.prod(leaf.shape) * leaf.dtype.itemsize for leaf in shapes), machine_memory()
     if size * arithmetic.workers > available:
         raise FredError(
             f"`{registry.name_of('algorithm', arithmetic.server_with_rate)}` stores {size / 1e6:,.1f} MB for each of "
@@ -110,7 +110,7 @@ def check_memories(arithmetic: Arithmetic, params: Params) -> None:
 def check_target(run: Run, data: Dataset) -> None:
     """Raise FredError for a target error of 1 or more, if the error is a share of the examples."""
     target, loss = run.evaluate.target_error, run.task.loss if run.task else None
-    is_share = data.classifies and type(loss or usual(data.classifies)).error is LossFunction.error
+    is_share = data.classifies and type(loss or default_loss(data.classifies)).error is LossFunction.error
     if is_share and target is not None and target >= 1:
         raise FredError(f"`target_error` is {target:g}; expected a share of the examples, below 1, such as 0.12 for 12 %")
 

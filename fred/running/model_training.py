@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from fred.base.progress import Measured
 from fred.components.limits import NANOSECONDS
 from fred.learning.models.model import Params
-from fred.learning.models.named import to_named
+from fred.learning.models.named import name_arrays
 from fred.learning.server import State
 from fred.outcomes.outcome import Named
 from fred.replay.helpers import replay
@@ -66,7 +66,7 @@ def train(run: Run, task: Task, seed: int, inline: bool, following: Following, t
     else:
         schedule, measured, params = _replayed(run, recording, problem, following, timings, cores)
     points = recording.cadence.points(schedule)
-    return Trained(schedule, points, measured, _initial(problem), to_named(params), problem.data.digest)
+    return Trained(schedule, points, measured, _initial(problem), name_arrays(params), problem.data.digest)
 
 
 def _replayed(
@@ -202,9 +202,9 @@ def _target_reached(run: Run, measured: Measured) -> bool:
 def _initial(problem: Problem) -> Named:
     """Return the initial parameters; if replicas start apart, those of each under its number."""
     if len(problem.models) == 1:
-        return to_named(problem.params)
+        return name_arrays(problem.params)
     return {
         f"replica-{number}/{path}": array
         for number, model in enumerate(problem.models)
-        for path, array in to_named(model).items()
+        for path, array in name_arrays(model).items()
     }

@@ -211,7 +211,7 @@ class Order(NamedTuple):
 
     def compilation(self) -> AbstractContextManager[None]:
         """Return a context that uses cached compiled programs only if the experiment allows it, however old the process."""
-        return nullcontext() if self.uses_cache else compiled.unused()
+        return nullcontext() if self.uses_cache else compiled.disabled()
 
     def unpack(self, packed: bytes) -> Any:
         """Return the unpickled content, in another process. Raises FredError in a process that would compute other results."""

@@ -95,7 +95,7 @@ def end() -> None:
 def _initialize(parent: int) -> None:
     """Initialise a worker process: make it end with its parent, and import the modules that units need."""
     _end_with(parent)
-    garbage.seldom_looked_for()
+    garbage.collect_rarely()
     with suppress(Exception):  # the main process, or the first unit, will report the error
         from fred.running import checks, model_training, work  # noqa: F401
 

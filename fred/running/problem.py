@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from fred.base import cached, streams
 from fred.learning.data.dataset import Dataset, loaded
 from fred.learning.loss import CALIBRATED_BY, Arrays, CrossEntropy, Loss, initial_params, on_device
-from fred.learning.models.named import plain
+from fred.learning.models.named import unify_nans
 from fred.learning.server import State
 from fred.replay.arithmetic import Arithmetic
 from fred.schedule.minibatches import Minibatches, Parts, divide, divide_by_owner, divide_by_quantity, divide_by_shares
@@ -30,7 +30,7 @@ class Problem:
 
     def __init__(self, task: Task, run: Run, seed: int):
         self.data = loaded(task.data, seed)
-        self.loss = Loss.of(task.model, task.loss, self.data, task.l2)
+        self.loss = Loss.for_data(task.model, task.loss, self.data, task.l2)
         self.layout = run.protocol.layout(run.cluster)
         self.models = [initial_params(task.model, self.data, number) for number in _initial_seeds(task, seed, run)]
         self.params = self.models[0]
@@ -60,17 +60,17 @@ class Problem:
         """
         arithmetic = self.arithmetic
         operands = arithmetic.answer(states), self.evaluation, self.seen
-        values = dict(zip(("loss", "error"), plain(self.loss.evaluate(*operands)).tolist(), strict=True))
+        values = dict(zip(("loss", "error"), unify_nans(self.loss.evaluate(*operands)).tolist(), strict=True))
         if self._of_tokens:
-            nats = values["loss"] if self._of_tokens == self.loss else float(plain(self._of_tokens.evaluate(*operands))[0])
+            nats = values["loss"] if self._of_tokens == self.loss else float(unify_nans(self._of_tokens.evaluate(*operands))[0])
             values["perplexity"] = math.exp(nats) if nats < 700 else math.inf
         if self._norm:
-            values["gradient_norm"] = float(plain(self.loss.gradient_norm(*operands)))
+            values["gradient_norm"] = float(unify_nans(self.loss.gradient_norm(*operands)))
         if len(self.layout.answer) == 1:
             return values
         replicas = jax.vmap(lambda *blocks: arithmetic.blocks.join(blocks))(*(state.params for state in states))
-        loss, error = plain(arithmetic.mean_replica_loss(states, self.evaluation, self._judged, self.seen)).tolist()
-        disagreement = float(plain(arithmetic.disagreement(replicas)))
+        loss, error = unify_nans(arithmetic.mean_replica_loss(states, self.evaluation, self._judged, self.seen)).tolist()
+        disagreement = float(unify_nans(arithmetic.disagreement(replicas)))
         return {**values, "disagreement": disagreement, "replicas_loss": loss, "replicas_error": error}
 
 

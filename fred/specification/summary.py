@@ -262,7 +262,7 @@ def summarise(run: Finished) -> dict[str, Any]:
     return Summary.model_validate(measures).model_dump(exclude_unset=True)
 
 
-@cached.with_each
+@cached.cache_per_object
 def _of_timing(schedule: Schedule, has_clock: bool) -> dict[str, Any]:
     """Return the numbers that are the same for all runs with this timing."""
     counts = schedule.counts()

@@ -68,7 +68,7 @@ v_i <- mean of all v             (every 6 K)"""
         default=6, description="number of averages of parameters for each average of the second moments"
     )
     optimizer: Optimizer = Field(
-        default=(Transformation.usual("adam"),),
+        default=(Transformation.unchecked("adam"),),
         description="optax gradient transformation with Adam's moments, or a list of them",
     )
 

@@ -46,7 +46,7 @@ from fred.learning.models.model import Params
 from fred.learning.optimizer import Optimizer, Transformation
 from fred.learning.server import Family, Message, Rate, Scalar, Server, State
 
-_NESTEROV = (Transformation.usual("sgd", momentum=0.9, nesterov=True),)
+_NESTEROV = (Transformation.unchecked("sgd", momentum=0.9, nesterov=True),)
 
 
 class DiLoCo(Server):
@@ -101,7 +101,8 @@ w <- w - outer step(mean of w - w_i)"""
     protocol = "outer-steps"
 
     optimizer: Optimizer = Field(
-        default=(Transformation.usual("muon"),), description="optax gradient transformation of local steps, or a list of them"
+        default=(Transformation.unchecked("muon"),),
+        description="optax gradient transformation of local steps, or a list of them",
     )
 
 
@@ -217,7 +218,7 @@ w <- w - outer step(D); m_i and v_i follow a_i, unless i is out"""
     protocol = "outer-steps"
 
     outer: Optimizer = Field(
-        default=(Transformation.usual("sgd", momentum=0.8, nesterov=True),),
+        default=(Transformation.unchecked("sgd", momentum=0.8, nesterov=True),),
         description="optax gradient transformation of pseudo-gradients, or a list; default: SGD with Nesterov momentum 0.8",
     )
     temperature: Annotated[float, Field(gt=0)] = Field(

@@ -229,7 +229,7 @@ w <- w - outer step(D)           (Adam, as each arrives)"""
 
     outer_rate: Rate = Field(default=0.01, description="learning rate of the outer optimizer")
     outer: Optimizer = Field(
-        default=(Transformation.usual("adam"),), description="optax gradient transformation of pseudo-gradients, or a list"
+        default=(Transformation.unchecked("adam"),), description="optax gradient transformation of pseudo-gradients, or a list"
     )
     fading: Annotated[float, Field(ge=0)] = Field(default=0.1, description="a: decay rate of a weight per update of staleness")
     cutoff: Count = Field(default=10, description="tau_c: staleness from which the weight is 0, updates")

@@ -184,4 +184,4 @@ def _nearest(cluster: Cluster) -> list[int | None]:
         return [worker * local // workers for worker in range(workers)]
     regions = cluster.network.regions
     region_of_servers = regions.of_servers(cluster.servers)[:local]
-    return [region_of_servers.index(region) if region in region_of_servers else None for region in regions.of(workers)]
+    return [region_of_servers.index(region) if region in region_of_servers else None for region in regions.of_workers(workers)]

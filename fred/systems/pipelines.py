@@ -151,7 +151,7 @@ class FixedLag(Protocol):
     def _updates(self, sim: Simulation) -> Process:
         models = list[tuple[int, Copy]]()  # who has read them, for updates to come
         foreseen = 0  # updates whose models have been read
-        oldest, draws = self.drawn_from, streams.one_by_one(sim.seed, "lag")
+        oldest, draws = self.drawn_from, streams.iterate_uniforms(sim.seed, "lag")
         for update in count():
             while foreseen - self._lag(foreseen) == update:
                 reader = foreseen % sim.workers

@@ -79,7 +79,8 @@ w <- w - rate sign(u)                                                  (`signum`
     protocol = "bounded-delay"
 
     optimizer: Optimizer = Field(
-        default=(Transformation.usual("muon"),), description="optax gradient transformation that normalizes steps, or a list"
+        default=(Transformation.unchecked("muon"),),
+        description="optax gradient transformation that normalizes steps, or a list",
     )
 
 

@@ -41,7 +41,7 @@ from fred.base.later import jax, jnp
 from fred.cluster.cluster import Cluster
 from fred.cluster.network import NOTHING, Cost
 from fred.components.component import Count, Whole
-from fred.learning.keys import DRAWN_BY
+from fred.learning.keys import GENERATOR
 from fred.learning.models.model import Params
 from fred.learning.server import Family, Message, Scalar, Server, State
 from fred.protocols.protocol import Protocol
@@ -95,7 +95,7 @@ class Masked(Server):
 
     def _mask(self, state: State) -> Params:
         """Return the mask of the coordinates in the next average."""
-        key = jax.random.wrap_key_data(state.words, impl=DRAWN_BY)
+        key = jax.random.wrap_key_data(state.words, impl=GENERATOR)
         key = jax.random.fold_in(key, self._division(state.averages))
         leaves, structure = jax.tree.flatten(state.params)
         masks = [self._draw(state, jax.random.fold_in(key, number), leaf) for number, leaf in enumerate(leaves)]

@@ -268,7 +268,7 @@ class Averaging(Sending):
             if self._faults is not None and awaited:
                 begin = max(self.back(worker, begin) for worker in awaited)
                 yield begin - self.now
-                until = min(self._faults.away("worker", worker, begin)[0] for worker in awaited)
+                until = min(self._faults.offline_interval("worker", worker, begin)[0] for worker in awaited)
                 if until < begin:  # another one has crashed in the meantime
                     continue
             sending = self.process(send(until))

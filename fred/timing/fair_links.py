@@ -54,7 +54,7 @@ class FairLinks(Links):
         else:
             late, repeats = self._lateness(self._faults, "to-servers", worker, target), self.pop_repeats()
             yield latency + late
-            yield from self._wait_until(self._faults.back("server", target, self._env._now))
+            yield from self._wait_until(self._faults.next_available("server", target, self._env._now))
         shared = self._shared(("workers", worker), ("servers", target))
         way = (*self._from_worker(worker, self._region_of_server[target]), *shared, self._inward[target])
         yield self._flow(way, size, latency)
@@ -70,7 +70,7 @@ class FairLinks(Links):
     def _downloading(self, worker: int, size: int, server: int, latency: int, late: int) -> Generator[Wait, Any, None]:
         yield latency + late
         if self._faults is not None:
-            yield from self._wait_until(self._faults.back("server", server, self._env._now))
+            yield from self._wait_until(self._faults.next_available("server", server, self._env._now))
         shared = self._shared(("servers", server), ("workers", worker))
         way = (self._outward[server], *shared, *self._to_worker(worker, self._region_of_server[server]))
         yield self._flow(way, size, latency)
@@ -215,7 +215,7 @@ class FairLinks(Links):
         volume, weight, limit = self._terms(path, size, latency)
         if self._network.initial_window is None or not latency:
             return self._flows.send(path, volume, weight, limit)
-        seconds = self._connection(latency, min(map(self._flows.capacity, path))).lost(volume)
+        seconds = self._connection(latency, min(map(self._flows.capacity, path))).startup_delay(volume)
         return self._env.process(self._flow_later(round(seconds * NANOSECONDS), path, volume, weight, limit))
 
     def _terms(self, path: tuple[int, ...], size: float, latency: int) -> tuple[float, float, float]:
@@ -280,7 +280,7 @@ class FairLinks(Links):
 
     def _lay_ways(self, regions: Regions, workers: int) -> None:
         """Number the links of each worker: one to each region, and one from each."""
-        self._region_of = regions.of(workers)
+        self._region_of = regions.of_workers(workers)
         table, numbers = regions.bandwidth, range(len(regions.bandwidth))
         homes, slow = list(enumerate(self._region_of)), self._slow_workers
         self._to = [[self._link(table[home][region], slow, worker) for region in numbers] for worker, home in homes]

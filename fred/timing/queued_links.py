@@ -136,7 +136,7 @@ class QueuedLinks(Links):
 
     def _lay_ways(self, regions: Regions, workers: int) -> None:
         """Create the links of each worker: one to each region, and one from each."""
-        self._region_of = regions.of(workers)
+        self._region_of = regions.of_workers(workers)
         table, numbers = regions.bandwidth, range(len(regions.bandwidth))
         self._to, self._from = (
             [
@@ -151,7 +151,7 @@ class QueuedLinks(Links):
 
     def _server_card(self, server: int, bandwidth: float | None) -> Card:
         card = card_of(bandwidth, self._slow_servers, server)
-        return card if self._faults is None else ServerCard(card, partial(self._faults.back, "server", server))
+        return card if self._faults is None else ServerCard(card, partial(self._faults.next_available, "server", server))
 
     def _way(self, sender: int, receiver: int, inside: bool) -> tuple[tuple[Card, ...], tuple[Card, ...]]:
         """Return the cards that a message between workers passes before its latency, and those after it."""

@@ -311,7 +311,7 @@ class Restarts:
     def _resume(self, complete: int, loaded: int) -> None:
         """Go on: machines can fail from `complete` on, and the protocol starts at `loaded`, ns."""
         self._failing.resume(complete)
-        if (when := self._failing.next()) < NEVER:
+        if (when := self._failing.next_failure()) < NEVER:
             self._sim.env.at(when, self._fail)
         self._sim.env.at(loaded, self._start_work)
 
@@ -381,7 +381,7 @@ class Restarts:
         if can_resume and self._last is not self._initial:
             loaded += self._saving.load(loaded)
         record.record_job_interval(What.DETECTING, now, outage.detected, outage.workers[0])
-        for worker, repaired_at in zip(outage.workers, outage.ready, strict=False):
+        for worker, repaired_at in zip(outage.workers, outage.ready_times, strict=False):
             record.record_job_interval(What.BROKEN, now, repaired_at, worker)
         record.record_job_interval(What.REPAIRING, outage.detected, outage.complete)
         record.record_job_interval(What.LOADING, outage.complete, loaded)

@@ -28,7 +28,7 @@ class Sending(World):
     def __init__(self, cluster: Cluster, recorder: Recorder, seed: int, sizes: Sizes | int):
         super().__init__(cluster, recorder, seed)
         self.network = network = cluster.network and cluster.network.effective
-        self._region_of = network.regions.of(cluster.size) if network and network.regions else ()
+        self._region_of = network.regions.of_workers(cluster.size) if network and network.regions else ()
         kind = FairLinks if network and network.sharing == "fair" else QueuedLinks
         self.links: Links | None = kind(self.env, cluster, seed, self._faults) if network or self._faults else None
         self.blocks = blocks = recorder.layout.blocks  # number of blocks in each replica

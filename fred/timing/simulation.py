@@ -186,7 +186,7 @@ class Simulation(Averaging):
         """Return the time (ns) at which a message in transit ends: now, or when its worker crashed."""
         if self._lives is None or self._faults is None or not self._lives.lives(worker):
             return self.now
-        return min(self.now, self._faults.away("worker", worker, begin)[0])
+        return min(self.now, self._faults.offline_interval("worker", worker, begin)[0])
 
     def _lose(self, gradient: Gradient) -> None:
         """Drop a gradient whose worker has crashed, and end its message."""

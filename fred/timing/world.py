@@ -47,7 +47,7 @@ class Lives:
         """Start `process` of `worker` once the worker is available; call it again after each crash, when the worker rejoins."""
         self._on_leave[worker] = on_leave
         self._processes[worker], self._senders[worker], self._held[worker] = None, [], {}
-        if (back := self._faults.back("worker", worker, 0)) > 0:
+        if (back := self._faults.next_available("worker", worker, 0)) > 0:
             on_leave()
         self._schedule_return(worker, process, back)
 
@@ -80,7 +80,7 @@ class Lives:
 
     def _live(self, worker: int, process: _Process) -> None:
         self._processes[worker] = self._env.process(process())
-        begin, back = self._faults.away("worker", worker, self._env._now)
+        begin, back = self._faults.offline_interval("worker", worker, self._env._now)
         self._schedule_at(begin, lambda: self._crash(worker, process, back))
 
     def _crash(self, worker: int, process: _Process, back: int) -> None:
@@ -198,7 +198,7 @@ class World:
 
     def back(self, worker: int, time: int) -> int:
         """Return the time (ns) from which `worker` is available: `time` itself, unless the worker is offline then."""
-        return time if self._faults is None else self._faults.back("worker", worker, time)
+        return time if self._faults is None else self._faults.next_available("worker", worker, time)
 
     def present(self, worker: int) -> Process:
         """Wait until `worker` is available: `yield from` it."""
@@ -325,7 +325,7 @@ class World:
     def _standstill(self, since: int) -> str:
         waiting = [f"{name} waits for {reason}" for name, reason in list(self._waiting.items())[:8]]
         if self._faults is not None:
-            waiting += self._faults.gone(self.workers, self.servers, self.now)[:8]
+            waiting += self._faults.describe_losses(self.workers, self.servers, self.now)[:8]
         none = "" if len(self.record) else "; was each process started (`sim.process`, `sim.work`)?"
         nobody = (
             f"no worker is waiting{none}" if self.faultless else "`cluster.faults` leave workers no time to finish a gradient"

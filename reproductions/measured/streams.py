@@ -41,4 +41,4 @@ def rate(round_trip: float, bandwidth: float, size: float) -> float:
     connection = Connection(round_trip / 2, bandwidth, CONNECTIONS["gloo"].window, 10 * SEGMENT)
     if pd.isna(size):
         return connection.rate
-    return size / (connection.latency + size / connection.rate + connection.lost(size))
+    return size / (connection.latency + size / connection.rate + connection.startup_delay(size))

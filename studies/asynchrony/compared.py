@@ -54,7 +54,7 @@ class Ratio:
             least: True if the numerator missed its target.
             most: True if the denominator did.
         """
-        mean = Mean.over(logarithms)
+        mean = Mean.estimate(logarithms)
         return cls(mean, mean.interval(), bool(least), bool(most))
 
     @property

@@ -121,4 +121,4 @@ def family(name: str, seeds: int, size: int, families: int = OF_FAMILIES) -> dic
 
 
 def _against_the_baseline(values: Floats) -> list[Mean]:
-    return [Mean.over(own - values[0]) for own in values[1:]]
+    return [Mean.estimate(own - values[0]) for own in values[1:]]

@@ -46,7 +46,7 @@ class Found:
             total = total + factor * (np.log(values) if claim.quantity.ratio else values)
             self.least |= missed and factor > 0
             self.most |= missed and factor < 0
-        mean = Mean.over(total)
+        mean = Mean.estimate(total)
         self.mean, (low, high) = mean.value, mean.interval()
         self.low, self.high = -inf if self.most else low, inf if self.least else high
 

@@ -211,5 +211,5 @@ def goodput_rows(goodput: pd.DataFrame) -> Iterator[list[object]]:
 
 def _share(own: "pd.Series[float]", of: "pd.Series[float]") -> str:
     shares = own.to_numpy(float) / of.to_numpy(float)
-    low, high = Mean.over(shares).interval()
+    low, high = Mean.estimate(shares).interval()
     return f"{shares.mean():.3f} ({low:.3f} to {high:.3f})"

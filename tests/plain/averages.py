@@ -60,7 +60,7 @@ class PlainSlowMo(PlainOuter):
     updates = 0
 
     def update(self, grads: dict, staleness: int, count: int = 0) -> None:
-        decay = self.its.schedule[0].given if self.its.schedule else {"decay_rate": 1.0, "transition_steps": 1}
+        decay = self.its.schedule[0].arguments if self.its.schedule else {"decay_rate": 1.0, "transition_steps": 1}
         self.rate = self.its.learning_rate * decay["decay_rate"] ** (self.updates / decay["transition_steps"])
         self.updates += 1
         super().update(grads, staleness)

@@ -15,7 +15,7 @@ class PlainDiLoCo(PlainRounds):
 
     def __init__(self, params: dict, given: Given):
         super().__init__(params, given)
-        self.mu = self.its.outer[0].given["momentum"]
+        self.mu = self.its.outer[0].arguments["momentum"]
         self.momentum = dict.fromkeys(params, 0.0)
 
     def of_round(self, total: dict) -> None:

@@ -17,7 +17,7 @@ from pydantic import Field
 from fred.base.errors import FredError
 from fred.base.later import jax, jnp
 from fred.components.component import Component, Count
-from fred.learning.keys import DRAWN_BY
+from fred.learning.keys import GENERATOR
 from fred.learning.models.model import Params
 
 Message = Any  # a pytree of arrays
@@ -114,7 +114,7 @@ class Codec(Component):
             like: a message, or the shapes of one.
             words: two 32-bit words that determine the worker's random draws.
         """
-        memory: dict[str, Any] = {"own": own} if jax.tree.leaves(own := self.memory(like)) else {}
+        memory: dict[str, Any] = {"own": codec_memory} if jax.tree.leaves(codec_memory := self.memory(like)) else {}
         if self.error_feedback:
             memory["rest"] = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), like)
         if self.draws:
@@ -129,21 +129,21 @@ class Codec(Component):
             memory: the worker's memory, from `start` or from the last message.
         """
         after = dict(memory)
-        whole, key = message, None
+        corrected, key = message, None
         if self.error_feedback:
-            whole = jax.tree.map(lambda now, rest: now + float(self.error_feedback) * rest, message, memory["rest"])
+            corrected = jax.tree.map(lambda now, rest: now + float(self.error_feedback) * rest, message, memory["rest"])
         if self.draws:
-            key = jax.random.fold_in(jax.random.wrap_key_data(memory["words"], impl=DRAWN_BY), memory["count"])
+            key = jax.random.fold_in(jax.random.wrap_key_data(memory["words"], impl=GENERATOR), memory["count"])
             after["count"] = memory["count"] + 1
-        decoded = self.decoded(whole, memory.get("own", ()), key)
+        decoded = self.decoded(corrected, memory.get("own", ()), key)
         if not isinstance(decoded, tuple) or len(decoded) != 2:
-            wanted = "expected two values, the decoded message and the codec's new state: `return message, memory`"
-            raise FredError(f"`decoded` of {type(self).__name__} returns a {type(decoded).__name__}; {wanted}")
-        arrived, own = decoded
+            expected = "expected two values, the decoded message and the codec's new state: `return message, memory`"
+            raise FredError(f"`decoded` of {type(self).__name__} returns a {type(decoded).__name__}; {expected}")
+        arrived, codec_memory = decoded
         if "own" in memory:
-            after["own"] = own
+            after["own"] = codec_memory
         if self.error_feedback:
-            after["rest"] = jax.tree.map(jnp.subtract, whole, arrived)
+            after["rest"] = jax.tree.map(jnp.subtract, corrected, arrived)
         return arrived, after
 
 
@@ -158,8 +158,8 @@ class Chunked(Codec):
     def decoded(self, message: Message, memory: Any, key: Key) -> tuple[Message, Any]:
         leaves, structure = jax.tree.flatten(message)
         if self.chunk == "message":
-            whole = self._piece(jnp.concatenate([leaf.ravel() for leaf in leaves]), key, 0)
-            pieces = jnp.split(whole, np.cumsum([leaf.size for leaf in leaves])[:-1])
+            flat = self._piece(jnp.concatenate([leaf.ravel() for leaf in leaves]), key, 0)
+            pieces = jnp.split(flat, np.cumsum([leaf.size for leaf in leaves])[:-1])
         else:
             pieces = [self._piece(leaf, key, number) for number, leaf in enumerate(leaves)]
         arrived = [piece.reshape(leaf.shape) for piece, leaf in zip(pieces, leaves, strict=True)]
@@ -190,11 +190,11 @@ class Chunked(Codec):
         """
         sizes = [math.prod(leaf.shape) for leaf in jax.tree.leaves(message)]
         pieces = [sum(sizes)] if self.chunk == "message" else sizes
-        found = []
+        runs = []
         for piece in pieces:
             length = self._length(piece)
-            found += [(length, piece // length), (piece % length, 1)] if piece else []
-        return [(length, count) for length, count in found if length and count]
+            runs += [(length, piece // length), (piece % length, 1)] if piece else []
+        return [(length, count) for length, count in runs if length and count]
 
     def _length(self, numbers: int) -> int:
         return max(1, numbers) if isinstance(self.chunk, str) else min(self.chunk, max(1, numbers))

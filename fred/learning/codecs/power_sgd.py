@@ -9,7 +9,7 @@ from pydantic import Field
 
 from fred.components.component import Count
 from fred.learning.codecs.codec import FLOAT_BITS, Codec, Key, Message
-from fred.learning.keys import DRAWN_BY
+from fred.learning.keys import GENERATOR
 from fred.learning.models.model import Params
 
 _AS_IT_IS = 1  # arrays of at most this many dimensions are not coded
@@ -36,7 +36,7 @@ class PowerSGD(Codec):
 
     def memory(self, like: Params) -> Any:
         """Return the initial Q of each matrix: standard normal numbers, the same for all workers."""
-        keys = [jax.random.fold_in(jax.random.key(0, impl=DRAWN_BY), number) for number in range(len(jax.tree.leaves(like)))]
+        keys = [jax.random.fold_in(jax.random.key(0, impl=GENERATOR), number) for number in range(len(jax.tree.leaves(like)))]
         return [
             jax.random.normal(key, (leaf.shape[-1], self._rank(leaf)))
             for key, leaf in zip(keys, jax.tree.leaves(like), strict=True)
@@ -45,13 +45,13 @@ class PowerSGD(Codec):
 
     def decoded(self, message: Message, memory: Any, key: Key) -> tuple[Message, Any]:
         leaves, structure = jax.tree.flatten(message)
-        known, arrived, after = iter(memory), [], []
+        factors, arrived, after = iter(memory), [], []
         for leaf in leaves:
             if not self._rank(leaf):
                 arrived.append(leaf)
                 continue
             matrix = leaf.reshape(-1, leaf.shape[-1])
-            left = _orthogonal(matrix @ next(known))
+            left = _orthogonal(matrix @ next(factors))
             right = matrix.T @ left
             arrived.append((left @ right.T).reshape(leaf.shape))
             after.append(right)

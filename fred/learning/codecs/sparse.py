@@ -1,13 +1,10 @@
 """Codecs that send fewer numbers: some coordinates, or some frequencies.
 
-Codecs that send only some of the numbers.
-
 | class   | source                                                                                                        |
 |---------|---------------------------------------------------------------------------------------------------------------|
 | TopK    | Aji, Heafield 2017, arXiv:1704.05021; Stich, Cordonnier, Jaggi 2018, arXiv:1809.07599, algorithm 1              |
 | RandomK | Stich, Cordonnier, Jaggi 2018, arXiv:1809.07599, section 2; Wangni et al. 2018, arXiv:1710.09854                |
-
-The largest DCT coefficients of each chunk, as in DeMo [Peng, Quesnelle, Kingma 2024, arXiv:2411.19870, section 3].
+| DCT     | DeMo: Peng, Quesnelle, Kingma 2024, arXiv:2411.19870, section 3                                                 |
 """
 
 from __future__ import annotations
@@ -34,13 +31,13 @@ class _Some(Chunked):
         default=0.01, description="share of each chunk's numbers that are sent; rounded to a number of at least one"
     )
 
-    def kept(self, length: int) -> int:
+    def sent_count(self, length: int) -> int:
         """Return how many of a chunk's `length` numbers are sent."""
         return max(1, round(self.share * length))
 
-    def _kept(self, lengths: NDArray[np.int64]) -> NDArray[np.int64]:
+    def _sent_counts(self, lengths: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return how many numbers of each chunk are sent [chunks, 1]."""
-        return np.array([[self.kept(length)] for length in lengths.ravel().tolist()]).reshape(-1, 1)
+        return np.array([[self.sent_count(length)] for length in lengths.ravel().tolist()]).reshape(-1, 1)
 
     def _places(self, rank: jax.Array, lengths: NDArray[np.int64]) -> jax.Array:
         """Return the indices of the highest-ranked numbers of each chunk [chunks, largest number that a chunk sends].
@@ -48,12 +45,12 @@ class _Some(Chunked):
         Ranks must not be negative; padding has a rank of -1.
         """
         real = jnp.where(np.arange(rank.shape[-1]) < lengths, rank, -1.0)
-        return jax.lax.top_k(real, int(self._kept(lengths).max(initial=1)))[1]
+        return jax.lax.top_k(real, int(self._sent_counts(lengths).max(initial=1)))[1]
 
-    def _arrived(self, chosen: jax.Array, places: jax.Array, values: jax.Array, lengths: NDArray[np.int64]) -> jax.Array:
-        """Return chunks like `values` with the `chosen` numbers at their `places` and 0 everywhere else."""
-        chosen = jnp.where(np.arange(places.shape[-1]) < self._kept(lengths), chosen, 0.0)
-        return jnp.zeros_like(values).at[np.arange(len(values))[:, None], places].set(chosen)
+    def _arrived(self, numbers: jax.Array, places: jax.Array, values: jax.Array, lengths: NDArray[np.int64]) -> jax.Array:
+        """Return chunks like `values` with these `numbers` at their `places` and 0 everywhere else."""
+        numbers = jnp.where(np.arange(places.shape[-1]) < self._sent_counts(lengths), numbers, 0.0)
+        return jnp.zeros_like(values).at[np.arange(len(values))[:, None], places].set(numbers)
 
 
 class TopK(_Some):
@@ -87,16 +84,16 @@ class TopK(_Some):
 
     def rows(self, values: jax.Array, lengths: NDArray[np.int64], key: Key) -> jax.Array:
         places = self._places(jnp.abs(values), lengths)
-        chosen = jnp.take_along_axis(values, places, axis=-1)
+        numbers = jnp.take_along_axis(values, places, axis=-1)
         if self.values is not None:
-            real = np.arange(places.shape[-1]) < self._kept(lengths)
-            chosen = self.values.rows(jnp.where(real, chosen, 0.0), self._kept(lengths), key)
-        return self._arrived(chosen, places, values, lengths)
+            real = np.arange(places.shape[-1]) < self._sent_counts(lengths)
+            numbers = self.values.rows(jnp.where(real, numbers, 0.0), self._sent_counts(lengths), key)
+        return self._arrived(numbers, places, values, lengths)
 
     def chunk_bits(self, length: int) -> int:
-        kept = self.kept(length)
-        where = kept * index_bits(length) if kept < length else 0
-        return where + (kept * FLOAT_BITS if self.values is None else self.values.chunk_bits(kept))
+        count = self.sent_count(length)
+        where = count * index_bits(length) if count < length else 0
+        return where + (count * FLOAT_BITS if self.values is None else self.values.chunk_bits(count))
 
 
 class RandomK(_Some):
@@ -126,12 +123,12 @@ class RandomK(_Some):
 
     def rows(self, values: jax.Array, lengths: NDArray[np.int64], key: Key) -> jax.Array:
         places = self._places(jax.random.uniform(key, values.shape), lengths)
-        chosen = jnp.take_along_axis(values, places, axis=-1)
-        factor = np.float32(lengths / self._kept(lengths)) if self.unbiased else 1.0
-        return self._arrived(factor * chosen, places, values, lengths)
+        numbers = jnp.take_along_axis(values, places, axis=-1)
+        factor = np.float32(lengths / self._sent_counts(lengths)) if self.unbiased else 1.0
+        return self._arrived(factor * numbers, places, values, lengths)
 
     def chunk_bits(self, length: int) -> int:
-        return self.kept(length) * FLOAT_BITS
+        return self.sent_count(length) * FLOAT_BITS
 
 
 class DCT(Codec):
@@ -166,24 +163,24 @@ class DCT(Codec):
         if not rows * columns:
             return array
         high, wide = self._sides(array.shape)
-        down, across = _waves(high), _waves(wide)
+        row_waves, column_waves = _waves(high), _waves(wide)
         chunks = array.reshape(rows // high, high, columns // wide, wide).swapaxes(1, 2)
-        waves = jnp.matmul(jnp.matmul(down, chunks), across.T).reshape(-1, high * wide)
+        waves = jnp.matmul(jnp.matmul(row_waves, chunks), column_waves.T).reshape(-1, high * wide)
         places = jax.lax.top_k(jnp.abs(waves), min(self.kept, high * wide))[1]
-        chosen = jnp.take_along_axis(waves, places, axis=-1)
-        only = jnp.zeros_like(waves).at[np.arange(len(waves))[:, None], places].set(chosen)
-        back = jnp.matmul(jnp.matmul(down.T, only.reshape(chunks.shape)), across)
-        return back.swapaxes(1, 2).reshape(array.shape)
+        numbers = jnp.take_along_axis(waves, places, axis=-1)
+        sparse = jnp.zeros_like(waves).at[np.arange(len(waves))[:, None], places].set(numbers)
+        decoded = jnp.matmul(jnp.matmul(row_waves.T, sparse.reshape(chunks.shape)), column_waves)
+        return decoded.swapaxes(1, 2).reshape(array.shape)
 
     def _array_bits(self, shape: tuple[int, ...]) -> int:
         high, wide = self._sides(shape)
         length = high * wide
-        kept = min(self.kept, length)
-        return math.prod(shape) // length * kept * (FLOAT_BITS + (index_bits(length) if kept < length else 0))
+        count = min(self.kept, length)
+        return math.prod(shape) // length * count * (FLOAT_BITS + (index_bits(length) if count < length else 0))
 
     def _sides(self, shape: tuple[int, ...]) -> tuple[int, int]:
         """Return the height and width of an array's chunks."""
-        high, wide = (max(side for side in range(1, self.chunk + 1) if whole % side == 0) for whole in _matrix(shape))
+        high, wide = (max(side for side in range(1, self.chunk + 1) if size % side == 0) for size in _matrix(shape))
         return high, wide
 
 

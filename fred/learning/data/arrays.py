@@ -15,10 +15,10 @@ from fred.components.component import Object
 from fred.components.input_path import InputPath, UnreadError
 from fred.learning.data.dataset import Data, Dataset, Examples
 
-_NAMES = tuple(f"{part}_{what}" for part in ("train", "evaluation") for what in ("inputs", "answers"))
+_NAMES = tuple(f"{part}_{role}" for part in ("train", "evaluation") for role in ("inputs", "answers"))
 _OWNERS = "train_owners"  # optional
 _PARTS = dict(zip(_NAMES, ("X", "y", "X_eval", "y_eval"), strict=True))  # what the pages call them in Python
-_SHOWN = 3  # labels in a message
+_MOST_LABELS = 3  # labels in a message
 _LEAST = 5  # examples, of which one in five is for evaluation
 _MOST_CLASSES = 1 << 20  # larger integers are hardly classes, but identities or times
 
@@ -49,12 +49,12 @@ class Arrays(Data):
         return self
 
     def load(self, seed: int) -> Dataset:
-        found = inputs.arrays(self.file.located())
-        absent = [name for name in _NAMES if name not in found]
-        if absent:
-            raise FredError(f"data `arrays`: {self.file} has no array `{absent[0]}`; expected {', '.join(_NAMES)}")
+        named = inputs.arrays(self.file.located())
+        missing = [name for name in _NAMES if name not in named]
+        if missing:
+            raise FredError(f"data `arrays`: {self.file} has no array `{missing[0]}`; expected {', '.join(_NAMES)}")
         try:
-            return _dataset(found)
+            return _dataset(named)
         except FredError as error:
             raise FredError(f"data `arrays`: {self.file}: {error}") from None
 
@@ -176,16 +176,16 @@ def _check_numbers(name: str, array: NDArray[Any], evaluated: bool) -> None:
         raise FredError(f"`{name}` holds objects; expected an array of numbers: `{name}.astype({kind!r})`")
     if array.dtype.kind not in "OUST":
         raise FredError(f"`{name}` holds {array.dtype}; expected numbers")
-    shown = ", ".join(map(repr, labels[:_SHOWN])) + ", ..." * (len(labels) > _SHOWN)
+    listing = ", ".join(map(repr, labels[:_MOST_LABELS])) + ", ..." * (len(labels) > _MOST_LABELS)
     cure = "expected numbers; leave such columns out, or use numbers instead, such as those of `pandas.get_dummies(X)`"
     if name.startswith("y"):
         form = "{}" if array.ndim == 1 and all(isinstance(value, str) for value in values) else "np.ravel({}).astype(str)"
         y, y_eval = form.format("y"), form.format("y_eval")
         cure = f"expected class numbers: `y = np.unique({y}, return_inverse=True)[1]`"
         if evaluated:
-            both = f"np.unique(np.concatenate([{y}, {y_eval}]), return_inverse=True)"
-            cure = f"expected class numbers: `y, y_eval = np.split({both}[1], [len(y)])`"
-    raise FredError(f"`{name}` holds text ({shown}); {cure}")
+            classes = f"np.unique(np.concatenate([{y}, {y_eval}]), return_inverse=True)"
+            cure = f"expected class numbers: `y, y_eval = np.split({classes}[1], [len(y)])`"
+    raise FredError(f"`{name}` holds text ({listing}); {cure}")
 
 
 def _dataset(named: Mapping[str, NDArray[Any]], labels: Mapping[str, str] | None = None) -> Dataset:
@@ -207,8 +207,8 @@ def _dataset(named: Mapping[str, NDArray[Any]], labels: Mapping[str, str] | None
     )
     owners = named.get(_OWNERS)
     if train.answers.dtype.kind == "i":
-        classes = [each.answers for each in (train, evaluation) if each.answers.dtype.kind == "i"]  # others: see below
-        return Dataset(train, evaluation, outputs=1 + max(int(each.max(initial=0)) for each in classes), owners=owners)
+        classes = [part.answers for part in (train, evaluation) if part.answers.dtype.kind == "i"]  # others: see below
+        return Dataset(train, evaluation, outputs=1 + max(int(part.max(initial=0)) for part in classes), owners=owners)
     return Dataset(train, evaluation, outputs=train.answers.shape[-1], owners=owners)
 
 

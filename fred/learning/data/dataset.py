@@ -74,8 +74,10 @@ class Dataset:
         """Raise FredError for arrays that do not fit together."""
         self._check_kinds()
         if self.owners is not None and (self.owners.shape != (len(self.train),) or self.owners.dtype.kind not in "iu"):
-            found = f"{list(self.owners.shape)} {self.owners.dtype}"
-            raise FredError(f"owners are {found}; expected a whole number for each of {len(self.train)} training examples")
+            description = f"{list(self.owners.shape)} {self.owners.dtype}"
+            raise FredError(
+                f"owners are {description}; expected a whole number for each of {len(self.train)} training examples"
+            )
         for name, part in (("training", self.train), ("evaluation", self.evaluation)):
             if len(part.inputs) != len(part.answers) or not len(part):
                 expected = "as many answers as inputs" if len(part.inputs) != len(part.answers) else "at least one of each"
@@ -86,11 +88,11 @@ class Dataset:
             if part.inputs.shape[1:] != self.train.inputs.shape[1:]:
                 shapes = f"{list(part.inputs.shape[1:])}, those to train on {list(self.train.inputs.shape[1:])}"
                 raise FredError(f"evaluation data: inputs are {shapes}; expected the same shape")
-            for what, numbers in (("inputs", part.inputs), ("answers", part.answers)):
+            for role, numbers in (("inputs", part.inputs), ("answers", part.answers)):
                 if len(wrong := np.argwhere(~np.isfinite(numbers))):
                     first, examples = tuple(wrong[0].tolist()), len(np.unique(wrong[:, 0]))
                     raise FredError(
-                        f"{name} data: some numbers are not finite: {what}{list(first)} is {numbers[first]}, in {examples} of "
+                        f"{name} data: some numbers are not finite: {role}{list(first)} is {numbers[first]}, in {examples} of "
                         f"{len(numbers)} examples; expected finite numbers: leave these examples out, or fill the gaps"
                     )
             low, high = part.answers.min(), part.answers.max()
@@ -107,8 +109,8 @@ class Dataset:
                     if self.classifies
                     else f"values [n, {self.outputs}] float32"
                 )
-                found = f"answers are {list(part.answers.shape)} {part.answers.dtype}, inputs {part.inputs.dtype}"
-                raise FredError(f"{name} data: {found}; expected {expected}, and inputs float32")
+                arrays = f"answers are {list(part.answers.shape)} {part.answers.dtype}, inputs {part.inputs.dtype}"
+                raise FredError(f"{name} data: {arrays}; expected {expected}, and inputs float32")
 
     @property
     def tokens(self) -> int | None:

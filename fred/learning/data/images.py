@@ -35,22 +35,22 @@ _FILES = {
 }
 
 
-def folder(given: InputPath | None, name: str) -> Path:
+def folder(directory: InputPath | None, name: str) -> Path:
     """Return the folder of a data set's files: the given one, or else $FRED_DATA/<name>. Raises FredError."""
-    if given is None and not os.environ.get("FRED_DATA"):
+    if directory is None and not os.environ.get("FRED_DATA"):
         raise FredError(
             f"data `{name}`: no folder given; FRED downloads nothing: put {_FILES.get(name, 'its files')} into a folder "
             f"`{name}/`, and set the variable FRED_DATA to the folder that holds it, or `directory:` in the scenario to itself"
         )
-    found = Path(os.environ["FRED_DATA"]) / name if given is None else given.located()
+    path = Path(os.environ["FRED_DATA"]) / name if directory is None else directory.located()
     try:
-        found.is_dir()
+        path.is_dir()
     except OSError as error:
-        raise FredError(f"cannot read {found}: {error.strerror}") from None
-    return found
+        raise FredError(f"cannot read {path}: {error.strerror}") from None
+    return path
 
 
-def read(directory: Path, name: str, size: Size, md5: str | None = None) -> bytes:
+def read_file(directory: Path, name: str, size: Size, md5: str | None = None) -> bytes:
     """Return the content of `directory/name`, or of `directory/name.gz` unpacked. Raises FredError.
 
     The unpacked bytes must have the MD5 digest `md5`, if it is given. `size` returns the largest valid size, given the first
@@ -128,7 +128,7 @@ class MNIST(Data):
                 f"{folder(self.directory, 'mnist')}: labels run up to {classes - 1}, but only {different} "
                 "different ones occur; expected class numbers from 0 without large gaps"
             )
-        return Dataset(train, _first("mnist", evaluation, self.evaluation), outputs=classes)
+        return Dataset(train, _take_first("mnist", evaluation, self.evaluation), outputs=classes)
 
     def _examples(self, part: str) -> Examples:
         images = self._array(f"{part}-images-idx3-ubyte")
@@ -142,7 +142,7 @@ class MNIST(Data):
 
     def _array(self, name: str) -> np.ndarray:
         directory = folder(self.directory, "mnist")
-        content = read(directory, name, _size, _MD5[name] if self.canonical else None)
+        content = read_file(directory, name, _size, _MD5[name] if self.canonical else None)
         return parse_idx(content, directory / name)
 
 
@@ -157,7 +157,7 @@ class CIFAR10(Data):
     def load(self, seed: int) -> Dataset:
         directory = folder(self.directory, "cifar10")
         train, evaluation = self._examples(directory, "data_batch"), self._examples(directory, "test_batch")
-        return Dataset(train, _first("cifar10", evaluation, self.evaluation), outputs=10)
+        return Dataset(train, _take_first("cifar10", evaluation, self.evaluation), outputs=10)
 
     def _examples(self, directory: Path, part: str) -> Examples:
         names = sorted({path.name.removesuffix(".gz") for path in directory.glob(f"{part}*.bin*")})
@@ -168,7 +168,7 @@ class CIFAR10(Data):
         return Examples(np.divide(pixels, 255, dtype=np.float32), records[:, 0].astype(np.int32))
 
     def _records(self, directory: Path, name: str) -> np.ndarray:
-        content = np.frombuffer(read(directory, name, lambda begins, path: _MOST * _RECORD, _BATCHES.get(name)), np.uint8)
+        content = np.frombuffer(read_file(directory, name, lambda begins, path: _MOST * _RECORD, _BATCHES.get(name)), np.uint8)
         if content.size == 0 or content.size % _RECORD:
             raise FredError(f"{directory / name} is not a CIFAR-10 file: expected a multiple of {_RECORD} bytes")
         records = content.reshape(-1, _RECORD)
@@ -181,7 +181,7 @@ class CIFAR10(Data):
         return records
 
 
-def _first(name: str, examples: Examples, number: int | None) -> Examples:
+def _take_first(name: str, examples: Examples, number: int | None) -> Examples:
     """Return the first examples of a data set, or all. Raises FredError if there are fewer."""
     if number is not None and number > len(examples):
         raise FredError(

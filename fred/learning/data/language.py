@@ -25,7 +25,7 @@ _BYTES = 256
 class Sequences(Data):
     """A data set of token sequences. Inputs are `context` tokens; answers are the tokens that follow each of them."""
 
-    def _split(self, tokens: Tokens, held_out: int, vocabulary: int) -> Dataset:
+    def _divide_sequences(self, tokens: Tokens, held_out: int, vocabulary: int) -> Dataset:
         """Return the data set of sequences that are one token longer than the context; the last ones are held out."""
         examples = Examples(tokens[:, :-1].astype(np.float32), tokens[:, 1:].astype(np.int32))
         return Dataset(examples[:-held_out], examples[-held_out:], vocabulary)
@@ -38,13 +38,13 @@ class _Generated(Sequences):
     evaluation: Count = Field(default=500, description="sequences held out, the last ones")
 
     @model_validator(mode="after")
-    def _some_left(self) -> Self:
+    def _fill_evaluation(self) -> Self:
         number = held_out(self.evaluation, self.examples, "evaluation" not in self.model_fields_set)
         object.__setattr__(self, "evaluation", number)  # fills in a blank, so the frozen data stay the same
         return self
 
     def load(self, seed: int) -> Dataset:
-        return self._split(self._tokens(seed), self.evaluation, self._vocabulary)
+        return self._divide_sequences(self._tokens(seed), self.evaluation, self._vocabulary)
 
     @property
     @abstractmethod
@@ -104,18 +104,18 @@ class Bigrams(_OfAnyLength):
         Args:
             seed: seed of the run.
         """
-        known = self.probabilities(seed)
-        often = np.full(self.vocabulary, 1 / self.vocabulary)
+        transitions = self.probabilities(seed)
+        frequencies = np.full(self.vocabulary, 1 / self.vocabulary)
         for _ in range(200):
-            often = often @ known
-        return float(-(often[:, None] * known * np.log(known)).sum())
+            frequencies = frequencies @ transitions
+        return float(-(frequencies[:, None] * transitions * np.log(transitions)).sum())
 
     def _tokens(self, seed: int) -> Tokens:
-        upto = np.cumsum(self.probabilities(seed), axis=1)
+        cumulative = np.cumsum(self.probabilities(seed), axis=1)
         draws, tokens = self._draws(seed, "tokens", self.context + 2), np.zeros((self.examples, self.context + 2), np.int64)
         tokens[:, 0] = (draws[:, 0] * self.vocabulary).astype(np.int64)
         for place in range(1, self.context + 2):
-            rows = upto[tokens[:, place - 1]]
+            rows = cumulative[tokens[:, place - 1]]
             tokens[:, place] = (rows[:, :-1] < draws[:, place, None]).sum(axis=1)
         return tokens[:, 1:]
 
@@ -140,17 +140,17 @@ class ShuffleDyck(_OfAnyLength):
 
     def _tokens(self, seed: int) -> Tokens:
         length = self.context + 1
-        which, what = self._draws(seed, "brackets", length), self._draws(seed, "kinds", length)
+        actions, kind_draws = self._draws(seed, "brackets", length), self._draws(seed, "kinds", length)
         tokens, open_ = np.zeros((self.examples, length), np.int64), np.zeros((self.examples, self.kinds), np.int64)
-        everybody = np.arange(self.examples)
+        rows = np.arange(self.examples)
         for place in range(length):
             closable = open_ > 0
-            closes = (which[:, place] < 0.5) & closable.any(axis=1)
-            ranks = (what[:, place] * np.where(closes, closable.sum(axis=1), self.kinds)).astype(np.int64)
+            closes = (actions[:, place] < 0.5) & closable.any(axis=1)
+            ranks = (kind_draws[:, place] * np.where(closes, closable.sum(axis=1), self.kinds)).astype(np.int64)
             closed = (np.cumsum(closable, axis=1) <= ranks[:, None]).sum(axis=1)
             kind = np.where(closes, closed, ranks)
             tokens[:, place] = 2 * kind + closes
-            open_[everybody, kind] += 1 - 2 * closes
+            open_[rows, kind] += 1 - 2 * closes
         return tokens
 
 
@@ -198,7 +198,7 @@ class Grammar(_OfAnyLength):
                 words.append(_FIRST[symbol] + int(draw * len(_WORDS[symbol])))
             else:
                 deep = len(pending) > length  # longer than the example, so it will be cut; keep it from growing for ever
-                pending[:0] = _RULES[symbol][0][1] if deep else _chosen(symbol, draw)
+                pending[:0] = _RULES[symbol][0][1] if deep else _expand(symbol, draw)
             pending = pending or ["S"]
         return words
 
@@ -206,7 +206,7 @@ class Grammar(_OfAnyLength):
 _FIRST = {symbol: sum(len(words) for words in list(_WORDS.values())[:number]) for number, symbol in enumerate(_WORDS)}
 
 
-def _chosen(symbol: str, draw: float) -> tuple[str, ...]:
+def _expand(symbol: str, draw: float) -> tuple[str, ...]:
     for share, parts in _RULES[symbol]:
         if draw < share:
             return parts
@@ -250,8 +250,8 @@ class Recall(_Generated):
         values = self.keys + (self._draws(seed, "values", self.pairs) * self.values).astype(np.int64)
         order = np.argsort(self._draws(seed, "order", self.pairs), axis=1)
         pairs = np.stack((keys, values), axis=2)
-        again = np.take_along_axis(pairs, order[:, :, None], axis=1)
-        return np.concatenate((pairs, again), axis=1).reshape(self.examples, -1)
+        shuffled = np.take_along_axis(pairs, order[:, :, None], axis=1)
+        return np.concatenate((pairs, shuffled), axis=1).reshape(self.examples, -1)
 
 
 class Text(Sequences):
@@ -284,4 +284,4 @@ class Text(Sequences):
             )
         begins = self.context * np.arange(sequences)[:, None]
         tokens = content[begins + np.arange(self.context + 1)]
-        return self._split(tokens, min(max(1, round(self.evaluation * sequences)), sequences - 1), _BYTES)
+        return self._divide_sequences(tokens, min(max(1, round(self.evaluation * sequences)), sequences - 1), _BYTES)

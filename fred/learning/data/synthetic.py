@@ -21,12 +21,12 @@ class _Synthetic(Data):
     evaluation: Count = Field(default=500, description="examples held out, the last ones")
 
     @model_validator(mode="after")
-    def _some_left(self) -> Self:
+    def _fill_evaluation(self) -> Self:
         number = held_out(self.evaluation, self.examples, "evaluation" not in self.model_fields_set)
         object.__setattr__(self, "evaluation", number)  # fills in a blank, so the frozen data stay the same
         return self
 
-    def _split(self, inputs: NDArray, answers: NDArray, outputs: int) -> Dataset:
+    def _divide_examples(self, inputs: NDArray, answers: NDArray, outputs: int) -> Dataset:
         examples = Examples(inputs.astype(np.float32), answers)
         return Dataset(examples[: -self.evaluation], examples[-self.evaluation :], outputs)
 
@@ -46,7 +46,7 @@ class SyntheticClassification(_Synthetic):
         centres = _normal(seed, "centres", self.classes, self.features)
         answers = (np.arange(self.examples) % self.classes).astype(np.int32)
         inputs = centres[answers] + self.noise * _normal(seed, "inputs", self.examples, self.features)
-        return self._split(inputs, answers, self.classes)
+        return self._divide_examples(inputs, answers, self.classes)
 
 
 class SyntheticRegression(_Synthetic):
@@ -68,7 +68,7 @@ class SyntheticRegression(_Synthetic):
         answers = self.noise * _normal(seed, "noise", self.examples, self.outputs)
         for feature in range(self.features):  # a matrix product adds in an order that depends on the CPU
             answers += inputs[:, feature, None] * weights[feature]
-        return self._split(inputs, answers.astype(np.float32), self.outputs)
+        return self._divide_examples(inputs, answers.astype(np.float32), self.outputs)
 
 
 class Noise(Data):

@@ -62,14 +62,14 @@ class FlaxModel(Model):
             input_shape: shape of one example's inputs.
             outputs: ignored; the module itself has the right number of outputs.
         """
-        module, told = self.module(), self._told(training=False)
-        variables = module.init(key, jnp.zeros((1, *input_shape)), **told)
+        module, mode = self.module(), self._mode_arguments(training=False)
+        variables = module.init(key, jnp.zeros((1, *input_shape)), **mode)
         _refuse_state(self, [kind for kind in variables if kind != "params"])
         return variables
 
     def apply(self, params: Params, inputs: jax.Array) -> jax.Array:
         """Return outputs [batch, outputs] of the module with `params` for `inputs` [batch, ...], without random numbers."""
-        return self.module().apply(params, inputs, **self._told(training=False))
+        return self.module().apply(params, inputs, **self._mode_arguments(training=False))
 
     def with_params(self, params: Params) -> Any:
         """Return the module bound to `params`."""
@@ -77,17 +77,17 @@ class FlaxModel(Model):
 
     def training(self, params: Params, inputs: jax.Array, key: jax.Array) -> jax.Array:
         """Return outputs [batch, outputs] in training mode with `params` for a minibatch's `inputs`, drawing from `key`."""
-        return self.module().apply(params, inputs, **self._told(training=True), rngs={"dropout": key})
+        return self.module().apply(params, inputs, **self._mode_arguments(training=True), rngs={"dropout": key})
 
     @property
     def draws(self) -> bool:
         """True if the module has a training mode."""
-        return bool(self._told(training=True))
+        return bool(self._mode_arguments(training=True))
 
-    def _told(self, training: bool) -> dict[str, bool]:
+    def _mode_arguments(self, training: bool) -> dict[str, bool]:
         """Return the arguments that select the mode, of those that the module's `__call__` takes."""
-        known = inspect.signature(self.module().__call__).parameters
-        return {name: value == training for name, value in _TRAINING.items() if name in known}
+        parameters = inspect.signature(self.module().__call__).parameters
+        return {name: value == training for name, value in _TRAINING.items() if name in parameters}
 
 
 class NNXModel(Model):
@@ -129,8 +129,8 @@ class NNXModel(Model):
         from flax import nnx
 
         module = self.module(nnx.Rngs(key))
-        others = nnx.state(module, nnx.Not(nnx.Any(nnx.Param, nnx.RngState, nnx.BatchStat)))
-        _refuse_state(self, [type(leaf).__name__ for leaf in jax.tree.leaves(others, is_leaf=_is_variable)])
+        state = nnx.state(module, nnx.Not(nnx.Any(nnx.Param, nnx.RngState, nnx.BatchStat)))
+        _refuse_state(self, [type(leaf).__name__ for leaf in jax.tree.leaves(state, is_leaf=_is_variable)])
         return nnx.to_pure_dict(nnx.state(module, nnx.Param))
 
     def apply(self, params: Params, inputs: jax.Array) -> jax.Array:
@@ -139,13 +139,13 @@ class NNXModel(Model):
 
     def with_params(self, params: Params) -> Any:
         """Return the module with these `params`, without dropout."""
-        module = self._with(params, jax.random.key(0))
+        module = self._bind(params, jax.random.key(0))
         module.eval()
         return module
 
     def training(self, params: Params, inputs: jax.Array, key: jax.Array) -> jax.Array:
         """Return outputs [batch, outputs] in training mode with `params` for a minibatch's `inputs`, drawing from `key`."""
-        module = self._with(params, key)
+        module = self._bind(params, key)
         module.train()
         return module(inputs)
 
@@ -153,7 +153,7 @@ class NNXModel(Model):
         """Return the `params`, and the means and variances of these `inputs` for `nnx.BatchNorm`, computed without dropout."""
         from flax import nnx
 
-        module = self._with(params, jax.random.key(0))
+        module = self._bind(params, jax.random.key(0))
         module.eval()
         for _, part in nnx.iter_modules(module):
             if isinstance(part, nnx.BatchNorm):
@@ -171,7 +171,7 @@ class NNXModel(Model):
         """True if the module has dropout or batch normalisation, so that `training` differs from `apply`."""
         return _nnx_has(self, "RngState") or self.calibrates
 
-    def _with(self, params: Params, key: jax.Array) -> Any:
+    def _bind(self, params: Params, key: jax.Array) -> Any:
         """Return the module with these parameters. Its initial ones are not computed: jax removes unused results."""
         from flax import nnx
 
@@ -232,7 +232,7 @@ class EquinoxModel(Model):
         import equinox
 
         module = equinox.combine(params, equinox.filter(_equinox_shapes(self), _is_static))
-        return jax.vmap(lambda one, own: module(one, key=own))(inputs, jax.random.split(key, len(inputs)))
+        return jax.vmap(lambda x, x_key: module(x, key=x_key))(inputs, jax.random.split(key, len(inputs)))
 
     @property
     def draws(self) -> bool:
@@ -255,14 +255,14 @@ def _is_static(leaf: Any) -> bool:
 def _equinox_draws(model: EquinoxModel) -> bool:
     import equinox
 
-    found: list[Any] = []
+    nodes: list[Any] = []
 
     def parts(node: Any) -> bool:
-        found.append(node)
+        nodes.append(node)
         return False
 
     jax.tree.leaves(_equinox_shapes(model), is_leaf=parts)
-    return any(isinstance(node, equinox.Module) and hasattr(node, "inference") for node in found)
+    return any(isinstance(node, equinox.Module) and hasattr(node, "inference") for node in nodes)
 
 
 @cached.code(16)
@@ -289,7 +289,7 @@ def _refuse_state(model: Model, kinds: list[str]) -> None:
         )
 
 
-_PLAIN = (str, bytes, bool, int, float, complex, type(None), np.dtype, np.generic, Enum)
+_HASHED_BY_REPR = (str, bytes, bool, int, float, complex, type(None), np.dtype, np.generic, Enum)
 
 
 class _Module(Object):
@@ -421,7 +421,7 @@ class Content:
         Args:
             value: anything.
         """
-        if isinstance(value, _PLAIN):
+        if isinstance(value, _HASHED_BY_REPR):
             self._note(f"{type(value).__name__} {value!r}")
         elif id(value) in self._seen:
             self._note(f"again {self._seen[id(value)][0]}")
@@ -430,7 +430,7 @@ class Content:
             self._add_parts(value)
 
     def _add_parts(self, value: Any) -> None:
-        if isinstance(value, type) or _is_named(value):
+        if isinstance(value, type) or _is_importable(value):
             self._note(f"{value.__module__} {value.__qualname__}")
             self.users += [value] if own_code.is_users(value) else []
         elif hasattr(value, "dtype") and hasattr(value, "shape"):
@@ -451,7 +451,7 @@ class Content:
             for item in value:
                 self.add(item)
         elif dataclasses.is_dataclass(value):
-            fields = {each.name: getattr(value, each.name, None) for each in dataclasses.fields(value)}
+            fields = {entry.name: getattr(value, entry.name, None) for entry in dataclasses.fields(value)}
             self.add([type(value), {name: field for name, field in fields.items() if name != "parent"}])  # of linen modules
         elif isinstance(value, jax.tree_util.PyTreeDef) and " at 0x" not in str(value):
             self._note(str(value))
@@ -469,9 +469,9 @@ class Content:
         self._sha.update(np.ascontiguousarray(array).tobytes())
 
 
-def _is_named(value: Any) -> bool:
+def _is_importable(value: Any) -> bool:
     """Return True for a function, compiled or not, that is imported by its name."""
-    found = sys.modules.get(getattr(value, "__module__", None) or "")
+    resolved = sys.modules.get(getattr(value, "__module__", None) or "")
     for name in getattr(value, "__qualname__", "").split("."):
-        found = getattr(found, name, None)
-    return callable(value) and found is value
+        resolved = getattr(resolved, name, None)
+    return callable(value) and resolved is value

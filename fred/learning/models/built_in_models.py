@@ -61,13 +61,13 @@ class CNN(Model):
         draw = initialiser(self.initialisation)
         params = {}
         for i, maps in enumerate(self.channels):
-            key, own = split(key)
-            weights = draw(own, (self.kernel**2 * depth, maps))
+            key, weight_key = split(key)
+            weights = draw(weight_key, (self.kernel**2 * depth, maps))
             params[f"convolution{i}"] = {"weights": weights, "biases": np.zeros(maps, np.float32)}
             height, width, depth = height // 2, width // 2, maps
         for name, sizes in (("hidden", (height * width * depth, self.hidden)), ("outputs", (self.hidden, outputs))):
-            key, own = split(key)
-            params[name] = {"weights": draw(own, sizes), "biases": np.zeros(sizes[1], np.float32)}
+            key, weight_key = split(key)
+            params[name] = {"weights": draw(weight_key, sizes), "biases": np.zeros(sizes[1], np.float32)}
         return jax.device_put(params)
 
     def apply(self, params: Params, inputs: jax.Array) -> jax.Array:
@@ -183,8 +183,8 @@ class Quadratic(Model):
                 f"model `quadratic` of dimension {self.dimension} has inputs of {inputs[0].size} numbers; expected 1, which is "
                 f"added to all coordinates, or {self.dimension}: set `features` of the data `noise`"
             )
-        away = params["x"] + jnp.arange(self.dimension, 0, -1, dtype=jnp.float32) / (self.dimension + 1)
-        steps = jnp.diff(away, prepend=0.0, append=0.0)
+        distance = params["x"] + jnp.arange(self.dimension, 0, -1, dtype=jnp.float32) / (self.dimension + 1)
+        steps = jnp.diff(distance, prepend=0.0, append=0.0)
         value, gradient = jnp.square(steps).sum() / 8, -jnp.diff(steps) / 4
         noise = (inputs.reshape(len(inputs), -1) * params["x"]).sum(-1)
         length = jnp.full(len(inputs), jax.lax.stop_gradient(jnp.square(gradient).sum()))
@@ -233,7 +233,7 @@ class Transformer(Model):
                 "tokens": normal(tokens, (outputs, self.width)),
                 "places": 0.1 * normal(places, (context, self.width)),
             },
-            **{f"layer{number}": self._layer(own) for number, own in enumerate(keys)},
+            **{f"layer{number}": self._layer(layer_key) for number, layer_key in enumerate(keys)},
             "output": {
                 "scale": np.ones(self.width, np.float32),
                 "weights": np.zeros((self.width, outputs), np.float32),
@@ -251,38 +251,38 @@ class Transformer(Model):
             "narrowing": ((4 * width, width), least),
         }
         keys = split(key, len(shapes))
-        drawn = {
-            name: share * normal(own, shape) / math.sqrt(shape[0])
-            for own, (name, (shape, share)) in zip(keys, shapes.items(), strict=True)
+        weights = {
+            name: share * normal(weight_key, shape) / math.sqrt(shape[0])
+            for weight_key, (name, (shape, share)) in zip(keys, shapes.items(), strict=True)
         }
         scales = {name: np.ones(width, np.float32) for name in ("attention_scale", "perceptron_scale")}
         biases = {"widening_biases": np.zeros(4 * width, np.float32), "narrowing_biases": np.zeros(width, np.float32)}
-        return drawn | scales | biases
+        return weights | scales | biases
 
     def apply(self, params: Params, inputs: jax.Array) -> jax.Array:
         tokens = inputs.reshape(len(inputs), -1)
         table = params["embedding"]["tokens"]
         x = jax.nn.one_hot(tokens, len(table)) @ table + params["embedding"]["places"]
         for number in range(self.layers):
-            own = params[f"layer{number}"]
-            x = x + self._attention(own, _normalised(x, own["attention_scale"]))
-            x = x + self._perceptron(own, _normalised(x, own["perceptron_scale"]))
-        last = params["output"]
-        return _normalised(x, last["scale"]) @ last["weights"] + last["biases"]
+            layer = params[f"layer{number}"]
+            x = x + self._attention(layer, _normalised(x, layer["attention_scale"]))
+            x = x + self._perceptron(layer, _normalised(x, layer["perceptron_scale"]))
+        output = params["output"]
+        return _normalised(x, output["scale"]) @ output["weights"] + output["biases"]
 
-    def _attention(self, own: Params, x: jax.Array) -> jax.Array:
+    def _attention(self, layer: Params, x: jax.Array) -> jax.Array:
         """Return the output of causal self-attention: each token attends to itself and to earlier tokens."""
         batch, context, width = x.shape
-        three = (x @ own["attention"]).reshape(batch, context, 3, self.heads, width // self.heads)
-        asked, known, told = (three[:, :, which].swapaxes(1, 2) for which in range(3))  # [batch, heads, context, part]
-        scores = asked @ known.swapaxes(-1, -2) / math.sqrt(width // self.heads)
-        seen = jnp.tril(jnp.ones((context, context), bool))
-        shares = jax.nn.softmax(jnp.where(seen, scores, _HIDDEN), axis=-1)
-        return (shares @ told).swapaxes(1, 2).reshape(batch, context, width) @ own["joining"]
+        three = (x @ layer["attention"]).reshape(batch, context, 3, self.heads, width // self.heads)
+        queries, keys, values = (three[:, :, part].swapaxes(1, 2) for part in range(3))  # [batch, heads, context, part]
+        scores = queries @ keys.swapaxes(-1, -2) / math.sqrt(width // self.heads)
+        causal_mask = jnp.tril(jnp.ones((context, context), bool))
+        shares = jax.nn.softmax(jnp.where(causal_mask, scores, _HIDDEN), axis=-1)
+        return (shares @ values).swapaxes(1, 2).reshape(batch, context, width) @ layer["joining"]
 
-    def _perceptron(self, own: Params, x: jax.Array) -> jax.Array:
-        wide = getattr(jax.nn, self.activation)(x @ own["widening"] + own["widening_biases"])
-        return wide @ own["narrowing"] + own["narrowing_biases"]
+    def _perceptron(self, layer: Params, x: jax.Array) -> jax.Array:
+        wide = getattr(jax.nn, self.activation)(x @ layer["widening"] + layer["widening_biases"])
+        return wide @ layer["narrowing"] + layer["narrowing_biases"]
 
 
 def _normalised(x: jax.Array, scale: jax.Array) -> jax.Array:

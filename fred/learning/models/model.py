@@ -111,7 +111,7 @@ class Model(Component):
         return type(self).training is not Model.training
 
 
-_DRAWN: dict[Initialisation, Draw] = {
+_INITIALISERS: dict[Initialisation, Draw] = {
     "he_normal": scaled(lambda inputs, outputs: 2 / inputs),
     "glorot_normal": scaled(lambda inputs, outputs: 2 / (inputs + outputs)),
     "lecun_normal": scaled(lambda inputs, outputs: 1 / inputs),
@@ -132,4 +132,4 @@ def initialiser(name: Initialisation) -> Draw:
         >>> initialiser("he_normal")(jax.random.key(0), (3, 5)).shape
         (3, 5)
     """
-    return _DRAWN[name]
+    return _INITIALISERS[name]

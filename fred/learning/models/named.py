@@ -16,7 +16,7 @@ from fred.learning.models.model import Model, Params
 Named = dict[str, NDArray[Any]]  # arrays by path, such as `layer0/weights`
 
 
-def plain(array: jax.Array) -> NDArray[Any]:
+def unify_nans(array: jax.Array) -> NDArray[Any]:
     """Return an array as NumPy has it, with one NaN for all: their signs and payloads depend on the order of operands.
 
     Args:
@@ -25,10 +25,10 @@ def plain(array: jax.Array) -> NDArray[Any]:
     return np.where(np.isnan(array), np.float32(np.nan), array)
 
 
-def to_named(params: Params) -> Named:
+def name_arrays(params: Params) -> Named:
     """Return each parameter array under its path."""
     leaves = jax.tree_util.tree_flatten_with_path(params)[0]
-    return {_path(keys): plain(leaf) for keys, leaf in leaves}
+    return {_path(keys): unify_nans(leaf) for keys, leaf in leaves}
 
 
 def to_pytree(named: Named, model: Model, data: Data, seed: int) -> Params:

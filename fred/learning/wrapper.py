@@ -18,7 +18,7 @@ from fred.learning.models.model import Params
 from fred.learning.server import Message, Scalar, Server, State
 
 
-def start(server: Server, params: Params, workers: int, words: Any = (0, 0)) -> State:
+def init_state(server: Server, params: Params, workers: int, words: Any = (0, 0)) -> State:
     """Return the state before the first update.
 
     Args:
@@ -35,7 +35,7 @@ def start(server: Server, params: Params, workers: int, words: Any = (0, 0)) -> 
     return state if server.average is None else state.replace(smoothed=state.params)
 
 
-def memory_of(server: Server, params: Params, words: Any = (0, 0)) -> Any:
+def init_memory(server: Server, params: Params, words: Any = (0, 0)) -> Any:
     """Return a worker's memory before its first message.
 
     Args:
@@ -43,17 +43,17 @@ def memory_of(server: Server, params: Params, words: Any = (0, 0)) -> Any:
         params: the model that workers start from.
         words: two 32-bit words that determine the codec's random draws.
     """
-    if server.codec is None or not remembers(server):
+    if server.codec is None or not has_memory(server):
         return server.memory(params)
     return server.memory(params), server.codec.start(params, words)
 
 
-def remembers(server: Server) -> bool:
+def has_memory(server: Server) -> bool:
     """Return True if workers keep a memory from one message to the next."""
     return server.overrides("memory") or (server.codec is not None and server.codec.remembers)
 
 
-def sent(
+def send_message(
     server: Server, memory: Any, params: Params, grads: Params, on_the_way: bool, after: Params | None = None
 ) -> tuple[Message, Any]:
     """Return a worker's message as the receiver decodes it, and the worker's memory afterwards.
@@ -67,20 +67,20 @@ def sent(
         after: the parameters after local steps, of which `grads` is the pseudo-gradient; None: `grads` is a gradient.
     """
     if server.codec is None:
-        return _made(server, memory, params, grads, after)
-    own, coded = memory or ((), {})
+        return _algorithm_message(server, memory, params, grads, after)
+    server_memory, codec_memory = memory or ((), {})
     if on_the_way:
-        grads, coded = server.codec.sent(grads, coded)
-    message, own = _made(server, own, params, grads, after)
-    return message, (own, coded) if memory else ()
+        grads, codec_memory = server.codec.sent(grads, codec_memory)
+    message, server_memory = _algorithm_message(server, server_memory, params, grads, after)
+    return message, (server_memory, codec_memory) if memory else ()
 
 
-def _made(server: Server, memory: Any, params: Params, grads: Params, after: Params | None) -> tuple[Message, Any]:
+def _algorithm_message(server: Server, memory: Any, params: Params, grads: Params, after: Params | None) -> tuple[Message, Any]:
     """Return the algorithm's own message, and the worker's memory afterwards."""
     return server.send(memory, params, grads) if after is None else server.send_steps(memory, params, grads, after)
 
 
-def updated(server: Server, update: Callable[[State], State], state: State, count: Scalar) -> State:
+def update_state(server: Server, update: Callable[[State], State], state: State, count: Scalar) -> State:
     """Return the state after an update, with schedule, linear scaling and moving average applied.
 
     Args:
@@ -90,7 +90,7 @@ def updated(server: Server, update: Callable[[State], State], state: State, coun
         count: number of messages in the update; in a round, of those that joined it [].
     """
     if not server.schedule and server.scaling != "gradients":
-        return averaged(server, update(state))
+        return update_average(server, update(state))
     rate = state.rate
     if server.schedule:
         rate = rate * rates.factor(server.schedule, state.processed)
@@ -99,10 +99,10 @@ def updated(server: Server, update: Callable[[State], State], state: State, coun
     after = update(state.replace(rate=rate)).replace(rate=state.rate)
     if server.schedule:
         after = after.replace(processed=state.processed + (count if server.counts == "gradients" else 1))
-    return averaged(server, after)
+    return update_average(server, after)
 
 
-def averaged(server: Server, state: State) -> State:
+def update_average(server: Server, state: State) -> State:
     """Return the state with its moving average updated [Chen et al. 2017, algorithm 1].
 
     Call it after each change of the parameters, by a gradient or by averaging with other replicas.
@@ -114,6 +114,6 @@ def averaged(server: Server, state: State) -> State:
     return state.replace(smoothed=smoothed)
 
 
-def answer(server: Server, state: State) -> Params:
+def evaluated_model(server: Server, state: State) -> Params:
     """Return the model to evaluate, made of the moving average if there is one, and of the parameters otherwise."""
     return server.evaluated(state if server.average is None else state.replace(params=state.smoothed))
