@@ -17,7 +17,7 @@ from fred.commands.printing import print_summary
 from fred.outcomes.comparisons import compared
 from fred.outcomes.tables import Tables
 from fred.views import comparison_figures
-from fred.views.paired_table import ONE_SEED, said
+from fred.views.paired_table import ONE_SEED, format_pair
 
 NAN = math.nan
 
@@ -136,12 +136,12 @@ PAIRS = rows("base", base=BASE, same=BASE, other=OTHER)
 
 class TestViews:
     def test_a_cell_has_the_mean_the_interval_and_the_number_of_missing_seeds(self):
-        assert said(PAIRS["same", "loss"]) == said(PAIRS["same", "throughput"]) == "equal"
+        assert format_pair(PAIRS["same", "loss"]) == format_pair(PAIRS["same", "throughput"]) == "equal"
         loss = PAIRS["other", "loss"]
-        assert said(loss) == f"+0.52 (+{loss['low']:.2f} to +{loss['high']:.2f})"
-        assert said(PAIRS["other", "throughput"]) == "× 2.000"
-        assert said(PAIRS["other", "to_target"]) == "× 2.4 (1.0 to 8.0), 4 of 5 seeds"  # the fourth root of 32; too few
-        assert said({**loss, "seeds": 0, "missing": 5}) == "–"
+        assert format_pair(loss) == f"+0.52 (+{loss['low']:.2f} to +{loss['high']:.2f})"
+        assert format_pair(PAIRS["other", "throughput"]) == "× 2.000"
+        assert format_pair(PAIRS["other", "to_target"]) == "× 2.4 (1.0 to 8.0), 4 of 5 seeds"  # the fourth root of 32; too few
+        assert format_pair({**loss, "seeds": 0, "missing": 5}) == "–"
 
     def test_the_figure_has_the_means_the_intervals_and_the_ranges(self):
         pairs = pd.DataFrame([pair for pair in PAIRS.values() if pair["quantity"] != "to_target"])

@@ -14,7 +14,7 @@ from fred.base.words import finite
 from fred.diagnosis.attribution import WORST, Attribution
 from fred.diagnosis.question import COST, ENERGY, RATE, TIME, By, Question
 from fred.diagnosis.ranking import Place, Ranking
-from fred.views.paired_table import said
+from fred.views.paired_table import format_pair
 from fred.views.table import NONE, Cell, Table, say, show, terminal
 
 _COMPARED = ("mean", "low", "high", "higher")
@@ -250,7 +250,7 @@ def ranking_table(answer: Answer) -> Table:
     for rank, place in enumerate(answer.ranking.places):
         reached = [each for each in place.to_target(by) if math.isfinite(each)]
         spread = f"{min(reached):,.4g} to {max(reached):,.4g}" if reached else NONE
-        against = "first" if rank == 0 else said(dict(place.against)) if place.against else NONE
+        against = "first" if rank == 0 else format_pair(dict(place.against)) if place.against else NONE
         cells = [place.run, *([_knob(place)] if knobs else []), _rate(place), _median(place, by, budget), spread, against]
         cells += [*(_median(place, each, budget) for each in more), f"{place.reached} of {len(place.seconds)}"]
         rows.append([Cell(cell, strong=rank == 0) for cell in [*cells, str(place.points)]])

@@ -243,7 +243,7 @@ class Result(Tables):
             axes = axes[:1]
         result, looks = self._selection(runs, labels or {})
         view = View(None, axes, begin, end, None if workers is None else tuple(workers), looks, ax)
-        return _pictures().DRAWN[figure](result, view=view)
+        return _pictures().DRAW_FUNCTIONS[figure](result, view=view)
 
     def _selection(self, runs: Sequence[str] | None, labels: Mapping[str, str]) -> "tuple[Result, dict[str, Look]]":
         """Return the result with some of its runs, under other names, and their looks. Raises FredError for an unknown run."""

@@ -42,19 +42,19 @@ def cost(points: pd.DataFrame, title: str, means: str = "", missed: str = "", vi
         figure, (axis,) = panels(1, (6.0, 3.9), view)
         axis.step(front["seconds"], front["cost"], where="post", color=FAINT, linewidth=1, label=TARGET, zorder=1)
         for name, look in view.looks_of(dict.fromkeys(points["run"])).items():
-            own, colour = points[points["run"] == name], look[0]
+            rows, colour = points[points["run"] == name], look[0]
             shape: dict[str, Any] = {"marker": _marker(*look), "linestyle": "", "markersize": 5}
-            face = colour if own["front"].all() else "white"
-            axis.plot(own["seconds"], own["cost"], color=colour, markerfacecolor=face, label=name, **shape)
-            best = own[own["front"]]
+            face = colour if rows["front"].all() else "white"
+            axis.plot(rows["seconds"], rows["cost"], color=colour, markerfacecolor=face, label=name, **shape)
+            best = rows[rows["front"]]
             axis.plot(best["seconds"], best["cost"], color=colour, label=TARGET, **shape)
-        for which, column in (("x", "seconds"), ("y", "cost")):
+        for letter, column in (("x", "seconds"), ("y", "cost")):
             if len(points) and far_apart(points[column]) and points[column].min() > 0:
-                plain_logarithmic(axis, which, math.log10(points[column].max() / points[column].min()))
+                plain_logarithmic(axis, letter, math.log10(points[column].max() / points[column].min()))
         axis.margins(0.1)  # for names below points
         axis.set(xlabel=label_of(points.attrs["time"]), ylabel=label_of(points.attrs["cost"]))
         if view.width is None and len(front) <= _MOST:
-            _named(axis, front)
+            _annotate_front(axis, front)
         legend(figure, axis, view)
         headline(figure, title, view)
         caption(figure, f"points: {means}" if means else "", "filled, on the line: no other is both faster and cheaper", missed)
@@ -67,12 +67,12 @@ def _marker(colour: str, dashes: str) -> str:
     return MARKERS[(place + _DASHES.index(dashes)) % len(MARKERS)]
 
 
-def _named(axis: Axes, front: pd.DataFrame) -> None:
+def _annotate_front(axis: Axes, front: pd.DataFrame) -> None:
     """Name the points of the front that are points of a sweep, by their values: below them, where no other point can be."""
     axis.get_xlim(), axis.get_ylim()  # matplotlib sets limits late
-    for _, each in front.iterrows():
-        values = str(each["point"]).partition(",")[2].replace(",", "\n").replace("=", " ")
-        place = each["seconds"], each["cost"]
+    for _, point in front.iterrows():
+        values = str(point["point"]).partition(",")[2].replace(",", "\n").replace("=", " ")
+        place = point["seconds"], point["cost"]
         left = (axis.transData - axis.transAxes).transform(place)[0] > _LETTER * max(map(len, values.split("\n")))
         shape: dict[str, Any] = {"textcoords": "offset points", "ha": "right" if left else "left", "va": "top"}
         axis.annotate(values, place, (-5 if left else 5, -4), fontsize="small", parse_math=False, **shape)
@@ -104,12 +104,12 @@ def paired(pairs: pd.DataFrame, title: str, view: View = SCREEN) -> Picture:
     with style(view):
         figure, axes = panels(len(quantities), (9.2 / columns, 1.0 + 0.28 * len(runs)), view, most=columns, share="y")
         for axis, quantity in zip(axes, quantities, strict=True):
-            own = pairs[pairs["quantity"] == quantity].set_index("run").reindex(runs)
-            _dots(axis, own, [looks[run][0] for run in runs])
+            rows = pairs[pairs["quantity"] == quantity].set_index("run").reindex(runs)
+            _dots(axis, rows, [looks[run][0] for run in runs])
             axis.set(xlabel=_LABELS.get(quantity, quantity), ylim=(len(runs) - 0.4, -0.6))
-            ratios = bool((own["way"] == "ratio").any())
+            ratios = bool((rows["way"] == "ratio").any())
             axis.axvline(float(ratios), color=FAINT, linestyle=":", linewidth=1)
-            if ratios and far_apart(pd.concat([own["least"], own["largest"], pd.Series([1.0])])):
+            if ratios and far_apart(pd.concat([rows["least"], rows["largest"], pd.Series([1.0])])):
                 plain_logarithmic(axis, "x")
             axis.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
             axis.grid(axis="y", visible=False)
@@ -120,8 +120,8 @@ def paired(pairs: pd.DataFrame, title: str, view: View = SCREEN) -> Picture:
     return figure
 
 
-def _dots(axis: Axes, own: pd.DataFrame, colours: list[str]) -> None:
-    for place, ((_, pair), colour) in enumerate(zip(own.iterrows(), colours, strict=True)):
+def _dots(axis: Axes, rows: pd.DataFrame, colours: list[str]) -> None:
+    for place, ((_, pair), colour) in enumerate(zip(rows.iterrows(), colours, strict=True)):
         axis.plot([pair["least"], pair["largest"]], [place, place], color=colour, linewidth=1, alpha=0.5)
         axis.plot([pair["low"], pair["high"]], [place, place], color=colour, linewidth=3, solid_capstyle="butt")
         axis.plot([pair["mean"]], [place], "o", color=colour, markersize=5, markeredgecolor="white")
@@ -139,11 +139,11 @@ def cutoffs(rounds: dict[str, Rounds]) -> Picture:
         figure = Picture(figsize=(4.6 * columns, 0.4 + 1.5 * rows), layout="constrained")
         axes = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False).ravel()
         for axis, (name, (colour, _)) in zip(axes, View().looks_of(rounds).items(), strict=False):
-            each = rounds[name]
-            edges = np.arange(len(each.cutoff) + 1) + 0.5
-            axis.stairs(each.best_cutoff, edges, fill=True, color="#DADADA", label="oracle")
-            axis.stairs(each.cutoff, edges, baseline=None, color=colour, linewidth=1.3)
-            axis.set_title(f"{name}: {each.summary()['of_oracle']:.1%} of the oracle's throughput", parse_math=False)
+            run_rounds = rounds[name]
+            edges = np.arange(len(run_rounds.cutoff) + 1) + 0.5
+            axis.stairs(run_rounds.best_cutoff, edges, fill=True, color="#DADADA", label="oracle")
+            axis.stairs(run_rounds.cutoff, edges, baseline=None, color=colour, linewidth=1.3)
+            axis.set_title(f"{name}: {run_rounds.summary()['of_oracle']:.1%} of the oracle's throughput", parse_math=False)
             axis.set(ylabel="c", xlim=edges[[0, -1]], ylim=(0, None))
         for axis in axes[len(rounds) :]:
             axis.set_axis_off()
@@ -163,15 +163,15 @@ def throughput(rounds: dict[str, Rounds]) -> Picture:
     with style():
         figure = Picture(figsize=(6.5, 0.9 + 0.3 * len(rounds)), layout="constrained")
         axis = figure.subplots()
-        reached = {name: each.summary() for name, each in rounds.items()}
-        per_second = [each["throughput"] for each in reached.values()]
+        summaries = {name: run.summary() for name, run in rounds.items()}
+        per_second = [summary["throughput"] for summary in summaries.values()]
         axis.barh(range(len(rounds)), per_second, 0.7, color=[colour for colour, _ in View().looks_of(rounds).values()])
-        first = next(iter(reached.values()))
-        oracle = first["throughput"] / first["of_oracle"]
+        any_summary = next(iter(summaries.values()))
+        oracle = any_summary["throughput"] / any_summary["of_oracle"]
         axis.axvline(oracle, color="#5B5B5B", linestyle="--", label="oracle")
         end = 1.02 * max(oracle, *per_second)
-        for place, each in enumerate(per_second):
-            axis.text(end, place, f"{each:.4g}", va="center")
+        for place, value in enumerate(per_second):
+            axis.text(end, place, f"{value:.4g}", va="center")
         axis.set(yticks=range(len(rounds)), yticklabels=list(rounds), xlabel="gradients/s", xlim=(0, 1.1 * end))
         for label in axis.get_yticklabels():
             label.set_parse_math(False)

@@ -14,15 +14,15 @@ from fred.views.figures import (
     TARGET,
     Picture,
     caption,
-    counted,
     far_apart,
     headline,
     legend,
     listed,
-    named,
+    name_lines,
     over_seeds,
     panels,
     plain_logarithmic,
+    set_count_ticks,
     style,
 )
 from fred.views.view import AXES, SCREEN, Look, View, marks
@@ -62,12 +62,14 @@ def learning(
         from_zero: True for a linear axis of the quantity that begins at 0.
     """
     clocked = metrics["virtual_seconds"].notna().any()
-    known = [name for name in view.against if (clocked or name != "seconds") and AXES[name][0] in metrics]
-    shown = [AXES[name] for name in known] or [AXES["updates"]]
-    runs = {str(name): [own for _, own in rows.groupby("seed")] for name, rows in metrics.groupby("run", sort=False)}
+    names = [name for name in view.against if (clocked or name != "seconds") and AXES[name][0] in metrics]
+    axis_columns = [AXES[name] for name in names] or [AXES["updates"]]
+    runs = {
+        str(name): [seed_rows for _, seed_rows in rows.groupby("seed")] for name, rows in metrics.groupby("run", sort=False)
+    }
     with style(view):
-        figure, axes = panels(len(shown), (4.6, 3.5), view, share="y")
-        for axis, (column, label) in zip(axes, shown, strict=True):
+        figure, axes = panels(len(axis_columns), (4.6, 3.5), view, share="y")
+        for axis, (column, label) in zip(axes, axis_columns, strict=True):
             axis.set_xlabel(label)
             first = _begin(axis, column, metrics)
             for name, look in view.looks_of(runs).items():
@@ -75,13 +77,16 @@ def learning(
             if target is not None:
                 axis.axhline(target, color=FAINT, linestyle=":", linewidth=1, label=TARGET)
                 if view.width is None:
-                    places = {name: [_first(rows, column, quantity, target) for rows in seeds] for name, seeds in runs.items()}
+                    places = {
+                        name: [_first_at_target(rows, column, quantity, target) for rows in seeds]
+                        for name, seeds in runs.items()
+                    }
                     axis.set_title(_order(places), loc="left", fontweight="normal", color=FAINT, parse_math=False)
         if target is not None:
             _label(axes[0], target)
         axes[0].set_ylabel(_LABELS.get(quantity, quantity))
-        _upwards(axes[0], metrics[quantity], from_zero)
-        named(figure, axes, view)
+        _set_vertical_axis(axes[0], metrics[quantity], from_zero)
+        name_lines(figure, axes, view)
         headline(figure, title, view)
         means = over_seeds(metrics["run"], metrics["seed"])
         bands = "bands: their range, least to largest" if len(runs) <= _BANDS else f"without bands, as of {len(runs)} runs"
@@ -103,7 +108,7 @@ def _label(axis: Axes, target: float) -> None:
     )
 
 
-def _first(rows: pd.DataFrame, column: str, quantity: str, target: float) -> float:
+def _first_at_target(rows: pd.DataFrame, column: str, quantity: str, target: float) -> float:
     """Return where a run's quantity is first at or below the target; infinite if never."""
     reached = rows[column][rows[quantity] <= target]
     return float(reached.iloc[0]) if len(reached) else math.inf
@@ -141,7 +146,7 @@ def _begin(axis: Axes, column: str, metrics: pd.DataFrame) -> float:
     return first
 
 
-def _upwards(axis: Axes, values: pd.Series, from_zero: bool) -> None:
+def _set_vertical_axis(axis: Axes, values: pd.Series, from_zero: bool) -> None:
     axis.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     if from_zero:
         axis.set_ylim(bottom=0)
@@ -161,9 +166,9 @@ def _band(
 
     Values are interpolated at the places where any seed was evaluated, from `first` on.
     """
-    across, quantity = columns
-    grid = _knots([own[across].to_numpy(np.float64) for own in seeds], first)
-    curves = np.stack([np.interp(grid, own[across], own[quantity]) for own in seeds])
+    axis_column, quantity = columns
+    grid = _knots([rows[axis_column].to_numpy(np.float64) for rows in seeds], first)
+    curves = np.stack([np.interp(grid, rows[axis_column], rows[quantity]) for rows in seeds])
     colour, dashes = look
     axis.plot(
         grid,
@@ -179,58 +184,60 @@ def _band(
 
 
 def _knots(places: Sequence[NDArray[np.float64]], first: float) -> NDArray[np.float64]:
-    reach = min(own.max() for own in places)
+    reach = min(seed_places.max() for seed_places in places)
     grid = np.unique(np.concatenate(places))
     grid = grid[(grid >= first) & (grid <= reach)]
     return grid if len(grid) <= _POINTS else grid[np.unique(np.linspace(0, len(grid) - 1, _POINTS).astype(int))]
 
 
-def b_staleness(means: dict[str, pd.DataFrame], said: str = "", view: View = SCREEN) -> Picture:
+def b_staleness(means: dict[str, pd.DataFrame], note: str = "", view: View = SCREEN) -> Picture:
     """Draw mean B-staleness against staleness, one line per run. Larger dots stand for more gradients.
 
     Args:
         means: by the name of a run, a table with columns staleness (updates), gradients (their number) and mean.
-        said: the seed, for the caption.
+        note: the seed, for the caption.
         view: the width of the figure, and the colours of the runs.
     """
     with style(view):
         figure, (axis,) = panels(1, (5.6, 3.5), view)
         for name, (colour, dashes) in view.looks_of(means).items():
-            own = means[name]
-            axis.plot(own["staleness"], own["mean"], color=colour, linestyle=dashes, label=name, linewidth=1, **marks(colour))
-            sizes = 4 + 60 * own["gradients"] / max(1, own["gradients"].sum())
-            axis.scatter(own["staleness"], own["mean"], s=sizes, color=colour, linewidths=0)
+            table = means[name]
+            axis.plot(
+                table["staleness"], table["mean"], color=colour, linestyle=dashes, label=name, linewidth=1, **marks(colour)
+            )
+            sizes = 4 + 60 * table["gradients"] / max(1, table["gradients"].sum())
+            axis.scatter(table["staleness"], table["mean"], s=sizes, color=colour, linewidths=0)
         axis.set(xlabel="staleness, updates", ylabel="B-staleness", ylim=(0, None))
         axis.xaxis.set_major_locator(MaxNLocator(integer=True))
         legend(figure, axis, view)
-        caption(figure, said, "lines: means of the gradients of each staleness; larger dots: more gradients")
+        caption(figure, note, "lines: means of the gradients of each staleness; larger dots: more gradients")
     return figure
 
 
-def copies(runs: dict[str, pd.DataFrame], said: str = "", view: View = SCREEN) -> Picture:
+def copies(runs: dict[str, pd.DataFrame], note: str = "", view: View = SCREEN) -> Picture:
     """Draw copies of gradients pushed and of parameters fetched against potential copies. A dotted line marks all of them.
 
     A panel in which every run sent all copies is left out, unless this is so in both.
 
     Args:
         runs: by the name of a run, a table with columns potential, pushes and fetches, all counted from the start.
-        said: the seed, for the caption.
+        note: the seed, for the caption.
         view: the width of the figure, and the colours of the runs.
     """
-    most = max(each["potential"].iloc[-1] for each in runs.values())
-    whole = [way for way in _COPIES if all((own[way] == own["potential"]).all() for own in runs.values())]
-    drawn = {way: label for way, label in _COPIES.items() if way not in whole} or _COPIES
-    left_out = [f"all {_COPIES[way]}" for way in whole if way not in drawn]
+    most = max(table["potential"].iloc[-1] for table in runs.values())
+    complete = [way for way in _COPIES if all((table[way] == table["potential"]).all() for table in runs.values())]
+    labels = {way: label for way, label in _COPIES.items() if way not in complete} or _COPIES
+    left_out = [f"all {_COPIES[way]}" for way in complete if way not in labels]
     with style(view):
-        figure, axes = panels(len(drawn), (4.6 if len(drawn) > 1 else 6.2, 3.5), view, share="xy")
-        for axis, (column, label) in zip(axes, drawn.items(), strict=True):
+        figure, axes = panels(len(labels), (4.6 if len(labels) > 1 else 6.2, 3.5), view, share="xy")
+        for axis, (column, label) in zip(axes, labels.items(), strict=True):
             axis.plot((0, most), (0, most), color=FAINT, linestyle=":", linewidth=1, label=TARGET)
             for name, (colour, dashes) in view.looks_of(runs).items():
-                own = runs[name]
-                shown = own.iloc[np.unique(np.linspace(0, len(own) - 1, _POINTS).astype(int))]
+                table = runs[name]
+                points = table.iloc[np.unique(np.linspace(0, len(table) - 1, _POINTS).astype(int))]
                 axis.plot(
-                    shown["potential"],
-                    shown[column],
+                    points["potential"],
+                    points[column],
                     color=colour,
                     linestyle=dashes,
                     label=name,
@@ -238,8 +245,8 @@ def copies(runs: dict[str, pd.DataFrame], said: str = "", view: View = SCREEN) -
                     **marks(colour),
                 )
             axis.set(xlabel="potential copies", ylabel=f"{label}, copies")
-            counted(axis.xaxis)
-            counted(axis.yaxis)
+            set_count_ticks(axis.xaxis)
+            set_count_ticks(axis.yaxis)
         legend(figure, axes[0], view)
-        caption(figure, said, *left_out, "dotted: all that could have been sent")
+        caption(figure, note, *left_out, "dotted: all that could have been sent")
     return figure

@@ -101,9 +101,9 @@ class Picture(Figure):
             options: matplotlib's options.
         """
         for axis in self.axes:
-            for which, least in (("x", axis.dataLim.minposx), ("y", axis.dataLim.minposy)):
-                if getattr(axis, f"get_{which}scale")() == "log" and not np.isfinite(least):
-                    getattr(axis, f"set_{which}scale")("linear")  # matplotlib refuses to find ticks
+            for letter, least in (("x", axis.dataLim.minposx), ("y", axis.dataLim.minposy)):
+                if getattr(axis, f"get_{letter}scale")() == "log" and not np.isfinite(least):
+                    getattr(axis, f"set_{letter}scale")("linear")  # matplotlib refuses to find ticks
         with matplotlib.rc_context({"pdf.fonttype": 42}):  # as in `save`
             super().savefig(*target, **options)
 
@@ -149,12 +149,14 @@ def save_or_note(draw: Callable[[], Picture], path: Path) -> None:
             note.save(path)
 
 
-def panels(count: int, each: tuple[float, float], view: View, most: int = 3, share: str = "") -> tuple[Picture, list[Axes]]:
+def panels(
+    count: int, panel_inches: tuple[float, float], view: View, most: int = 3, share: str = ""
+) -> tuple[Picture, list[Axes]]:
     """Return a figure and its panels, arranged in rows.
 
     Args:
         count: number of panels; the rest of the last row stays empty.
-        each: width and height of one panel, in inches, if the view sets no width; otherwise panels fill that width.
+        panel_inches: width and height of one panel, in inches, if the view sets no width; otherwise panels fill that width.
         view: the view that sets the width of the figure.
         most: largest number of panels in a row.
         share: axes that all panels share, `x`, `y` or both.
@@ -164,10 +166,10 @@ def panels(count: int, each: tuple[float, float], view: View, most: int = 3, sha
             raise FredError(f"this figure has {count} panels, which do not fit into one `ax`; draw it without `ax`")
         return view.ax.figure, [view.ax]
     columns = min(most, max(1, count))
-    wide, high = columns * each[0], each[1]
+    wide, high = columns * panel_inches[0], panel_inches[1]
     if view.inches:
         columns = max(1, min(columns, int(view.inches / (2.2 if count <= _MANY else 1.6))))
-        wide, high = view.inches, min(each[1], 0.62 * view.inches / columns)
+        wide, high = view.inches, min(panel_inches[1], 0.62 * view.inches / columns)
     rows = -(-max(1, count) // columns)
     figure = Picture(figsize=(wide, 0.2 + high * rows), layout="constrained")
     axes = figure.subplots(rows, columns, squeeze=False, sharex="x" in share, sharey="y" in share).ravel().tolist()
@@ -191,18 +193,18 @@ def headline(figure: Picture, title: str, view: View) -> None:
         figure.suptitle(words, x=0.01, ha="left", fontsize=10.8, fontweight="bold", parse_math=False)
 
 
-def caption(figure: Picture, *said: str) -> None:
+def caption(figure: Picture, *parts: str) -> None:
     """Add a caption at the bottom, such as the meanings of lines and ranges.
 
     Args:
         figure: the figure; it grows by the lines of the caption.
-        said: parts of the caption; empty ones are left out.
+        parts: parts of the caption; empty ones are left out.
     """
     if not isinstance(figure, Picture):
         return  # the user's figure has a caption of its own
     size = float(matplotlib.rcParams["font.size"])
     room = int(figure.get_figwidth() * 72 / (0.56 * size))
-    words = textwrap.wrap("; ".join(filter(None, said)), room, break_on_hyphens=False)
+    words = textwrap.wrap("; ".join(filter(None, parts)), room, break_on_hyphens=False)
     if words:
         figure.set_figheight(figure.get_figheight() + 0.019 * size * len(words))
         figure.supxlabel("\n".join(words), x=0.01, ha="left", fontsize=size, color=FAINT, parse_math=False)
@@ -232,17 +234,17 @@ def legend(figure: Picture, axis: Axes, view: View) -> None:
         axis: the panel whose lines are named; stars and targets are left out.
         view: the view; if it sets a width, the figure is for a paper.
     """
-    shown = [line for line in axis.get_lines() if line.get_label() not in (BEST, TARGET)]
+    handles = [line for line in axis.get_lines() if line.get_label() not in (BEST, TARGET)]
     if view.ax is not None:
-        axis.legend(handles=shown)
+        axis.legend(handles=handles)
         return
     letters = matplotlib.rcParams["font.size"]
-    size = letters if len(shown) <= _ROOM else 0.75 * letters
+    size = letters if len(handles) <= _ROOM else 0.75 * letters
     if view.width is None:
-        figure.set_figheight(max(figure.get_figheight(), 0.6 + 0.019 * size * len(shown)))
-        figure.legend(handles=shown, loc="outside right center", fontsize=size)
+        figure.set_figheight(max(figure.get_figheight(), 0.6 + 0.019 * size * len(handles)))
+        figure.legend(handles=handles, loc="outside right center", fontsize=size)
     else:
-        on_top(figure, shown, [str(line.get_label()) for line in shown], size)
+        on_top(figure, handles, [str(line.get_label()) for line in handles], size)
 
 
 def on_top(figure: Picture, handles: Sequence[Any], labels: Sequence[str], size: float | None = None) -> None:
@@ -262,12 +264,12 @@ def on_top(figure: Picture, handles: Sequence[Any], labels: Sequence[str], size:
             bars[0][0].axes.legend(handles=handles, labels=labels)
         return
     size = size or float(matplotlib.rcParams["font.size"])
-    one = (
+    entry_inches = (
         (4.5 + 0.62 * max((len(label) for label in labels), default=0)) * size / 72
     )  # width of one entry, inches, with its mark
-    columns = max(1, min(len(labels), int((figure.get_figwidth() - 0.1) / one)))
+    columns = max(1, min(len(labels), int((figure.get_figwidth() - 0.1) / entry_inches)))
     figure.set_figheight(figure.get_figheight() + 0.019 * size * -(-len(labels) // columns))
-    drawn = figure.legend(
+    box = figure.legend(
         handles=handles,
         labels=labels,
         loc="outside upper left",
@@ -276,20 +278,20 @@ def on_top(figure: Picture, handles: Sequence[Any], labels: Sequence[str], size:
         handlelength=1.6,
         columnspacing=1.2,
     )
-    for text in drawn.get_texts():
+    for text in box.get_texts():
         text.set_parse_math(False)
 
 
-def titled(axis: Axes, names: Sequence[str], more: str = "", width: int = 34) -> None:
-    """Set the title of a panel: the names of its runs, as many as fit, and `more` on a second line.
+def titled(axis: Axes, names: Sequence[str], suffix: str = "", width: int = 34) -> None:
+    """Set the title of a panel: the names of its runs, as many as fit, and `suffix` on a second line.
 
     Args:
         axis: the panel.
         names: one or more names; the title says how many were left out.
-        more: text that is never cut.
+        suffix: text that is never cut.
         width: number of letters that fit.
     """
-    axis.set_title("\n".join(filter(None, (listed(names, width), more))), parse_math=False)
+    axis.set_title("\n".join(filter(None, (listed(names, width), suffix))), parse_math=False)
 
 
 def listed(names: Sequence[str], width: int) -> str:
@@ -302,11 +304,11 @@ def listed(names: Sequence[str], width: int) -> str:
     >>> listed(["asgd", "sasgd"], 20), listed(["asgd", "sasgd", "fasgd"], 16), listed(["asgd-with-a-long-name"], 10)
     ('asgd, sasgd', 'asgd and 2 more', 'asgd-with- …')
     """
-    shown, left_out = ", ".join(names), 0
-    while len(shown) > width and left_out < len(names) - 1:
-        left_out += 1
-        shown = f"{', '.join(names[:-left_out])} and {left_out} more"
-    return shown if len(shown) <= width + 4 else f"{shown[:width]} …"
+    text, number = ", ".join(names), 0
+    while len(text) > width and number < len(names) - 1:
+        number += 1
+        text = f"{', '.join(names[:-number])} and {number} more"
+    return text if len(text) <= width + 4 else f"{text[:width]} …"
 
 
 _MOST = 8  # more lines than this are named in a legend
@@ -316,7 +318,7 @@ _MARGINS = 1.3  # inches of a figure's height that are not the panel's
 _SPACING = 1.3  # distance of two labels, in font sizes
 
 
-def named(figure: Picture, axes: Sequence[Axes], view: View) -> None:
+def name_lines(figure: Picture, axes: Sequence[Axes], view: View) -> None:
     """Name the lines at their right ends if there are up to eight; otherwise, and in a paper, in a legend.
 
     Args:
@@ -325,9 +327,9 @@ def named(figure: Picture, axes: Sequence[Axes], view: View) -> None:
         view: the view; if it sets a width, the figure is for a paper.
     """
     lines = [line for line in axes[-1].get_lines() if line.get_label() not in (BEST, TARGET)]
-    same = {line.get_label() for line in lines} >= {line.get_label() for line in axes[0].get_lines()} - {BEST, TARGET}
+    same_labels = {line.get_label() for line in lines} >= {line.get_label() for line in axes[0].get_lines()} - {BEST, TARGET}
     one_row = np.ptp([axis.get_position().y0 for axis in axes]) == 0
-    if view.width is None and view.ax is None and one_row and same and 0 < len(lines) <= _MOST:
+    if view.width is None and view.ax is None and one_row and same_labels and 0 < len(lines) <= _MOST:
         ends = np.array([_end(axes[-1], line) for line in lines])
         if (ends[:, 0] > _NEAR).all():
             _label(figure, axes[-1], lines, ends)
@@ -382,31 +384,31 @@ def spaced(heights: NDArray[np.float64], gap: float) -> NDArray[np.float64]:
 _DECADES = 3.0  # from this span on, only powers of ten get a tick
 
 
-def plain_logarithmic(axis: Axes, which: str, decades: float = 1) -> None:
+def plain_logarithmic(axis: Axes, letter: str, decades: float = 1) -> None:
     """Make an axis logarithmic, with numbers in plain notation.
 
     Values that are not above 0 are left out of an `x` axis, and lie below the visible part of a `y` axis.
 
     Args:
         axis: the panel.
-        which: `x` or `y`.
+        letter: `x` or `y`.
         decades: number of decades that the axis spans; from three on, only powers of ten get a tick.
     """
-    getattr(axis, f"set_{which}scale")("log", nonpositive="mask" if which == "x" else "clip")
-    own = getattr(axis, f"{which}axis")
-    own.set_major_locator(LogLocator(subs=(1, 2, 5) if decades < _DECADES else (1,)))
-    own.set_minor_locator(NullLocator())
-    own.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
+    getattr(axis, f"set_{letter}scale")("log", nonpositive="mask" if letter == "x" else "clip")
+    ticked_axis = getattr(axis, f"{letter}axis")
+    ticked_axis.set_major_locator(LogLocator(subs=(1, 2, 5) if decades < _DECADES else (1,)))
+    ticked_axis.set_minor_locator(NullLocator())
+    ticked_axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
 
 
-def counted(own: Axis) -> None:
+def set_count_ticks(axis: Axis) -> None:
     """Give a linear axis few ticks, with numbers written out in full.
 
     Args:
-        own: the axis, `xaxis` or `yaxis` of a panel.
+        axis: the axis, `xaxis` or `yaxis` of a panel.
     """
-    own.set_major_locator(MaxNLocator(5, steps=(1, 2, 2.5, 5, 10)))
-    own.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
+    axis.set_major_locator(MaxNLocator(5, steps=(1, 2, 2.5, 5, 10)))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
 
 
 def far_apart(values: pd.Series, times: float = 6) -> bool:

@@ -32,13 +32,13 @@ class Flows:
             np.full(len(schedule) + 1, NONE, np.int64) for _ in range(2)
         )  # the last element stands for no row
         self._row[rows] = rows
-        across = sent["way"] == "between workers"
-        self._message[sent.loc[~across, "row"]] = sent.index[~across]
+        between_workers = sent["way"] == "between workers"
+        self._message[sent.loc[~between_workers, "row"]] = sent.index[~between_workers]
         self._message[NONE] = NONE
         self._of_gradients()
         self._of_models()
-        between = sent.index[across & sent["arrived"] & (sent["sender"] != NONE)].to_numpy()
-        self._join(messages=between, arrivals=between)
+        arriving = sent.index[between_workers & sent["arrived"] & (sent["sender"] != NONE)].to_numpy()
+        self._join(messages=arriving, arrivals=arriving)
 
     def _of_gradients(self) -> None:
         """Add flows of gradients: from the span that computed each, over its message, to the rows that use or drop it.
@@ -74,19 +74,19 @@ class Flows:
 
     def _spans(self, name: str, worker: Ints, time: Ints) -> Ints:
         """Return the computing spans of these workers that begin or end at these times, ns; NONE if it is not drawn."""
-        known = pd.MultiIndex.from_arrays([self._busy["worker"], self._busy[name]])
-        found = known.get_indexer(pd.MultiIndex.from_arrays([worker, time]))
-        return np.append(self._busy.index, NONE)[found]
+        boundaries = pd.MultiIndex.from_arrays([self._busy["worker"], self._busy[name]])
+        positions = boundaries.get_indexer(pd.MultiIndex.from_arrays([worker, time]))
+        return np.append(self._busy.index, NONE)[positions]
 
     def _join(self, **places: Ints) -> None:
         """Add one flow per position, which joins its drawn items from first to last, if there are at least two."""
-        drawn = np.array([numbers != NONE for numbers in places.values()])
-        joined = drawn.sum(axis=0) > 1
-        flow = self._count + np.cumsum(joined)
-        self._count += int(joined.sum())
-        for number, (kind, places_) in enumerate(places.items()):
-            last = ~drawn[number + 1 :].any(axis=0)
-            for to, which in ((self.ending, last), (self.passing, ~last)):
-                here = np.flatnonzero(joined & drawn[number] & which)
-                for place, each in zip(places_[here].tolist(), flow[here].tolist(), strict=True):
-                    to[kind].setdefault(place, []).append(each)
+        is_drawn = np.array([numbers != NONE for numbers in places.values()])
+        is_joined = is_drawn.sum(axis=0) > 1
+        flow = self._count + np.cumsum(is_joined)
+        self._count += int(is_joined.sum())
+        for rank, (kind, places_) in enumerate(places.items()):
+            last = ~is_drawn[rank + 1 :].any(axis=0)
+            for flows, is_here in ((self.ending, last), (self.passing, ~last)):
+                positions = np.flatnonzero(is_joined & is_drawn[rank] & is_here)
+                for item, number in zip(places_[positions].tolist(), flow[positions].tolist(), strict=True):
+                    flows[kind].setdefault(item, []).append(number)

@@ -36,7 +36,7 @@ def machines(outcomes: Sequence[Outcome]) -> str:
         outcomes: the outcomes of the runs; only the first six clusters are drawn.
     """
     sharing: dict[tuple[Cluster, bool], list[str]] = {}
-    for name, outcome in {each.name: each for each in outcomes}.items():
+    for name, outcome in {outcome.name: outcome for outcome in outcomes}.items():
         sharing.setdefault((outcome.run.cluster, _is_served(outcome)), []).append(name)
     figures = [
         _figure(cluster, served, names, len(sharing) > 1) for (cluster, served), names in list(sharing.items())[:_CLUSTERS]
@@ -56,13 +56,13 @@ def _is_served(outcome: Outcome) -> bool:
 
 
 def _figure(cluster: Cluster, served: bool, names: list[str], several: bool) -> str:
-    computes = {compute: said(compute, "latency") for compute in set(cluster.latencies())}
+    computes = {compute: describe(compute, "latency") for compute in set(cluster.latencies())}
     members = zip(_speeds(cluster), cluster.latencies(), strict=True)
     kinds = [_Kind(speed, computes[compute]) for speed, compute in members]
     colours = dict(zip(dict.fromkeys(kinds), COLOURS * (1 + len(set(kinds)) // len(COLOURS)), strict=False))
-    shapes, height = _drawn(cluster, kinds, colours, served)
+    shapes, height = _cluster_shapes(cluster, kinds, colours, served)
     head = f"<figcaption>{escape(', '.join(names))}</figcaption>" if several else ""
-    label = f"{cluster.size:,} workers on {counted(max(cluster.node_of) + 1, 'node')}"
+    label = f"{cluster.size:,} workers on {count_noun(max(cluster.node_of) + 1, 'node')}"
     svg = f'<svg class="cluster" viewBox="0 0 {_WIDTH} {height}" role="img" aria-label="{label}">{shapes}</svg>'
     return f"<figure>{head}{svg}<ul class='kinds'>{_words(cluster, kinds, colours, served)}</ul></figure>"
 
@@ -75,7 +75,7 @@ def _speeds(cluster: Cluster) -> list[str]:
     return [f" at speed {speed:g}" if speed != 1 else "" for speed in speeds]
 
 
-def _drawn(cluster: Cluster, kinds: list[_Kind], colours: dict[_Kind, str], served: bool) -> tuple[str, int]:
+def _cluster_shapes(cluster: Cluster, kinds: list[_Kind], colours: dict[_Kind, str], served: bool) -> tuple[str, int]:
     """Return the SVG shapes of a cluster, from top to bottom, and their total height."""
     shapes, top, middle = list[str](), 4, _WIDTH / 2
     if served:
@@ -86,48 +86,51 @@ def _drawn(cluster: Cluster, kinds: list[_Kind], colours: dict[_Kind, str], serv
     shapes.append(f'<text x="{middle:g}" y="{top + 16}" text-anchor="middle">{words}</text>')
     top += 24
     speeds = cluster.worker_speeds()
-    nodes = [[worker for worker, _ in own] for _, own in groupby(enumerate(cluster.node_of.tolist()), key=lambda each: each[1])]
+    nodes = [
+        [worker for worker, _ in members]
+        for _, members in groupby(enumerate(cluster.node_of.tolist()), key=lambda pair: pair[1])
+    ]
     room = max(_ROW, _WORKERS // min(len(nodes), _NODES))
     spine = top
     for number, members in enumerate(nodes[:_NODES]):
-        words = f"{f'node {number}: ' if len(nodes) > 1 else ''}{counted(len(members), 'worker')}"
-        own = [(worker, speeds[worker], colours[kinds[worker]]) for worker in members[:room]]
-        drawn, high = _node(words, own, len(members) > room, top + 8)
-        shapes.append(f'<path d="M{_SPINE} {spine}V{top + 8 + high / 2:g}H{_LEFT}" class="link"/>{drawn}')
-        top += 8 + high
+        words = f"{f'node {number}: ' if len(nodes) > 1 else ''}{count_noun(len(members), 'worker')}"
+        properties = [(worker, speeds[worker], colours[kinds[worker]]) for worker in members[:room]]
+        node_shapes, node_height = _node(words, properties, len(members) > room, top + 8)
+        shapes.append(f'<path d="M{_SPINE} {spine}V{top + 8 + node_height / 2:g}H{_LEFT}" class="link"/>{node_shapes}')
+        top += 8 + node_height
     if len(nodes) > _NODES:
         shapes.append(f'<text x="{_LEFT}" y="{top + 15}">and {len(nodes) - _NODES:,} more nodes</text>')
         top += 20
     return "".join(shapes), top + 4
 
 
-def _node(words: str, workers: list[tuple[int, float, str]], more: bool, top: int) -> tuple[str, int]:
+def _node(words: str, workers: list[tuple[int, float, str]], overflow: bool, top: int) -> tuple[str, int]:
     """Return the SVG shapes of a node with its workers (number, speed, colour), and its height; dots stand for more workers."""
-    high = -(-(len(workers) + more) // _ROW) * (_SIDE + _GAP) + 22
-    shapes = [f'<rect x="{_LEFT}" y="{top}" width="{_WIDTH - _LEFT - 2}" height="{high}" rx="4" class="node"/>']
+    height = -(-(len(workers) + overflow) // _ROW) * (_SIDE + _GAP) + 22
+    shapes = [f'<rect x="{_LEFT}" y="{top}" width="{_WIDTH - _LEFT - 2}" height="{height}" rx="4" class="node"/>']
     shapes.append(f'<text x="{_LEFT + 8}" y="{top + 14}">{words}</text>')
     places = [
-        (_LEFT + 9 + i % _ROW * (_SIDE + _GAP), top + 20 + i // _ROW * (_SIDE + _GAP)) for i in range(len(workers) + more)
+        (_LEFT + 9 + i % _ROW * (_SIDE + _GAP), top + 20 + i // _ROW * (_SIDE + _GAP)) for i in range(len(workers) + overflow)
     ]
     for (x, y), (worker, speed, colour) in zip(places, workers, strict=False):
         shapes.append(
             f'<rect x="{x}" y="{y}" width="{_SIDE}" height="{_SIDE}" rx="2" fill="{colour}">'
             f"<title>worker {worker}: speed {speed:g}</title></rect>"
         )
-    if more:
+    if overflow:
         shapes.append(f'<text x="{places[-1][0]}" y="{places[-1][1] + 11}">…</text>')
-    return "".join(shapes), high
+    return "".join(shapes), height
 
 
 def _servers(number: int, top: int) -> list[str]:
-    shown = min(number, _SERVERS)
-    width = min(90, (_WIDTH - 8) // shown - 4)
-    left = (_WIDTH - shown * (width + 4) + 4) / 2
+    count = min(number, _SERVERS)
+    width = min(90, (_WIDTH - 8) // count - 4)
+    left = (_WIDTH - count * (width + 4) + 4) / 2
     shapes = []
-    for server in range(shown):
-        last = server == shown - 1 and number > shown
+    for server in range(count):
+        last = server == count - 1 and number > count
         word = (
-            f"+ {number - shown + 1:,}"
+            f"+ {number - count + 1:,}"
             if last
             else "server"
             if number == 1
@@ -145,24 +148,24 @@ def _words(cluster: Cluster, kinds: list[_Kind], colours: dict[_Kind, str], serv
     """Return list items that explain the drawing: the kinds of workers, the network, contention and faults."""
     lines = []
     for kind, number in list(Counter(kinds).items())[: len(COLOURS)]:
-        text = f"{counted(number, 'worker')}{kind.speed}: {kind.compute}, s per gradient"
+        text = f"{count_noun(number, 'worker')}{kind.speed}: {kind.compute}, s per gradient"
         lines.append(f'<li><i style="background:{colours[kind]}"></i>{escape(text)}</li>')
     if len(colours) > len(COLOURS):
         lines.append(f"<li>and {len(colours) - len(COLOURS):,} more kinds of workers</li>")
-    told = [f"network: {_of_network(cluster.network)}"] if cluster.network else []
-    told += [f"contention: {said(each, 'contention')}" for each in cluster.contention]
-    told += [f"fault: {said(each, 'fault')}" for each in cluster.faults]
+    sentences = [f"network: {_of_network(cluster.network)}"] if cluster.network else []
+    sentences += [f"contention: {describe(part, 'contention')}" for part in cluster.contention]
+    sentences += [f"fault: {describe(part, 'fault')}" for part in cluster.faults]
     if not served:
-        told.append("no server: workers send to each other, or average together")
-    return "".join(lines + [f"<li>{escape(each)}</li>" for each in told])
+        sentences.append("no server: workers send to each other, or average together")
+    return "".join(lines + [f"<li>{escape(sentence)}</li>" for sentence in sentences])
 
 
 def _of_network(network: Network) -> str:
-    given = network.model_dump(mode="json", exclude_defaults=True, context={"paths": name_alone})
-    return "; ".join(f"{key.replace('_', ' ')} {_value(value)}" for key, value in given.items()) or "messages take no time"
+    options = network.model_dump(mode="json", exclude_defaults=True, context={"paths": name_alone})
+    return "; ".join(f"{key.replace('_', ' ')} {_value(value)}" for key, value in options.items()) or "messages take no time"
 
 
-def said(part: Component, kind: str) -> str:
+def describe(part: Component, kind: str) -> str:
     """Return a component in words: its name, and the options that differ from their defaults.
 
     Args:
@@ -170,7 +173,7 @@ def said(part: Component, kind: str) -> str:
         kind: its kind in the registry.
 
     >>> from fred.cluster.latency import Constant
-    >>> said(Constant(seconds=0.5), "latency")
+    >>> describe(Constant(seconds=0.5), "latency")
     'constant (seconds 0.5)'
     """
     return _value(to_jsonable_python(OneOf(kind).dump(part, briefly=True, context={"paths": name_alone})))
@@ -178,7 +181,7 @@ def said(part: Component, kind: str) -> str:
 
 def _value(value: Any) -> str:
     if isinstance(value, dict):
-        options = ", ".join(f"{key.replace('_', ' ')} {_value(each)}" for key, each in value.items() if key != "name")
+        options = ", ".join(f"{key.replace('_', ' ')} {_value(option)}" for key, option in value.items() if key != "name")
         return f"{value['name']} ({options})" if "name" in value and options else str(value.get("name", options))
     if isinstance(value, list):
         return ", ".join(map(_value, value[:8])) + (f", … ({len(value):,})" if len(value) > 8 else "")
@@ -191,11 +194,11 @@ def _value(value: Any) -> str:
     )
 
 
-def counted(number: int, what: str) -> str:
+def count_noun(number: int, noun: str) -> str:
     """Return a number with its noun, such as 1 worker, 1,000 workers.
 
     Args:
         number: the number.
-        what: the noun in the singular.
+        noun: the noun in the singular.
     """
-    return f"{number:,} {what}{'' if number == 1 else 's'}"
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"

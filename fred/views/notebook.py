@@ -111,9 +111,9 @@ def comparison_html(table: pd.DataFrame, pairs: pd.DataFrame | None, lines: Sequ
     """
     cells = [[number(cell) if isinstance(cell, float) else str(cell) for cell in row] for row in table.to_numpy().tolist()]
     rows = [[NONE if cell == "nan" else cell for cell in row] for row in cells]
-    shown = [Table([str(column).replace("_", " ") for column in table], rows)]
-    shown += [paired_table(pairs)] if pairs is not None else []
-    tables = "".join(part(partial(page_tables.html, one, sorts=False)) for one in shown)
+    contents = [Table([str(column).replace("_", " ") for column in table], rows)]
+    contents += [paired_table(pairs)] if pairs is not None else []
+    tables = "".join(part(partial(page_tables.html, content, sorts=False)) for content in contents)
     return f"{_STYLE}<div class='fred'>{tables}{''.join(f'<p>{escape(line)}</p>' for line in lines)}</div>"
 
 

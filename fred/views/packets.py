@@ -5,8 +5,8 @@ from collections.abc import Iterable, Sequence
 from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace, TracePacket, TrackDescriptor, TrackEvent
 
 _SEQUENCE = 1  # all packets have the same sequence, so each name is written once
-_AT_ONCE = 20_000  # packets in memory before they are serialized
-_NAMED = TracePacket.SEQ_NEEDS_INCREMENTAL_STATE
+_BATCH = 20_000  # packets in memory before they are serialized
+_INTERNED = TracePacket.SEQ_NEEDS_INCREMENTAL_STATE
 _BEGIN, _END, _INSTANT, _COUNTER = (
     TrackEvent.TYPE_SLICE_BEGIN,
     TrackEvent.TYPE_SLICE_END,
@@ -24,7 +24,7 @@ class Packets:
     >>> packets = Packets()
     >>> worker = packets.track("worker 0")
     >>> packets.slice(worker, 0, 1_000_000, "computing", [("step", 0)])
-    >>> packets.finished().startswith(HEAD)
+    >>> packets.serialize().startswith(HEAD)
     True
     """
 
@@ -60,7 +60,7 @@ class Packets:
     ) -> None:
         """Add an event with a duration, the flows that begin there or pass it, and those that end there."""
         self._event(_BEGIN, track, begin, name, facts, passing, ending)
-        self._plain(_END, track, end)
+        self._add_bare_event(_END, track, end)
 
     def instant(self, track: int, time: int, name: str, facts: Facts = (), passing: _Flows = (), ending: _Flows = ()) -> None:
         """Add an event without a duration, with its flows."""
@@ -68,15 +68,15 @@ class Packets:
 
     def count(self, track: int, time: int, value: int) -> None:
         """Set the value of a counter track from this time on."""
-        self._plain(_COUNTER, track, time).counter_value = value
+        self._add_bare_event(_COUNTER, track, time).counter_value = value
 
-    def finished(self) -> bytes:
+    def serialize(self) -> bytes:
         """Return the whole trace as bytes."""
         self._flush()
         return b"".join(self._pieces)
 
     def _packet(self) -> TracePacket:
-        if self._waiting == _AT_ONCE:
+        if self._waiting == _BATCH:
             self._flush()
         self._waiting += 1
         packet = self._trace.packet.add()
@@ -89,7 +89,7 @@ class Packets:
         self._trace.Clear()
         self._waiting = 0
 
-    def _plain(self, kind: "TrackEvent.Type", track: int, time: int) -> TrackEvent:
+    def _add_bare_event(self, kind: "TrackEvent.Type", track: int, time: int) -> TrackEvent:
         packet = self._packet()
         packet.timestamp = time
         event = packet.track_event
@@ -100,18 +100,18 @@ class Packets:
         self, kind: "TrackEvent.Type", track: int, time: int, name: str, facts: Facts, passing: _Flows, ending: _Flows
     ) -> None:
         packet = self._packet()
-        packet.timestamp, packet.sequence_flags = time, _NAMED
+        packet.timestamp, packet.sequence_flags = time, _INTERNED
         event = packet.track_event
         event.type, event.track_uuid = kind, track
         event.name_iid = self._names.get(name) or self._name(packet, name)
         add = event.debug_annotations.add
         for fact, value in facts:
-            told = add()
-            told.name_iid = self._facts.get(fact) or self._fact(packet, fact)
+            annotation = add()
+            annotation.name_iid = self._facts.get(fact) or self._fact(packet, fact)
             if type(value) is str:
-                told.string_value = value
+                annotation.string_value = value
             else:
-                told.int_value = value
+                annotation.int_value = value
         if passing:
             event.flow_ids.extend(passing)
         if ending:
@@ -129,4 +129,4 @@ class Packets:
         return number
 
 
-HEAD = Packets().finished()  # the first bytes of every trace that FRED writes
+HEAD = Packets().serialize()  # the first bytes of every trace that FRED writes

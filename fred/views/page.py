@@ -16,7 +16,7 @@ from fred.components.component import objects_of, own_classes
 from fred.outcomes.tables import Tables
 from fred.specification.text import as_yaml
 from fred.views import machines, page_data, page_tables
-from fred.views.machines import counted
+from fred.views.machines import count_noun
 from fred.views.table import Cell, Table
 from fred.views.verdict import answer
 from fred.views.view import COLOURS, OF_TIME
@@ -38,12 +38,12 @@ class Circumstances(NamedTuple):
     environment: dict[str, str]
 
 
-def page(result: Tables, about: Circumstances) -> str:
+def page(result: Tables, circumstances: Circumstances) -> str:
     """Return the report as one self-contained HTML file that loads nothing else. The same runs give the same text.
 
     Args:
         result: the tables of the runs; nothing is run again. A part that cannot be made from them says why.
-        about: facts other than the runs.
+        circumstances: facts other than the runs.
     """
     data = {
         "colours": COLOURS,
@@ -54,7 +54,7 @@ def page(result: Tables, about: Circumstances) -> str:
     }
     parts = {
         "title": escape(unbroken(result.scenario.title or "A result of FRED")),
-        "asked": _asked(result),
+        "asked": _question(result),
         "answer": part(lambda: f'<p id="answer">{escape(answer(result))}</p>'),
         "thinned": _thinned(data["curves"], result.swept),
         "runs": part(partial(_runs, result)),
@@ -65,19 +65,19 @@ def page(result: Tables, about: Circumstances) -> str:
         "staleness": part(partial(page_data.of_gradients, result)),
         "machines": part(partial(machines.machines, result.outcomes)),
         "scenario": part(lambda: f"<pre id='yaml'>{escape(as_yaml(result.scenario, _YAML))}</pre>"),
-        "environment": _facts({"fred": __version__, **about.environment}),
+        "environment": _facts({"fred": __version__, **circumstances.environment}),
         "digests": part(partial(_digests, result)),
-        "again": _again(result, about.file),
+        "again": _commands(result, circumstances.file),
         "data": _as_script(data),
-        **{name: _own(file) for name, file in _FILES.items()},
+        **{name: _read_asset(file) for name, file in _FILES.items()},
     }
-    return Template(_own("page.html")).substitute(parts)
+    return Template(_read_asset("page.html")).substitute(parts)
 
 
 _FILES = {"style": "page.css", "script": "page.js", "uplot": "uPlot.js", "uplot_style": "uPlot.css"}
 
 
-def _own(name: str) -> str:
+def _read_asset(name: str) -> str:
     return (files("fred.views") / name).read_text(encoding="utf-8")
 
 
@@ -139,21 +139,23 @@ def _folded(title: str, text: str) -> str:
 def _thinned(data: Any, swept: bool) -> str:
     if not data:
         return "There are no curves to draw."
-    shown, of = len(data["runs"]), data["of"]
-    some = f"The first {shown} of {of:,} runs. " if shown < of else "The best point of each sweep. " if swept else ""
+    count, total = len(data["runs"]), data["of"]
+    beginning = f"The first {count} of {total:,} runs. " if count < total else "The best point of each sweep. " if swept else ""
     lines = "Lines are means over the seeds, bands reach from the least to the largest"
-    return f"{some}{lines}; each has at most {data['points']} points."
+    return f"{beginning}{lines}; each has at most {data['points']} points."
 
 
-def _asked(result: Tables) -> str:
+def _question(result: Tables) -> str:
     """Return the scenario's comment, and a summary of the runs, seeds, workers and limits."""
-    scenario, runs = result.scenario, list({each.name: each.run for each in result.outcomes}.values())
+    scenario, runs = result.scenario, list({outcome.name: outcome.run for outcome in result.outcomes}.values())
     comment = "".join(f"<p>{escape(line)}</p>" for line in scenario.comment.split("\n") if line)
-    seeds = len({each.seed for each in result.outcomes})
+    seeds = len({outcome.seed for outcome in result.outcomes})
     sizes = sorted({run.cluster.size for run in runs})
     workers = f"{sizes[0]:,}" if len(sizes) == 1 else f"{sizes[0]:,} to {sizes[-1]:,}"
     limits = sorted({_limits(run.stop) for run in runs})
-    words = f"{counted(len(runs), 'run')} with {counted(seeds, 'seed')}, {workers} workers, until {'; '.join(limits[:3])}."
+    words = (
+        f"{count_noun(len(runs), 'run')} with {count_noun(seeds, 'seed')}, {workers} workers, until {'; '.join(limits[:3])}."
+    )
     return f'<div class="comment">{comment}</div><p class="note">{escape(words)}</p>'
 
 
@@ -174,28 +176,30 @@ def _facts(facts: dict[str, str]) -> str:
 
 
 def _digests(result: Tables) -> str:
-    found = pd.DataFrame([{"run": each.name, "seed": each.seed, **each.summary["digests"]} for each in result.outcomes])
+    digests = pd.DataFrame(
+        [{"run": outcome.name, "seed": outcome.seed, **outcome.summary["digests"]} for outcome in result.outcomes]
+    )
     cells: list[list[Cell | str]] = [
         [Cell(str(row["run"])), Cell(str(row["seed"]), row["seed"]), str(row["schedule"]), str(row["params"] or "–")]
-        for _, row in found.iterrows()
+        for _, row in digests.iterrows()
     ]
     caption = "SHA-256: equal schedules are equal timing, equal parameters equal bits."
     return page_tables.html(Table(["run", "seed", "schedule", "parameters"], cells, caption=caption))
 
 
-def _again(result: Tables, file: str) -> str:
+def _commands(result: Tables, file: str) -> str:
     """Return the commands that run everything again: by `fred verify`, or by hand from the scenario that the page shows.
 
     That scenario has all settings, also those of `--set`. Options that it lacks are added: `--only` and `--import`. A result
     with objects of a program has no such commands.
     """
     names = {name: result.scenario.run_of(name) for name in result.scenario.runs}
-    ran = dict.fromkeys(names[each.name] for each in result.outcomes)
-    if objects := dict.fromkeys(each.kind for outcome in result.outcomes for each in objects_of(outcome.run)):
+    ran = dict.fromkeys(names[outcome.name] for outcome in result.outcomes)
+    if objects := dict.fromkeys(item.kind for outcome in result.outcomes for item in objects_of(outcome.run)):
         kinds = ", ".join(f"<code>{escape(kind)}</code>" for kind in objects)
         return f"<p>A program made parts of it ({kinds}): run it again from the program that has them.</p>"
     only = [f" --only {name}" for name in ran] if len(ran) < len(set(names.values())) else []
-    modules = sorted({target.partition(":")[0] for each in result.outcomes for target in own_classes(each.run)})
+    modules = sorted({target.partition(":")[0] for outcome in result.outcomes for target in own_classes(outcome.run)})
     imports = "".join(f" --import {name}" for name in modules)
     commands = (
         f"fred verify FOLDER{imports}",

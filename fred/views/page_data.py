@@ -48,7 +48,7 @@ _QUANTITIES = {
     "replicas_loss": "replicas' loss",
     "disagreement": "disagreement of workers' models",
 }
-_COUNTED = {"gradients": "gradients", "updates": "updates"}  # quantities of runs without a task
+_COUNTS = {"gradients": "gradients", "updates": "updates"}  # quantities of runs without a task
 _NUMBERS = 60_000  # numbers on the page, of about seven letters each
 _MOST, _FEWEST = 160, 12  # points of a curve
 _RUNS, _LINES = 48, 24  # largest numbers of runs, and of lines of a sweep
@@ -65,23 +65,29 @@ def curves(tables: Tables) -> dict[str, Any]:
     """
     frames: dict[str, list[pd.DataFrame]] = {}
     sent: dict[str, NDArray[np.float64]] = {}  # by timing
-    names = list(dict.fromkeys(each.name for each in tables.outcomes))
-    for each in (outcome for outcome in tables.outcomes if outcome.name in names[:_RUNS]):
-        if each.schedule_digest not in sent:
-            sent[each.schedule_digest] = megabytes(each.schedule)
-        metrics, known = each.metrics, sent[each.schedule_digest]
-        at = np.clip(metrics["updates"].to_numpy(np.int64), 0, len(known) - 1)
-        frames.setdefault(each.name, []).append(metrics.assign(megabytes=known[at]))
-    everything = [frame for own in frames.values() for frame in own]
+    names = list(dict.fromkeys(outcome.name for outcome in tables.outcomes))
+    for outcome in tables.outcomes:
+        if outcome.name not in names[:_RUNS]:
+            continue
+        if outcome.schedule_digest not in sent:
+            sent[outcome.schedule_digest] = megabytes(outcome.schedule)
+        metrics, traffic = outcome.metrics, sent[outcome.schedule_digest]
+        updates = np.clip(metrics["updates"].to_numpy(np.int64), 0, len(traffic) - 1)
+        frames.setdefault(outcome.name, []).append(metrics.assign(megabytes=traffic[updates]))
+    everything = [frame for run_frames in frames.values() for frame in run_frames]
     axes = {name: label for name, label in AXES.items() if any(_varies(frame, name) for frame in everything)}
     learned = {name: label for name, label in _QUANTITIES.items() if any(_varies(frame, name) for frame in everything)}
-    quantities = learned or _COUNTED
+    quantities = learned or _COUNTS
     number = int(np.clip(_NUMBERS / max(1, len(frames) * len(axes) * (1 + 3 * len(quantities))), _FEWEST, _MOST))
-    drawn = {
-        name: {axis: _curve(own, axis, list(quantities), number) for axis in axes if all(_varies(each, axis) for each in own)}
-        for name, own in frames.items()
+    run_curves = {
+        name: {
+            axis: _curve(run_frames, axis, list(quantities), number)
+            for axis in axes
+            if all(_varies(frame, axis) for frame in run_frames)
+        }
+        for name, run_frames in frames.items()
     }
-    return {"axes": axes, "quantities": quantities, "runs": drawn, "points": number, "of": len(names)}
+    return {"axes": axes, "quantities": quantities, "runs": run_curves, "points": number, "of": len(names)}
 
 
 def megabytes(schedule: Schedule) -> NDArray[np.float64]:
@@ -97,33 +103,33 @@ def megabytes(schedule: Schedule) -> NDArray[np.float64]:
 def _varies(frame: pd.DataFrame, name: str) -> bool:
     if name not in frame:
         return False
-    known = frame[name].to_numpy(np.float64)
-    return bool(np.isfinite(known).any() and (name in _QUANTITIES or np.nanmax(known) > 0))
+    values = frame[name].to_numpy(np.float64)
+    return bool(np.isfinite(values).any() and (name in _QUANTITIES or np.nanmax(values) > 0))
 
 
 def _curve(seeds: Sequence[pd.DataFrame], axis: str, quantities: list[str], number: int) -> dict[str, Any]:
     """Return the mean, least and largest value over the seeds, at points where some seed was evaluated."""
-    reach = min(float(own[axis].max()) for own in seeds)
-    known = np.unique(np.concatenate([own[axis].to_numpy(np.float64) for own in seeds]))
-    known = known[known <= reach]
-    x = known[np.unique(np.linspace(0, len(known) - 1, number).round().astype(int))]
+    reach = min(float(frame[axis].max()) for frame in seeds)
+    evaluated = np.unique(np.concatenate([frame[axis].to_numpy(np.float64) for frame in seeds]))
+    evaluated = evaluated[evaluated <= reach]
+    x = evaluated[np.unique(np.linspace(0, len(evaluated) - 1, number).round().astype(int))]
     curve: dict[str, Any] = {"x": numbers(x)}
     for quantity in quantities:
-        own = [each for each in seeds if quantity in each]
-        if len(own) < len(seeds):
+        measured = [frame for frame in seeds if quantity in frame]
+        if len(measured) < len(seeds):
             continue
-        values = np.stack([_at(x, each, axis, quantity) for each in own])
+        values = np.stack([_interpolate(x, frame, axis, quantity) for frame in measured])
         curve[quantity] = [numbers(part) for part in (values.mean(axis=0), values.min(axis=0), values.max(axis=0))]
-        if len(own) == 1:
+        if len(measured) == 1:
             curve[quantity] = curve[quantity][:1]
     return curve
 
 
-def _at(x: NDArray[np.float64], own: pd.DataFrame, axis: str, quantity: str) -> NDArray[np.float64]:
+def _interpolate(x: NDArray[np.float64], rows: pd.DataFrame, axis: str, quantity: str) -> NDArray[np.float64]:
     """Interpolate a quantity at `x` between its evaluations; if several are at one point, the last counts."""
-    last = own[~own[axis].duplicated(keep="last")]
+    rows_at_x = rows[~rows[axis].duplicated(keep="last")]
     with np.errstate(invalid="ignore"):
-        return np.interp(x, last[axis].to_numpy(np.float64), last[quantity].to_numpy(np.float64))
+        return np.interp(x, rows_at_x[axis].to_numpy(np.float64), rows_at_x[quantity].to_numpy(np.float64))
 
 
 def numbers(values: NDArray[np.float64]) -> list[float | int | None]:
@@ -153,19 +159,19 @@ def sweep(tables: Tables) -> dict[str, Any] | None:
     numeric = {key: points[key].nunique() for key in keys if pd.api.types.is_numeric_dtype(points[key])}
     if not numeric or max(numeric.values()) < 2:
         return None
-    along = max(numeric, key=lambda key: numeric[key])
-    others = ["run", *(key for key in keys if key != along)]
+    axis_key = max(numeric, key=lambda key: numeric[key])
+    other_keys = ["run", *(key for key in keys if key != axis_key)]
     lines = {}
-    for values, own in points.dropna(subset=[along]).groupby(others, sort=False, dropna=False):
-        settings = zip(others[1:], sweeps.value_texts(values[1:]), strict=True)
+    for values, rows in points.dropna(subset=[axis_key]).groupby(other_keys, sort=False, dropna=False):
+        settings = zip(other_keys[1:], sweeps.value_texts(values[1:]), strict=True)
         words = [f"{key.rsplit('.', 1)[-1]} {value}" for key, value in settings if value != NONE]
-        found = own.sort_values(along)
-        bands = [numbers(found[part].to_numpy(np.float64)) for part in ("mean", "least", "largest")]
-        x = numbers(found[along].to_numpy(np.float64))
+        points_of_line = rows.sort_values(axis_key)
+        bands = [numbers(points_of_line[part].to_numpy(np.float64)) for part in ("mean", "least", "largest")]
+        x = numbers(points_of_line[axis_key].to_numpy(np.float64))
         lines[", ".join([str(values[0]), *words])] = {"value": {"x": x, "criterion": bands}}
-    swept = np.unique(points[along].dropna().to_numpy(np.float64))
+    swept = np.unique(points[axis_key].dropna().to_numpy(np.float64))
     return {
-        "axes": {"value": along},
+        "axes": {"value": axis_key},
         "quantities": {"criterion": tables.scenario.criterion.column.replace("_", " ")},
         "runs": dict(list(lines.items())[:_LINES]),
         "points": 0,
@@ -190,18 +196,20 @@ def replays(tables: Tables) -> list[dict[str, Any]]:
         tables: the tables of the runs.
     """
     sharing: dict[str, list[Outcome]] = {}
-    for each in tables.outcomes:
-        if each.has_clock and each.seed == tables.scenario.reported_seeds[0]:
-            sharing.setdefault(each.schedule_digest, []).append(each)
-    taken = list(sharing.values())[:_TIMINGS]
-    most = _SPANS // max(1, len(taken))
-    return [_replay(own[0].schedule, [each.name for each in own], own[0].seed, most) for own in taken]
+    for outcome in tables.outcomes:
+        if outcome.has_clock and outcome.seed == tables.scenario.reported_seeds[0]:
+            sharing.setdefault(outcome.schedule_digest, []).append(outcome)
+    timings = list(sharing.values())[:_TIMINGS]
+    most = _SPANS // max(1, len(timings))
+    return [
+        _replay(outcomes[0].schedule, [outcome.name for outcome in outcomes], outcomes[0].seed, most) for outcomes in timings
+    ]
 
 
 def _replay(schedule: Schedule, names: list[str], seed: int, most: int) -> dict[str, Any]:
     account = spans(schedule, _WORKERS)
     begin, end = window(schedule, account, most)
-    seen = account[(account["end_ns"] > begin) & (account["begin_ns"] < end)].head(2 * most)
+    visible = account[(account["end_ns"] > begin) & (account["begin_ns"] < end)].head(2 * most)
     scale = _TICKS / max(1, end - begin)
 
     def ticks(times: Any) -> list[int]:
@@ -210,9 +218,9 @@ def _replay(schedule: Schedule, names: list[str], seed: int, most: int) -> dict[
     uses = schedule.rows(Verb.PUSH, Verb.ADD)
     times, stale = schedule["time_ns"][uses], staleness.of_gradients(schedule)
     updates = schedule["time_ns"][schedule.ledger.every_update]
-    shown = np.flatnonzero((times >= begin) & (times <= end))
-    made = updates[(updates >= begin) & (updates <= end)]
-    thin_uses, thin_updates = (max(1, -(-len(which) // most)) for which in (shown, made))
+    shown_uses = np.flatnonzero((times >= begin) & (times <= end))
+    shown_updates = updates[(updates >= begin) & (updates <= end)]
+    thin_uses, thin_updates = (max(1, -(-len(events) // most)) for events in (shown_uses, shown_updates))
     return {
         "runs": names,
         "seed": seed,
@@ -222,14 +230,19 @@ def _replay(schedule: Schedule, names: list[str], seed: int, most: int) -> dict[
         "end": end / NANOSECONDS,
         "until": schedule.end_ns / NANOSECONDS,
         "ticks": _TICKS,
-        "spans": [seen["worker"].tolist(), ticks(seen["begin_ns"]), ticks(seen["end_ns"]), seen["kind"].cat.codes.tolist()],
-        "updates": ticks(made[::thin_updates]),
+        "spans": [
+            visible["worker"].tolist(),
+            ticks(visible["begin_ns"]),
+            ticks(visible["end_ns"]),
+            visible["kind"].cat.codes.tolist(),
+        ],
+        "updates": ticks(shown_updates[::thin_updates]),
         "before": int((updates < begin).sum()),
         "thin": thin_updates,
         "uses": [
-            ticks(times[shown[::thin_uses]]),
-            schedule["worker"][uses[shown[::thin_uses]]].tolist(),
-            stale[shown[::thin_uses]].tolist(),
+            ticks(times[shown_uses[::thin_uses]]),
+            schedule["worker"][uses[shown_uses[::thin_uses]]].tolist(),
+            stale[shown_uses[::thin_uses]].tolist(),
         ],
     }
 
@@ -256,7 +269,7 @@ def window(schedule: Schedule, account: pd.DataFrame, most: int) -> tuple[int, i
 
 
 _BINS = 60
-_APART = 6  # scales are common unless the largest value of one histogram is more than 6 times that of another
+_LARGEST_RATIO = 6  # scales are common unless the largest value of one histogram is more than 6 times that of another
 _SHORTEST = 4  # updates; an axis is at least this long
 
 
@@ -280,7 +293,7 @@ class Histogram(NamedTuple):
     top: float
 
     @property
-    def said(self) -> str:
+    def summary(self) -> str:
         """Return the mean and the largest staleness, and how many updates a bar stands for if there are several."""
         width = round(float(self.edges[1] - self.edges[0]))
         bars = f", {width} updates a bar" if width > 1 else ""
@@ -296,16 +309,16 @@ def histograms(counts: Sequence[NDArray[np.int64]]) -> list[Histogram]:
         counts: for each histogram the number of gradients of each staleness, from 0 to the largest, updates [largest + 1]; at
             least one gradient.
 
-    >>> (drawn,) = histograms([np.array([1, 3])])
-    >>> drawn.heights.tolist(), drawn.said
+    >>> (histogram,) = histograms([np.array([1, 3])])
+    >>> histogram.heights.tolist(), histogram.summary
     ([25.0, 75.0], 'mean 0.8, max 1')
     """
-    rights = [max(end, _SHORTEST) for end in _common([len(own) - 1 for own in counts])]
-    bars = [_bars(own, max(1, -(-int(right + 1) // _BINS))) for own, right in zip(counts, rights, strict=True)]
+    rights = [max(end, _SHORTEST) for end in _common([len(gradients) - 1 for gradients in counts])]
+    bars = [_bars(gradients, max(1, -(-int(right + 1) // _BINS))) for gradients, right in zip(counts, rights, strict=True)]
     tops = _common([float(heights.max()) for heights, _ in bars])
     return [
-        Histogram(*drawn, float(np.average(np.arange(len(own)), weights=own)), len(own) - 1, right, top)
-        for own, drawn, right, top in zip(counts, bars, rights, tops, strict=True)
+        Histogram(*bar, float(np.average(np.arange(len(gradients)), weights=gradients)), len(gradients) - 1, right, top)
+        for gradients, bar, right, top in zip(counts, bars, rights, tops, strict=True)
     ]
 
 
@@ -317,7 +330,7 @@ def _bars(counts: NDArray[np.int64], width: int) -> tuple[NDArray[np.float64], N
 
 def _common(values: Sequence[float]) -> list[float]:
     """Return the end of each panel's axis: the largest of all values, unless that would hide the smallest."""
-    return list(values) if max(values) > _APART * min(values) else [max(values)] * len(values)
+    return list(values) if max(values) > _LARGEST_RATIO * min(values) else [max(values)] * len(values)
 
 
 _MOST_HISTOGRAMS = 12  # largest number of histograms
@@ -333,12 +346,12 @@ def of_gradients(tables: Tables) -> str:
         tables: the tables of the runs; of a sweep, only the best points are drawn.
     """
     tables = tables.with_its_best()
-    runs = list(dict.fromkeys(each.name for each in tables.outcomes))
+    runs = list(dict.fromkeys(outcome.name for outcome in tables.outcomes))
     counts = staleness_counts(tables.outcomes)
-    stale = {names: own for names, own in counts.items() if len(own) > 1}
-    shown = list(stale)[:_MOST_HISTOGRAMS]
-    drawn = zip(shown, histograms([stale[names] for names in shown]), strict=True) if shown else ()
-    figures = "".join(_figure(names, own, COLOURS[runs.index(names[0]) % len(COLOURS)]) for names, own in drawn)
+    stale = {names: gradients for names, gradients in counts.items() if len(gradients) > 1}
+    stale_names = list(stale)[:_MOST_HISTOGRAMS]
+    panels = zip(stale_names, histograms([stale[names] for names in stale_names]), strict=True) if stale_names else ()
+    figures = "".join(_figure(names, gradients, COLOURS[runs.index(names[0]) % len(COLOURS)]) for names, gradients in panels)
     return f'<div class="histograms">{figures}</div><p class="note">{escape(" ".join(_notes(counts, len(stale))))}</p>'
 
 
@@ -346,44 +359,46 @@ def _notes(counts: Mapping[tuple[str, ...], Ints], stale: int) -> Iterator[str]:
     """Yield the notes below the histograms; `stale` is the number of timings with stale gradients."""
     if stale:
         yield "Updates between the read of the parameters and the use of the gradient; all used gradients, all seeds together."
-    for what, size in (("Staleness 0 throughout", 1), ("No gradient was used", 0)):
-        names = [name for names, own in counts.items() if len(own) == size for name in names]
+    for label, size in (("Staleness 0 throughout", 1), ("No gradient was used", 0)):
+        names = [name for names, gradients in counts.items() if len(gradients) == size for name in names]
         if names:
-            yield f"{what}: {briefly(names, _NAMES)}."
+            yield f"{label}: {briefly(names, _NAMES)}."
     if stale > _MOST_HISTOGRAMS:
         yield f"{stale - _MOST_HISTOGRAMS} more timings are not drawn."
 
 
-def _figure(names: Sequence[str], own: Histogram, colour: str) -> str:
+def _figure(names: Sequence[str], histogram: Histogram, colour: str) -> str:
     """Return one histogram with its caption."""
     base, right, shapes = _HEIGHT - _BOTTOM, _WIDTH - _RIGHT, list[str]()
-    for tick in _ticks(own.top):
-        y = _up(tick, own.top)
+    for tick in _ticks(histogram.top):
+        y = _vertical_place(tick, histogram.top)
         shapes.append(f'<path d="M{_LEFT} {y:.1f}H{right}" class="grid"/>')
         shapes.append(f'<text x="{_LEFT - 5}" y="{y + 4:.1f}" text-anchor="end">{tick:g} %</text>')
     corners = "".join(
-        f"V{_up(height, own.top):.1f}H{_along(edge, own.right):.1f}"
-        for height, edge in zip(own.heights, own.edges[1:], strict=True)
+        f"V{_vertical_place(height, histogram.top):.1f}H{_horizontal_place(edge, histogram.right):.1f}"
+        for height, edge in zip(histogram.heights, histogram.edges[1:], strict=True)
     )
     shapes.append(
         f'<path d="M{_LEFT} {base}{corners}V{base}Z" fill="{colour}"/><path d="M{_LEFT} {base}H{right}" class="axis"/>'
     )
-    for tick in (tick for tick in _ticks(own.right) if tick == int(tick)):
-        shapes.append(f'<text x="{_along(tick, own.right):.1f}" y="{base + 14}" text-anchor="middle">{tick:,g}</text>')
+    for tick in (tick for tick in _ticks(histogram.right) if tick == int(tick)):
+        shapes.append(
+            f'<text x="{_horizontal_place(tick, histogram.right):.1f}" y="{base + 14}" text-anchor="middle">{tick:,g}</text>'
+        )
     shapes.append(f'<text x="{(_LEFT + right) / 2:g}" y="{_HEIGHT - 6}" text-anchor="middle">staleness, updates</text>')
     svg = (
-        f'<svg class="histogram" viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="staleness: {own.said}">'
+        f'<svg class="histogram" viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="staleness: {histogram.summary}">'
         f"{''.join(shapes)}</svg>"
     )
-    return f"<figure><figcaption>{escape(briefly(names, _NAMES))}: {own.said}</figcaption>{svg}</figure>"
+    return f"<figure><figcaption>{escape(briefly(names, _NAMES))}: {histogram.summary}</figcaption>{svg}</figure>"
 
 
-def _along(value: float, end: float) -> float:
+def _horizontal_place(value: float, end: float) -> float:
     """Return the horizontal place of a staleness on an axis up to `end`."""
     return _LEFT + (value + 0.5) / (end + 1) * (_WIDTH - _RIGHT - _LEFT)
 
 
-def _up(value: float, end: float) -> float:
+def _vertical_place(value: float, end: float) -> float:
     """Return the vertical place of a percentage on an axis up to `end`."""
     return _HEIGHT - _BOTTOM - value / end * (_HEIGHT - _BOTTOM - _TOP)
 
@@ -392,5 +407,5 @@ def _ticks(end: float) -> list[float]:
     """Return round numbers from 0 to `end`, at most five."""
     least = end / _HISTOGRAM_TICKS
     power = 10.0 ** math.floor(math.log10(least))
-    step = next(each * power for each in (1, 2, 5, 10) if each * power >= least)
+    step = next(factor * power for factor in (1, 2, 5, 10) if factor * power >= least)
     return [round(tick, 6) for tick in np.arange(0, end + step / 1000, step).tolist()]

@@ -32,21 +32,21 @@ def marked_up(text: str) -> str:
     return re.sub(r"`([^`]+)`", r"<code>\1</code>", escape(text))
 
 
-def html(shown: Table, sorts: bool = True) -> str:
+def html(table: Table, sorts: bool = True) -> str:
     """Return a table as HTML.
 
     Args:
-        shown: the table; its title is not shown.
+        table: the table; its title is not shown.
         sorts: True if the page's script sorts the table on a click on a heading.
     """
-    cells = shown.cells
+    cells = table.cells
     heading = '<th scope="col"><button type="button">{}</button></th>' if sorts else '<th scope="col">{}</th>'
-    head = "".join(heading.format(escape(each)) for each in shown.columns)
-    body = "".join(f"<tr>{''.join(_cell(each, not i) for i, each in enumerate(row))}</tr>" for row in cells[:_MOST])
+    head = "".join(heading.format(escape(cell)) for cell in table.columns)
+    body = "".join(f"<tr>{''.join(_cell(cell, not i) for i, cell in enumerate(row))}</tr>" for row in cells[:_MOST])
     left = f" The first {_MOST} of {len(cells):,} rows." if len(cells) > _MOST else ""
     return (
         f'<div class="wide" tabindex="0" role="region" aria-label="table"><table class="sorts"><thead><tr>{head}</tr></thead>'
-        f"<tbody>{body}</tbody></table></div><p class='note'>{marked_up(shown.caption + left)}</p>"
+        f"<tbody>{body}</tbody></table></div><p class='note'>{marked_up(table.caption + left)}</p>"
     )
 
 
@@ -68,12 +68,12 @@ def of_runs(tables: Tables) -> str:
 def by_seed(tables: Tables) -> str:
     """Return a table with a row for each run and seed."""
     summary = tables.summary
-    own = summary_table(summary.assign(name=range(len(summary))), printed=False)
+    table = summary_table(summary.assign(name=range(len(summary))), printed=False)
     rows = [
         [Cell(name), Cell(str(seed), seed), *row[1:]]
-        for name, seed, row in zip(summary["name"], summary["seed"], own.cells, strict=True)
+        for name, seed, row in zip(summary["name"], summary["seed"], table.cells, strict=True)
     ]
-    return html(Table(["run", "seed", *own.columns[1:]], rows, caption=f"{len(rows):,} runs with a seed each."))
+    return html(Table(["run", "seed", *table.columns[1:]], rows, caption=f"{len(rows):,} runs with a seed each."))
 
 
 def pairs(tables: Tables) -> str:
@@ -81,13 +81,13 @@ def pairs(tables: Tables) -> str:
 
     Raises FredError if no point of a sweep is the best.
     """
-    found = compared(tables)
-    found = found[found["seeds"] > 0]
-    if found.empty:
+    comparison = compared(tables)
+    comparison = comparison[comparison["seeds"] > 0]
+    if comparison.empty:
         return ""
-    shown = paired_table(found)
-    title = f"{shown.title[:1].upper()}{shown.title[1:]}"
-    return f"<h3>{escape(title)}</h3>{html(replace(shown, caption=f'{shown.caption}.'))}"
+    table = paired_table(comparison)
+    title = f"{table.title[:1].upper()}{table.title[1:]}"
+    return f"<h3>{escape(title)}</h3>{html(replace(table, caption=f'{table.caption}.'))}"
 
 
 def of_sweep(tables: Tables) -> str:
@@ -101,13 +101,13 @@ def of_sweep(tables: Tables) -> str:
             for key, text in zip(keys, sweeps.value_texts(row[keys]), strict=True)
         ]
         numbers = [
-            Cell(f"{row[part]:.4g}" if np.isfinite(row[part]) else NONE, float(row[part]))
-            for part in ("mean", "least", "largest")
+            Cell(f"{row[statistic]:.4g}" if np.isfinite(row[statistic]) else NONE, float(row[statistic]))
+            for statistic in ("mean", "least", "largest")
         ]
         rows.append([Cell(str(row["run"])), *values, *numbers, Cell("best" if row["point"] in best else "")])
     headings = ["run", *map(sweeps.setting, keys), "mean", "least", "largest", "best"]
-    said = f"{criterion.words} over the seeds; the {criterion.way} mean is the best."
-    return html(Table(headings, rows, caption=said))
+    caption = f"{criterion.words} over the seeds; the {criterion.way} mean is the best."
+    return html(Table(headings, rows, caption=caption))
 
 
 def sweep_table(tables: Tables) -> Table:
@@ -122,8 +122,8 @@ def sweep_table(tables: Tables) -> Table:
     keys, runs = sweeps.keys_of(points), list(dict.fromkeys(points["run"]))
     ordered = all(is_numeric_dtype(points[key]) for key in keys)
     rows = []
-    for values, own in points.groupby(keys, sort=ordered, dropna=False):
-        cells = {row["run"]: _of_point(row["mean"], row["point"] in best) for _, row in own.iterrows()}
+    for values, rows_of_values in points.groupby(keys, sort=ordered, dropna=False):
+        cells = {row["run"]: _of_point(row["mean"], row["point"] in best) for _, row in rows_of_values.iterrows()}
         rows.append([*map(Cell, sweeps.value_texts(values)), *(cells.get(name, Cell("")) for name in runs)])
     return Table([*map(sweeps.setting, keys), *runs], rows, f"sweep: {criterion.words} (* best)", words=len(keys))
 
@@ -144,9 +144,9 @@ def workers_time(tables: Tables) -> str:
         raise FredError("these runs have no clock: nothing takes time in them")
     used = [kind for kind in KINDS if (shares[f"workers_time_{kind}"] > 0).any()]
     legend = "".join(f'<li><i style="background:{OF_TIME[kind]}"></i>{kind.replace("_", " ")}</li>' for kind in used)
-    percent = {str(name): [100 * float(own[f"workers_time_{kind}"]) for kind in used] for name, own in shares.iterrows()}
-    bars = "".join(_bar(name, dict(zip(used, own, strict=True))) for name, own in list(percent.items())[:_BARS])
-    rows = [[Cell(name), *(Cell(f"{part:.1f}", part) for part in own)] for name, own in percent.items()]
+    percent = {str(name): [100 * float(parts[f"workers_time_{kind}"]) for kind in used] for name, parts in shares.iterrows()}
+    bars = "".join(_bar(name, dict(zip(used, parts, strict=True))) for name, parts in list(percent.items())[:_BARS])
+    rows = [[Cell(name), *(Cell(f"{part:.1f}", part) for part in parts)] for name, parts in percent.items()]
     headings = ["run", *(f"{kind.replace('_', ' ')}, %" for kind in used)]
     numbers = html(Table(headings, rows, caption="Per cent of all workers' time, mean over the seeds."))
     return (
@@ -158,7 +158,7 @@ def workers_time(tables: Tables) -> str:
 def _bar(name: str, percent: dict[str, float]) -> str:
     parts = []
     for kind, part in percent.items():
-        said = f"{kind.replace('_', ' ')}: {part:.1f} %"
+        tip = f"{kind.replace('_', ' ')}: {part:.1f} %"
         style, word = f"width:{part:.3f}%;background:{OF_TIME[kind]}", f"{part:.0f} %" if part >= 8 else ""
-        parts.append(f'<b style="{style}" class="{kind}" title="{said}">{word}</b>' if part > 0 else "")
+        parts.append(f'<b style="{style}" class="{kind}" title="{tip}">{word}</b>' if part > 0 else "")
     return f'<div class="run">{escape(name)}</div><div class="bar">{"".join(parts)}</div>'

@@ -27,24 +27,24 @@ def paired_table(pairs: pd.DataFrame) -> Table:
     """
     quantities = list(dict.fromkeys(pairs["quantity"]))
     rows = []
-    for run, own in pairs.groupby("run", sort=False):
-        cells = {each["quantity"]: Cell(said(each), float(each["mean"])) for each in own.to_dict("records")}
+    for run, run_pairs in pairs.groupby("run", sort=False):
+        cells = {pair["quantity"]: Cell(format_pair(pair), float(pair["mean"])) for pair in run_pairs.to_dict("records")}
         rows.append([Cell(str(run)), *(cells.get(quantity, Cell(NONE, math.nan)) for quantity in quantities)])
     title = f"compared with {pairs['baseline'].iloc[0]}, seed by seed"
-    return Table(["run", *(_HEADINGS.get(each, each) for each in quantities)], rows, title, _caption(pairs))
+    return Table(["run", *(_HEADINGS.get(quantity, quantity) for quantity in quantities)], rows, title, _caption(pairs))
 
 
-def said(pair: dict[Any, Any]) -> str:
+def format_pair(pair: dict[Any, Any]) -> str:
     """Return a comparison as text: the mean, and in brackets the interval, or the range if there is no interval.
 
     Args:
         pair: a row of the comparison as a mapping.
 
     >>> surely = {"low": 1.25, "high": 2.0, "least": 1.0, "largest": 3.0}
-    >>> said({"way": "ratio", "mean": 1.5, **surely, "seeds": 8, "missing": 0})
+    >>> format_pair({"way": "ratio", "mean": 1.5, **surely, "seeds": 8, "missing": 0})
     '× 1.50 (1.25 to 2.00)'
     >>> few = {"low": math.nan, "high": math.nan, "least": -0.01, "largest": 0.02}
-    >>> said({"way": "difference", "mean": 0.01, **few, "seeds": 2, "missing": 1})
+    >>> format_pair({"way": "difference", "mean": 0.01, **few, "seeds": 2, "missing": 1})
     '+0.010 (-0.010 to +0.020), 2 of 3 seeds'
     """
     if not pair["seeds"]:
@@ -52,10 +52,10 @@ def said(pair: dict[Any, Any]) -> str:
     if pair["least"] == pair["largest"] == (pair["way"] == "ratio"):
         return "equal"
     low, high = (pair["low"], pair["high"]) if math.isfinite(pair["low"]) else (pair["least"], pair["largest"])
-    apart = high - low > _ROUNDING * abs(pair["mean"])
-    decimals = min(_MOST_DECIMALS, max(0, 1 - math.floor(math.log10(high - low)))) if apart else 3
+    has_range = high - low > _ROUNDING * abs(pair["mean"])
+    decimals = min(_MOST_DECIMALS, max(0, 1 - math.floor(math.log10(high - low)))) if has_range else 3
     form, sign = (f".{decimals}f", "× ") if pair["way"] == "ratio" else (f"+.{decimals}f", "")
-    spread = f" ({low:{form}} to {high:{form}})" if apart else ""
+    spread = f" ({low:{form}} to {high:{form}})" if has_range else ""
     missing = f", {pair['seeds']} of {pair['seeds'] + pair['missing']} seeds" if pair["missing"] else ""
     return f"{sign}{pair['mean']:{form}}{spread}{missing}"
 

@@ -40,13 +40,13 @@ class Part(NamedTuple):
     begin: int
     end: int
 
-    def of(self, table: pd.DataFrame) -> pd.DataFrame:
+    def rows_of(self, table: pd.DataFrame) -> pd.DataFrame:
         """Return the rows of a table that lie in this part, at least partly."""
         begin, end = table["begin_ns"], table["end_ns"]
-        at_once = (begin == end) & (begin >= self.begin) & (end <= self.end)
-        return table[at_once | ((end > self.begin) & (begin < self.end))]
+        is_instant = (begin == end) & (begin >= self.begin) & (end <= self.end)
+        return table[is_instant | ((end > self.begin) & (begin < self.end))]
 
-    def cut(self, table: pd.DataFrame) -> Iterator[Any]:
+    def clip_rows(self, table: pd.DataFrame) -> Iterator[Any]:
         """Return an iterator over the rows, index first, with their times cut at the ends of this part."""
         ends = {name: table[name].clip(self.begin, self.end) for name in ("begin_ns", "end_ns")}
         return table.assign(**ends).itertuples(name=None)
@@ -65,7 +65,7 @@ def trace(part: Part) -> bytes:
     message to the gradient computed with it. Times are ns of virtual time.
     """
     schedule = part.schedule
-    account, sent = part.of(spans(schedule)), part.of(messages(schedule))
+    account, sent = part.rows_of(spans(schedule)), part.rows_of(messages(schedule))
     sent = sent[(sent["begin_ns"] < sent["end_ns"]) | (sent["way"] == "between workers")]  # the others are drawn as rows
     rows = np.flatnonzero(part.holds(schedule["time_ns"]) & (schedule["verb"] != Verb.MIX))
     _check(part, len(account) + len(sent) + len(rows))
@@ -76,7 +76,7 @@ def trace(part: Part) -> bytes:
     _replicas(packets, top, part, rows, flows)
     _messages(packets, top, part, sent, flows)
     _workers(packets, top, part, account, flows)
-    return packets.finished()
+    return packets.serialize()
 
 
 def _check(part: Part, number: int) -> None:
@@ -99,21 +99,21 @@ def _counts(packets: Packets, top: int, part: Part) -> None:
         packets.count(track, int(times[number]), (number + 1) // schedule.blocks)
     track = packets.track("staleness", top, 1, "updates")
     times = schedule["time_ns"][schedule.rows(*_USED)]
-    shown = part.holds(times)
-    for time, stale in zip(times[shown].tolist(), of_gradients(schedule)[shown].tolist(), strict=True):
+    holds = part.holds(times)
+    for time, stale in zip(times[holds].tolist(), of_gradients(schedule)[holds].tolist(), strict=True):
         packets.count(track, time, stale)
 
 
 def _faults(packets: Packets, top: int, part: Part) -> None:
     """Add an event for every worker or server that goes offline."""
-    beside = part.schedule.intervals
-    begun = part.holds(beside.begin_ns)
-    away = np.flatnonzero(begun & np.isin(beside.what, (What.AWAY, What.SERVER_AWAY)))
-    track = packets.track("faults", top, 2) if len(away) else 0
-    for each in away.tolist():
-        server = beside.what[each] == What.SERVER_AWAY
-        name = f"server {beside.other[each]}" if server else f"worker {beside.worker[each]}"
-        begin, end = int(beside.begin_ns[each]), int(beside.end_ns[each])
+    intervals = part.schedule.intervals
+    begins = part.holds(intervals.begin_ns)
+    absences = np.flatnonzero(begins & np.isin(intervals.what, (What.AWAY, What.SERVER_AWAY)))
+    track = packets.track("faults", top, 2) if len(absences) else 0
+    for number in absences.tolist():
+        server = intervals.what[number] == What.SERVER_AWAY
+        name = f"server {intervals.other[number]}" if server else f"worker {intervals.worker[number]}"
+        begin, end = int(intervals.begin_ns[number]), int(intervals.end_ns[number])
         facts = [("for, s", "for ever" if end >= UNENDING else f"{(end - begin) / NANOSECONDS:g}")]
         packets.instant(track, begin, f"{name} is away", facts)
 
@@ -123,34 +123,34 @@ def _replicas(packets: Packets, top: int, part: Part, rows: Ints, flows: Flows) 
     schedule = part.schedule
     where = packets.track("parameters", top, 4)
     cells = schedule.cells(rows)
-    tracks = {cell: packets.track(_named(schedule, cell), where, cell) for cell in np.unique(cells).tolist()}
+    tracks = {cell: packets.track(_replica_name(schedule, cell), where, cell) for cell in np.unique(cells).tolist()}
     passing, ending = flows.passing["rows"], flows.ending["rows"]
     columns = (rows, schedule["time_ns"][rows], schedule["verb"][rows], cells)
-    for told, row, time, verb, cell in zip(_facts(schedule, rows), *(each.tolist() for each in columns), strict=True):
-        packets.instant(tracks[cell], time, _DONE[verb], told, passing.get(row, ()), ending.get(row, ()))
+    for facts, row, time, verb, cell in zip(_facts(schedule, rows), *(column.tolist() for column in columns), strict=True):
+        packets.instant(tracks[cell], time, _DONE[verb], facts, passing.get(row, ()), ending.get(row, ()))
 
 
-def _named(schedule: Schedule, cell: int) -> str:
+def _replica_name(schedule: Schedule, cell: int) -> str:
     """Return the name of a block of a replica."""
     replica, block = divmod(cell, schedule.blocks)
     if replica in schedule.on_servers:
-        whose = "of the server"
+        owner = "of the server"
     elif replica >= schedule.workers or schedule.replicas - len(schedule.on_servers) < schedule.workers:
-        whose = "of all workers"
+        owner = "of all workers"
     else:
-        whose = f"of worker {replica}"
-    return whose if schedule.blocks == 1 else f"{whose}, block {block}"
+        owner = f"of worker {replica}"
+    return owner if schedule.blocks == 1 else f"{owner}, block {block}"
 
 
 def _facts(schedule: Schedule, rows: Ints, names: Sequence[str] = _FACTS) -> Iterator[list[tuple[str, int | str]]]:
     """Yield the annotations of each of these rows; none for NONE."""
-    made = schedule.rows(Verb.PUSH, Verb.ADD, Verb.DROP)
+    computed = schedule.rows(Verb.PUSH, Verb.ADD, Verb.DROP)
     version, stale = schedule["timestamp"].copy(), np.full(len(schedule), NONE, np.int64)
-    version[made], stale[schedule.rows(*_USED)] = schedule.read_at(made), of_gradients(schedule)
+    version[computed], stale[schedule.rows(*_USED)] = schedule.read_at(computed), of_gradients(schedule)
     size = np.where(schedule["messages"] > 0, schedule["bytes"], NONE)
     columns = (schedule["worker"], schedule["step"], version, stale, size, np.arange(len(schedule)))
-    known = {name: np.append(column, NONE)[rows].tolist() for name, column in zip(_FACTS, columns, strict=True)}
-    for numbers in zip(*(known[name] for name in names), strict=True):
+    facts_by_name = {name: np.append(column, NONE)[rows].tolist() for name, column in zip(_FACTS, columns, strict=True)}
+    for numbers in zip(*(facts_by_name[name] for name in names), strict=True):
         yield [(name, number) for name, number in zip(names, numbers, strict=True) if number != NONE]
 
 
@@ -158,19 +158,21 @@ def _messages(packets: Packets, top: int, part: Part, sent: pd.DataFrame, flows:
     """Add messages in transit, then the arrivals of models from other workers."""
     where = packets.track("messages", top, 5) if len(sent) else 0
     lanes, passing, ending = _Lanes(packets, where), flows.passing["messages"], flows.ending["messages"]
-    for number, way, begin, end, arrived, row, sender, receiver, size in part.cut(sent.sort_values("begin_ns", kind="stable")):
+    for number, way, begin, end, arrived, row, sender, receiver, size in part.clip_rows(
+        sent.sort_values("begin_ns", kind="stable")
+    ):
         receives = way == "to workers" or sender == NONE
-        own, other = (receiver, sender) if receives else (sender, receiver)
-        party = _party("worker" if way == "between workers" else "server", other)
-        told = [(name, value) for name, value in (("bytes", size), ("row", row)) if value != NONE]
-        track, name = lanes.free(own, receives, begin, end), "gradient" if way == "to servers" else "model"
-        facts = [("from" if receives else "to", party), *told, *([] if arrived else [("arrives", "never in this run")])]
+        worker, partner = (receiver, sender) if receives else (sender, receiver)
+        party = _party("worker" if way == "between workers" else "server", partner)
+        details = [(name, value) for name, value in (("bytes", size), ("row", row)) if value != NONE]
+        track, name = lanes.reserve(worker, receives, begin, end), "gradient" if way == "to servers" else "model"
+        facts = [("from" if receives else "to", party), *details, *([] if arrived else [("arrives", "never in this run")])]
         packets.slice(track, begin, end, name, facts, passing.get(number, ()), ending.get(number, ()))
     lanes, ending = _Lanes(packets, where), flows.ending["arrivals"]
     arriving = sent.loc[list(ending)].sort_values("end_ns", kind="stable")
     for number, time, sender, receiver in arriving[["end_ns", "sender", "receiver"]].itertuples(name=None):
         facts = [("from", f"worker {sender}")]
-        packets.instant(lanes.free(receiver, True, time, time), time, "model", facts, ending=ending[number])
+        packets.instant(lanes.reserve(receiver, True, time, time), time, "model", facts, ending=ending[number])
 
 
 def _party(other: str, number: int) -> str:
@@ -185,10 +187,10 @@ class _Lanes:
         self._packets, self._parent = packets, parent
         self._lanes: dict[int, list[list[int]]] = defaultdict(list)  # track, and the time until which it is in use, ns
 
-    def free(self, worker: int, receives: bool, begin: int, end: int) -> int:
+    def reserve(self, worker: int, receives: bool, begin: int, end: int) -> int:
         """Reserve a track that is free from `begin` on until `end`, ns, and return its number."""
         rank = 2 * worker + receives
-        lane = next((each for each in self._lanes[rank] if each[1] <= begin), None)
+        lane = next((lane for lane in self._lanes[rank] if lane[1] <= begin), None)
         if lane is None:
             name = f"worker {worker} {'receives' if receives else 'sends'}"
             lane = [self._packets.track(name, self._parent, rank), 0]
@@ -203,9 +205,9 @@ def _workers(packets: Packets, top: int, part: Part, account: pd.DataFrame, flow
     shared = 1 < len(set(nodes)) < len(nodes)
     above = {node: packets.track(f"node {node}", where, node) if shared else where for node in sorted(set(nodes))}
     tracks = [packets.track(f"worker {worker}", above[node], worker) for worker, node in enumerate(nodes)]
-    told = _facts(part.schedule, account["row"].to_numpy(), ("step", "version", "staleness", "row"))
+    annotations = _facts(part.schedule, account["row"].to_numpy(), ("step", "version", "staleness", "row"))
     passing, ending = flows.passing["spans"], flows.ending["spans"]
-    for (span, worker, begin, end, kind, _, other, number), facts in zip(part.cut(account), told, strict=True):
+    for (span, worker, begin, end, kind, _, other, number), facts in zip(part.clip_rows(account), annotations, strict=True):
         if other:
             facts.append(("for" if kind == "waiting" else "with", _party(other, number)))
         name = kind.replace("_", " ")

@@ -42,10 +42,10 @@ def drawable(tables: Tables, view: View = SCREEN) -> dict[str, Callable[[], Pict
     view = coloured(tables, view)
     if tables.swept:
         names = ("sweep", "sweep-timing") if _timing_differs(tables) else ("sweep",)
-        own = {name: partial(DRAWN[name], tables, view=view) for name in names}
+        swept_figures = {name: partial(DRAW_FUNCTIONS[name], tables, view=view) for name in names}
         best = drawable(tables.with_its_best(), _of_points(tables, view)) if tables.chosen else {}
-        return own | best | ({"cost": partial(cost, tables, view=view)} if _is_priced(tables) else {})
-    return {name: partial(DRAWN[name], tables, view=view) for name in _applying(tables)}
+        return swept_figures | best | ({"cost": partial(cost, tables, view=view)} if _is_priced(tables) else {})
+    return {name: partial(DRAW_FUNCTIONS[name], tables, view=view) for name in _applying(tables)}
 
 
 def _applying(tables: Tables) -> Iterator[str]:
@@ -61,15 +61,15 @@ def _applying(tables: Tables) -> Iterator[str]:
         yield from ("disagreement", "replicas-error")
     if shared_seeds(tables) > 1:
         yield "paired"
-    if any(sum(each.summary["bytes"].values()) for each in tables.outcomes):
+    if any(sum(outcome.summary["bytes"].values()) for outcome in tables.outcomes):
         yield "traffic"
-    if any(each.summary["staleness"]["max"] for each in tables.outcomes):
+    if any(outcome.summary["staleness"]["max"] for outcome in tables.outcomes):
         yield "staleness"
-    if any(_suppressed(**each.summary["copies"]) for each in tables.outcomes):
+    if any(_suppressed(**outcome.summary["copies"]) for outcome in tables.outcomes):
         yield "copies"
-    if any(each.has_clock for each in tables.outcomes):
+    if any(outcome.has_clock for outcome in tables.outcomes):
         yield from ("throughput", "workers-time", "timeline")
-    if any(_changing(each) for each in tables.outcomes):
+    if any(_changing(outcome) for outcome in tables.outcomes):
         yield "pace"
     if _is_priced(tables):
         yield "cost"
@@ -82,7 +82,7 @@ def coloured(tables: Tables, view: View) -> View:
         tables: the tables of all runs.
         view: a view; the looks that it has already are kept.
     """
-    names = dict.fromkeys(tables.scenario.run_of(each.name) for each in tables.outcomes)
+    names = dict.fromkeys(tables.scenario.run_of(outcome.name) for outcome in tables.outcomes)
     return replace(view, looks=view.looks_of(names) | dict(view.looks))
 
 
@@ -92,7 +92,7 @@ def _of_points(tables: Tables, view: View) -> View:
         view,
         looks={
             **view.looks,
-            **{name: view.looks[each.of] for name, each in tables.scenario.points.items() if each.of in view.looks},
+            **{name: view.looks[point.of] for name, point in tables.scenario.points.items() if point.of in view.looks},
         },
     )
 
@@ -128,11 +128,11 @@ def of_replicas(tables: Tables, quantity: str, view: View = SCREEN) -> Picture:
     metrics = tables.metrics
     if quantity not in metrics:
         raise FredError("nothing to plot: in these runs workers have no models of their own")
-    drawn = metrics.dropna(subset=quantity)
+    measured = metrics.dropna(subset=quantity)
     if quantity == "disagreement":  # just averaged models are equal except for rounding
-        own = drawn[quantity]
-        drawn = drawn.assign(**{quantity: own.where(own > _EQUAL * own.median(), 0.0)})
-    return curves.learning(drawn, quantity, tables.scenario.title, view=coloured(tables, view))
+        values = measured[quantity]
+        measured = measured.assign(**{quantity: values.where(values > _EQUAL * values.median(), 0.0)})
+    return curves.learning(measured, quantity, tables.scenario.title, view=coloured(tables, view))
 
 
 def paired(tables: Tables, view: View = SCREEN) -> Picture:
@@ -155,22 +155,22 @@ def traffic(tables: Tables, view: View = SCREEN) -> Picture:
         tables: the tables of the runs.
         view: the width.
     """
-    most = max(sum(own.values()) for own in _means(tables.outcomes, "bytes", WAYS, 1.0).values())
-    unit, size = next((each for each in _UNITS.items() if most >= each[1]), ("kB", 1e3))
+    most = max(sum(sizes.values()) for sizes in _means(tables.outcomes, "bytes", WAYS, 1.0).values())
+    unit, size = next((unit for unit in _UNITS.items() if most >= unit[1]), ("kB", 1e3))
     sent = _means(tables.outcomes, "bytes", WAYS, 1 / size)
-    return bars.stacked(sent, f"sent over the network, {unit}", said=_over(tables.outcomes), view=view)
+    return bars.stacked(sent, f"sent over the network, {unit}", note=_means_phrase(tables.outcomes), view=view)
 
 
 def sent_copies(tables: Tables, view: View = SCREEN) -> Picture:
     """Draw the copies pushed and fetched against potential copies, for the first seed. Raises FredError without a server."""
-    drawn: dict[str, pd.DataFrame] = {}
-    for name in dict.fromkeys(each.name for each in tables.outcomes):
-        own = tables.outcome(name)
-        if own.summary["copies"]["potential"]:
-            drawn[name] = copies(own.schedule)
-    if not drawn:
+    copies_by_run: dict[str, pd.DataFrame] = {}
+    for name in dict.fromkeys(outcome.name for outcome in tables.outcomes):
+        outcome = tables.outcome(name)
+        if outcome.summary["copies"]["potential"]:
+            copies_by_run[name] = copies(outcome.schedule)
+    if not copies_by_run:
         raise FredError("nothing to plot: in these runs nothing is pushed to a server")
-    return curves.copies(drawn, _first_seed(tables.outcomes), coloured(tables, view))
+    return curves.copies(copies_by_run, _first_seed(tables.outcomes), coloured(tables, view))
 
 
 def throughput(tables: Tables, view: View = SCREEN) -> Picture:
@@ -179,10 +179,10 @@ def throughput(tables: Tables, view: View = SCREEN) -> Picture:
     Raises FredError if no run has a clock.
     """
     values: dict[str, list[float]] = {}
-    for each in _clocked(tables):
-        values.setdefault(each.name, []).append(each.summary["throughput"] or 0.0)
-    said = _over(_clocked(tables))
-    return bars.spread(values, "gradients used per second of virtual time", said, coloured(tables, view))
+    for outcome in _clocked(tables):
+        values.setdefault(outcome.name, []).append(outcome.summary["throughput"] or 0.0)
+    note = _means_phrase(_clocked(tables))
+    return bars.spread(values, "gradients used per second of virtual time", note, coloured(tables, view))
 
 
 def pace(tables: Tables, view: View = SCREEN) -> Picture:
@@ -193,7 +193,9 @@ def pace(tables: Tables, view: View = SCREEN) -> Picture:
         view: the width, and the colours.
     """
     view = replace(coloured(tables, view), against=("seconds",))
-    frame = pd.concat([paces(each.metrics, _PARTS).assign(run=each.name, seed=each.seed) for each in _clocked(tables)])
+    frame = pd.concat(
+        [paces(outcome.metrics, _PARTS).assign(run=outcome.name, seed=outcome.seed) for outcome in _clocked(tables)]
+    )
     return curves.learning(frame, "gradients per second", tables.scenario.title, view=view, from_zero=True)
 
 
@@ -210,10 +212,10 @@ def cost(tables: Tables, view: View = SCREEN) -> Picture:
         tables: the tables of the runs; both count until the target, or without one until the end.
         view: the width, and the colours.
     """
-    points, priced = trade_off(tables), [each for each in tables.outcomes if _has_cost(each)]
-    means, missed = _over(priced), len({each.name for each in priced} - set(points["point"]))
-    left = f"{missed} more missed the target{' with some seed' if means else ''}" if missed else ""
-    return comparison_figures.cost(points, tables.scenario.title, means, left, coloured(tables, view))
+    points, priced = trade_off(tables), [outcome for outcome in tables.outcomes if _has_cost(outcome)]
+    means, missed = _means_phrase(priced), len({outcome.name for outcome in priced} - set(points["point"]))
+    misses = f"{missed} more missed the target{' with some seed' if means else ''}" if missed else ""
+    return comparison_figures.cost(points, tables.scenario.title, means, misses, coloured(tables, view))
 
 
 def _is_priced(tables: Tables) -> bool:
@@ -229,7 +231,7 @@ def workers_time(tables: Tables, view: View = SCREEN) -> Picture:
     """Draw the shares of the workers' time in each run, averaged over the seeds. Raises FredError if no run has a clock."""
     percent = _means(_clocked(tables), "workers_time", KINDS, 100)
     colours = [OF_TIME[kind] for kind in KINDS]
-    return bars.stacked(percent, "% of the workers' time", colours, _over(_clocked(tables)), view)
+    return bars.stacked(percent, "% of the workers' time", colours, _means_phrase(_clocked(tables)), view)
 
 
 def stale_gradients(tables: Tables, view: View = SCREEN) -> Picture:
@@ -239,8 +241,8 @@ def stale_gradients(tables: Tables, view: View = SCREEN) -> Picture:
         tables: the tables of the runs; runs with the same schedules share a panel.
         view: the width, and the colours.
     """
-    said = f"all gradients that were used{', of all seeds together' if _over(tables.outcomes) else ''}"
-    return bars.staleness(staleness_counts(tables.outcomes), said, coloured(tables, view))
+    note = f"all gradients that were used{', of all seeds together' if _means_phrase(tables.outcomes) else ''}"
+    return bars.staleness(staleness_counts(tables.outcomes), note, coloured(tables, view))
 
 
 def timeline_of(tables: Tables, view: View = SCREEN) -> Picture:
@@ -269,18 +271,18 @@ def sweep(tables: Tables, view: View = SCREEN) -> Picture:
     """Draw the criterion at every point, with a line for each run. Raises FredError if there is no sweep."""
     _check_swept(tables)
     scenario, view = tables.scenario, coloured(tables, view)
-    return sweep_figures.sweep(tables.sweep, scenario.criterion, scenario.title, _over(tables.outcomes), view)
+    return sweep_figures.sweep(tables.sweep, scenario.criterion, scenario.title, _means_phrase(tables.outcomes), view)
 
 
 def sweep_timing(tables: Tables, view: View = SCREEN) -> Picture:
     """Draw time, throughput and waiting at every point, with a line for each run. Raises FredError if there is no sweep."""
     _check_swept(tables)
     summary = tables.summary
-    by_column = {each.column: sweeps.table(tables.scenario, summary, each) for each in sweep_figures.OF_TIMING}
-    return sweep_figures.timing(by_column, tables.scenario.title, _over(tables.outcomes), coloured(tables, view))
+    by_column = {criterion.column: sweeps.table(tables.scenario, summary, criterion) for criterion in sweep_figures.OF_TIMING}
+    return sweep_figures.timing(by_column, tables.scenario.title, _means_phrase(tables.outcomes), coloured(tables, view))
 
 
-DRAWN: dict[str, Callable[..., Picture]] = {  # by `FigureName`, functions of tables and a view
+DRAW_FUNCTIONS: dict[str, Callable[..., Picture]] = {  # by `FigureName`, functions of tables and a view
     "loss": partial(learning, quantity="loss"),
     "error": partial(learning, quantity="error"),
     "perplexity": partial(learning, quantity="perplexity"),
@@ -302,21 +304,21 @@ DRAWN: dict[str, Callable[..., Picture]] = {  # by `FigureName`, functions of ta
 
 
 def _clocked(tables: Tables) -> list[Outcome]:
-    clocked = [each for each in tables.outcomes if each.has_clock]
+    clocked = [outcome for outcome in tables.outcomes if outcome.has_clock]
     if not clocked:
         raise FredError("nothing to plot: these runs have no clock")
     return clocked
 
 
-def _over(outcomes: Iterable[Outcome]) -> str:
+def _means_phrase(outcomes: Iterable[Outcome]) -> str:
     """Return the phrase that says over how many seeds means are taken; empty for one seed."""
     outcomes = list(outcomes)
-    return over_seeds([each.name for each in outcomes], [each.seed for each in outcomes])
+    return over_seeds([outcome.name for outcome in outcomes], [outcome.seed for outcome in outcomes])
 
 
 def _first_seed(outcomes: Sequence[Outcome]) -> str:
     """Return the phrase that names the shown seed; empty if the first run has only one."""
-    seeds = [each.seed for each in outcomes if each.name == outcomes[0].name]
+    seeds = [outcome.seed for outcome in outcomes if outcome.name == outcomes[0].name]
     return f"seed {seeds[0]}, of {len(seeds)}" if len(seeds) > 1 else ""
 
 
@@ -328,11 +330,11 @@ def _check_swept(tables: Tables) -> None:
 def _timing_differs(tables: Tables) -> bool:
     """Return True if the timing differs between the points of a sweep."""
     digests: dict[tuple[str, int], set[str]] = {}
-    for each in tables.outcomes:
-        if each.name in tables.scenario.points and each.has_clock:
-            point = tables.scenario.points[each.name].of, each.seed
-            digests.setdefault(point, set()).add(each.schedule_digest)
-    return any(len(own) > 1 for own in digests.values())
+    for outcome in tables.outcomes:
+        if outcome.name in tables.scenario.points and outcome.has_clock:
+            point = tables.scenario.points[outcome.name].of, outcome.seed
+            digests.setdefault(point, set()).add(outcome.schedule_digest)
+    return any(len(point_digests) > 1 for point_digests in digests.values())
 
 
 def _suppressed(potential: int | None, pushes: int | None, fetches: int | None) -> bool:
@@ -342,6 +344,8 @@ def _suppressed(potential: int | None, pushes: int | None, fetches: int | None) 
 
 def _means(outcomes: Sequence[Outcome], fact: str, parts: Sequence[str], unit: float) -> dict[str, dict[str, float]]:
     """Return for each run the mean over its seeds of each part of a fact in the summary, multiplied by `unit`."""
-    rows = pd.DataFrame([{"run": each.name, **each.summary[fact]} for each in outcomes]).astype(dict.fromkeys(parts, float))
+    rows = pd.DataFrame([{"run": outcome.name, **outcome.summary[fact]} for outcome in outcomes]).astype(
+        dict.fromkeys(parts, float)
+    )
     means = rows.groupby("run", sort=False)[list(parts)].mean().fillna(0.0) * unit
-    return {str(name): dict(zip(parts, own.tolist(), strict=True)) for name, own in means.iterrows()}
+    return {str(name): dict(zip(parts, values.tolist(), strict=True)) for name, values in means.iterrows()}

@@ -12,7 +12,7 @@ from matplotlib.ticker import NullLocator
 from fred.outcomes.sweeps import keys_of, setting, value_texts
 from fred.specification.summary import label_of
 from fred.specification.sweep import Criterion
-from fred.views.figures import BEST, Picture, caption, far_apart, headline, legend, named, panels, plain_logarithmic, style
+from fred.views.figures import BEST, Picture, caption, far_apart, headline, legend, name_lines, panels, plain_logarithmic, style
 from fred.views.view import SCREEN, Look, View, lines, marks
 
 OF_TIMING = [Criterion.from_name(name, []) for name in ("seconds", "throughput", "workers_time_waiting")]
@@ -33,19 +33,19 @@ def sweep(points: pd.DataFrame, criterion: Criterion, title: str, means: str = "
     """
     keys = keys_of(points)
     points = _placed(points, keys[0])
-    each: list[tuple[Any, pd.DataFrame]] = [((), points)]
+    point_groups: list[tuple[Any, pd.DataFrame]] = [((), points)]
     if keys[1:]:
-        each = list(points.groupby(keys[1:], sort=False, dropna=False))
+        point_groups = list(points.groupby(keys[1:], sort=False, dropna=False))
     looks = view.looks_of(dict.fromkeys(points["run"]))
     with style(view):
-        figure, axes = panels(len(each), (4.2, 3.1) if keys[1:] else (5.2, 3.4), view, share="xy")
-        for axis, (others, panel) in zip(axes, each, strict=True):
-            for name, own in panel.groupby("run", sort=False):
-                _points(axis, own, str(name), looks[str(name)], highest=criterion.highest)
-            axis.set_title(", ".join(_named(keys[1:], others)), parse_math=False)
-            _across(axis, points, keys[0])
-        _upwards(axes[0], points["mean"], criterion.column)
-        named(figure, axes, view)
+        figure, axes = panels(len(point_groups), (4.2, 3.1) if keys[1:] else (5.2, 3.4), view, share="xy")
+        for axis, (panel_values, panel) in zip(axes, point_groups, strict=True):
+            for name, rows in panel.groupby("run", sort=False):
+                _points(axis, rows, str(name), looks[str(name)], highest=criterion.highest)
+            axis.set_title(", ".join(_setting_phrases(keys[1:], panel_values)), parse_math=False)
+            _set_horizontal_axis(axis, points, keys[0])
+        _set_vertical_axis(axes[0], points["mean"], criterion.column)
+        name_lines(figure, axes, view)
         headline(figure, title, view)
         caption(figure, _banded(means), f"star: the {criterion.way} mean of a run in its panel")
     return figure
@@ -73,11 +73,13 @@ def timing(tables: Mapping[str, pd.DataFrame], title: str, means: str = "", view
         for axis, (column, points) in zip(axes, tables.items(), strict=True):
             keys = keys_of(points)
             points = _placed(points, keys[0])
-            each = list(points.groupby(["run", *keys[1:]], sort=False, dropna=False))
-            for look, ((run, *others), own) in zip(_looks([str(run) for (run, *_), _ in each], view), each, strict=True):
-                _points(axis, own, ", ".join((str(run), *_named(keys[1:], others))), look)
-            _across(axis, points, keys[0])
-            _upwards(axis, points["mean"], column)
+            point_lines = list(points.groupby(["run", *keys[1:]], sort=False, dropna=False))
+            for look, ((run, *values), rows) in zip(
+                _looks([str(run) for (run, *_), _ in point_lines], view), point_lines, strict=True
+            ):
+                _points(axis, rows, ", ".join((str(run), *_setting_phrases(keys[1:], values))), look)
+            _set_horizontal_axis(axis, points, keys[0])
+            _set_vertical_axis(axis, points["mean"], column)
         legend(figure, axes[0], view)
         headline(figure, title, view)
         caption(figure, _banded(means))
@@ -89,26 +91,29 @@ def _looks(runs: Sequence[str], view: View) -> list[Look]:
 
     Lines of one run share its colour and differ in dashes. If there is only one run, its lines differ in colour too.
     """
-    own = view.looks_of(dict.fromkeys(runs))
-    if len(own) == 1 and len(runs) > 1:
+    run_looks = view.looks_of(dict.fromkeys(runs))
+    if len(run_looks) == 1 and len(runs) > 1:
         return lines()[: len(runs)]
     dashes = list(dict.fromkeys(dashes for _, dashes in lines()))
     ranks = [runs[:place].count(run) for place, run in enumerate(runs)]
-    return [(own[run][0], dashes[rank % len(dashes)] if rank else own[run][1]) for run, rank in zip(runs, ranks, strict=True)]
+    return [
+        (run_looks[run][0], dashes[rank % len(dashes)] if rank else run_looks[run][1])
+        for run, rank in zip(runs, ranks, strict=True)
+    ]
 
 
-def _points(axis: Axes, own: pd.DataFrame, name: str, look: Look, highest: bool | None = None) -> None:
+def _points(axis: Axes, rows: pd.DataFrame, name: str, look: Look, highest: bool | None = None) -> None:
     """Draw the finite points of a run as a line with a band for the seeds.
 
     A star marks the best point, unless `highest` is None.
     """
     colour, dashes = look
     shape: dict[str, Any] = {"marker": marks(colour).get("marker", "o"), "markersize": 4}
-    own = own[np.isfinite(own["mean"])].sort_values(_PLACE, kind="stable")
-    axis.plot(own[_PLACE], own["mean"], color=colour, linestyle=dashes, label=name, linewidth=1.5, **shape)
-    axis.fill_between(own[_PLACE], own["least"], own["largest"], color=colour, alpha=0.18, linewidth=0)
-    if len(own) and highest is not None:
-        best = own.nlargest(1, "mean") if highest else own.nsmallest(1, "mean")
+    rows = rows[np.isfinite(rows["mean"])].sort_values(_PLACE, kind="stable")
+    axis.plot(rows[_PLACE], rows["mean"], color=colour, linestyle=dashes, label=name, linewidth=1.5, **shape)
+    axis.fill_between(rows[_PLACE], rows["least"], rows["largest"], color=colour, alpha=0.18, linewidth=0)
+    if len(rows) and highest is not None:
+        best = rows.nlargest(1, "mean") if highest else rows.nsmallest(1, "mean")
         shape = {"marker": "*", "markersize": 15, "markeredgecolor": "black", "markeredgewidth": 0.7, "zorder": 5}
         axis.plot(best[_PLACE], best["mean"], color=colour, label=BEST, **shape)
 
@@ -119,7 +124,7 @@ def _placed(points: pd.DataFrame, key: str) -> pd.DataFrame:
     return points.assign(**{_PLACE: values if _are_numbers(values) else pd.factorize(values.map(repr))[0]})
 
 
-def _across(axis: Axes, points: pd.DataFrame, key: str) -> None:
+def _set_horizontal_axis(axis: Axes, points: pd.DataFrame, key: str) -> None:
     """Set up the horizontal axis of a key, with a tick at each value if there are few."""
     values, places = points[key], points[_PLACE]
     labels = dict(zip(places, _words(values), strict=True))
@@ -131,7 +136,7 @@ def _across(axis: Axes, points: pd.DataFrame, key: str) -> None:
         axis.xaxis.set_minor_locator(NullLocator())
 
 
-def _upwards(axis: Axes, means: pd.Series, column: str) -> None:
+def _set_vertical_axis(axis: Axes, means: pd.Series, column: str) -> None:
     """Set up the vertical axis of a column of the summary."""
     finite = means[np.isfinite(means)]
     share = column.startswith("workers_time")
@@ -151,8 +156,8 @@ def _are_numbers(values: pd.Series) -> bool:
 
 def _words(values: Iterable[Any]) -> list[str]:
     """Return values as text, cut to 22 letters."""
-    return [each if len(each) <= _LETTERS else f"{each[: _LETTERS - 2]} …" for each in value_texts(values)]
+    return [word if len(word) <= _LETTERS else f"{word[: _LETTERS - 2]} …" for word in value_texts(values)]
 
 
-def _named(keys: Sequence[str], values: Iterable[Any]) -> list[str]:
+def _setting_phrases(keys: Sequence[str], values: Iterable[Any]) -> list[str]:
     return [f"{setting(key)} {word}" for key, word in zip(keys, _words(values), strict=True)]

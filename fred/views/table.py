@@ -69,10 +69,10 @@ class Table:
     def without_empty(self) -> "Table":
         """Return the table without empty columns, that is, with only dashes. The first column always stays."""
         cells = self.cells
-        kept = [i for i in range(len(self.columns)) if i == 0 or any(row[i].text not in ("", NONE) for row in cells)]
-        words = sum(i < self.words for i in kept)
+        columns = [i for i in range(len(self.columns)) if i == 0 or any(row[i].text not in ("", NONE) for row in cells)]
+        words = sum(i < self.words for i in columns)
         return replace(
-            self, columns=[self.columns[i] for i in kept], rows=[[row[i] for i in kept] for row in cells], words=words
+            self, columns=[self.columns[i] for i in columns], rows=[[row[i] for i in columns] for row in cells], words=words
         )
 
 
@@ -82,8 +82,8 @@ def terminal() -> Console:
     A file has colours only if FORCE_COLOR asks for them, unless Jupyter has set it, as it does for all shells that it starts,
     and only without NO_COLOR.
     """
-    plain = not sys.stdout.isatty() and bool(os.environ.get("NO_COLOR") or "JPY_PARENT_PID" in os.environ)
-    forced = False if plain else None  # None: rich decides
+    colourless = not sys.stdout.isatty() and bool(os.environ.get("NO_COLOR") or "JPY_PARENT_PID" in os.environ)
+    forced = False if colourless else None  # None: rich decides
     console = Console(force_terminal=forced)
     return console if console.is_terminal or os.environ.get("COLUMNS") else Console(force_terminal=forced, width=WIDTH)
 
@@ -123,38 +123,40 @@ def show(table: Table, console: Console) -> None:
 def _fitting(table: Table, console: Console) -> Iterator[Drawn]:
     """Yield the table in the first form that fits."""
     if table.words == len(table.columns):  # words wrap
-        yield _drawn(table)
+        yield _rich_table(table)
         return
     narrow = _below(table)
-    forms = [_drawn(table), _drawn(table, wrapped=True), _drawn(narrow, wrapped=True)]
+    forms = [_rich_table(table), _rich_table(table, wrapped=True), _rich_table(narrow, wrapped=True)]
     if len(table.rows) <= _MOST_TURNED < 2 * len(table.columns):
-        forms += [_drawn(_turned(table), wrapped=True), _drawn(_turned(narrow), wrapped=True)]
+        forms += [_rich_table(_turned(table), wrapped=True), _rich_table(_turned(narrow), wrapped=True)]
     for form in forms:
         if _fits(form, console):
             yield form
             return
-    yield from (_drawn(part, wrapped=True) for part in _parts(narrow, console))
+    yield from (_rich_table(part, wrapped=True) for part in _parts(narrow, console))
 
 
-def _fits(drawn: Drawn, console: Console) -> bool:
-    return Measurement.get(console, console.options.update(max_width=10_000), drawn).maximum <= console.width
+def _fits(table: Drawn, console: Console) -> bool:
+    return Measurement.get(console, console.options.update(max_width=10_000), table).maximum <= console.width
 
 
-def _drawn(table: Table, wrapped: bool = False) -> Drawn:
+def _rich_table(table: Table, wrapped: bool = False) -> Drawn:
     """Return the table for rich; if `wrapped`, headings are no wider than their cells or their longest word."""
     cells = table.cells
     headings = [[heading] for heading in table.columns]
     if wrapped:
         headings = [_lines(heading, [row[i].text for row in cells]) for i, heading in enumerate(table.columns)]
     most = max(map(len, headings), default=0)
-    drawn = Drawn(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0), show_header=any(table.columns))
+    rich_table = Drawn(
+        box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0), show_header=any(table.columns)
+    )
     for i, lines in enumerate(headings):
         words = i < table.words
         heading = "\n".join([""] * (most - len(lines)) + lines)
-        drawn.add_column(Text(heading), justify="left" if words else "right", overflow="fold", no_wrap=not words)
+        rich_table.add_column(Text(heading), justify="left" if words else "right", overflow="fold", no_wrap=not words)
     for row in cells:
-        drawn.add_row(*(Text(cell.text, "bold" if cell.strong else "") for cell in row))
-    return drawn
+        rich_table.add_row(*(Text(cell.text, "bold" if cell.strong else "") for cell in row))
+    return rich_table
 
 
 def _lines(heading: str, cells: Sequence[str]) -> list[str]:
@@ -186,16 +188,16 @@ def _parts(table: Table, console: Console) -> Iterator[Table]:
     cells, at = table.cells, table.words
     while at < len(table.columns):
         end = len(table.columns)
-        while end > at + 1 and not _fits(_drawn(_part(table, cells, at, end), wrapped=True), console):
+        while end > at + 1 and not _fits(_rich_table(_part(table, cells, at, end), wrapped=True), console):
             end -= 1
         yield _part(table, cells, at, end)
         at = end
 
 
 def _part(table: Table, cells: Sequence[Sequence[Cell]], begin: int, end: int) -> Table:
-    shown = [*range(table.words), *range(begin, end)]
-    rows = [[row[i] for i in shown] for row in cells]
-    return replace(table, columns=[table.columns[i] for i in shown], rows=rows, words=table.words)
+    columns = [*range(table.words), *range(begin, end)]
+    rows = [[row[i] for i in columns] for row in cells]
+    return replace(table, columns=[table.columns[i] for i in columns], rows=rows, words=table.words)
 
 
 _ESCAPED = {
@@ -232,8 +234,8 @@ def tabular(table: Table) -> str:
     \\bottomrule
     \\end{tabular}
     """
-    notes = [line for each in (table.title, table.caption) for line in each.splitlines()]
-    rows = [" & ".join(map(_said, row)) + r" \\" for row in table.cells]
+    notes = [line for text in (table.title, table.caption) for line in text.splitlines()]
+    rows = [" & ".join(map(_latex_cell, row)) + r" \\" for row in table.cells]
     sides = "".join("l" if i < table.words else "r" for i in range(len(table.columns)))
     headings = " & ".join(map(escaped, table.columns)) + r" \\"
     begin = [f"\\begin{{tabular}}{{{sides}}}", r"\toprule", headings, r"\midrule"]
@@ -250,5 +252,5 @@ def escaped(text: str) -> str:
     return _MINUS.sub("$-$", "".join(_ESCAPED.get(letter, letter) for letter in text))
 
 
-def _said(cell: Cell) -> str:
+def _latex_cell(cell: Cell) -> str:
     return f"\\textbf{{{escaped(cell.text)}}}" if cell.strong else escaped(cell.text)

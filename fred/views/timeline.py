@@ -28,7 +28,7 @@ Schedules = Mapping[tuple[str, ...], Schedule]  # by the names of all runs that 
 
 
 def timeline(
-    schedules: Schedules, said: str = "", view: View = SCREEN, slow: Mapping[tuple[str, ...], Collection[int]] = {}
+    schedules: Schedules, note: str = "", view: View = SCREEN, slow: Mapping[tuple[str, ...], Collection[int]] = {}
 ) -> Picture:
     """Draw the workers' activities at the start of each run, or around the first fault of all runs. Raises FredError.
 
@@ -39,38 +39,40 @@ def timeline(
 
     Args:
         schedules: schedules of runs with a clock, by the names of the runs that share them; at most twelve are drawn.
-        said: the seed, for the caption.
+        note: the seed, for the caption.
         view: the width, the workers, and the interval. FredError is raised for workers or times that no run has.
         slow: numbers of the workers that are marked as slow, by the names of the runs.
     """
-    schedules = _known(schedules, view)
+    schedules = _schedules_with_workers(schedules, view)
     left_out = len(schedules) - PANELS
     schedules = dict(itertools.islice(schedules.items(), PANELS))
-    when, struck = _first_fault(schedules, view)
-    shown = _window(schedules, view, when)
-    rows = {names: _workers(schedule, view, struck) for names, schedule in schedules.items()}
-    slow_rows = {names: np.flatnonzero(np.isin(own, list(slow.get(names, ())))) for names, own in rows.items()}
-    heights = [min(5.0, 0.4 + max(0.1 * len(own), 0.16 * len(_labelled(own)), 0.5)) for own in rows.values()]
+    fault_time, fault_worker = _first_fault(schedules, view)
+    interval = _window(schedules, view, fault_time)
+    rows = {names: _workers(schedule, view, fault_worker) for names, schedule in schedules.items()}
+    slow_rows = {names: np.flatnonzero(np.isin(run_workers, list(slow.get(names, ())))) for names, run_workers in rows.items()}
+    heights = [
+        min(5.0, 0.4 + max(0.1 * len(run_workers), 0.16 * len(_labelled(run_workers)), 0.5)) for run_workers in rows.values()
+    ]
     with style(view):
         figure = Picture(figsize=(view.inches or 9.2, 0.4 + sum(heights)), layout="constrained")
         axes = figure.subplots(len(rows), 1, sharex=True, squeeze=False, height_ratios=heights)[:, 0]
-        for axis, (names, own) in zip(axes, rows.items(), strict=True):
-            _draw(axis, schedules[names], own, shown)
+        for axis, (names, run_workers) in zip(axes, rows.items(), strict=True):
+            _draw(axis, schedules[names], run_workers, interval)
             _mark_slow(axis, slow_rows[names])
             titled(axis, names, width=int(10.5 * figure.get_figwidth()))
         axes[-1].set_xlabel("virtual time, s")
         colours = {**OF_TIME, **_states(schedules), "update": _UPDATE}
         on_top(figure, [Patch(color=colour) for colour in colours.values()], list(colours))
-        line = "line at the right: slow workers" if any(map(len, slow_rows.values())) else ""
-        more = f"{left_out} more timings are not shown" if left_out > 0 else ""
-        caption(figure, said, line, _sampled(schedules, view), more)
+        slow_note = "line at the right: slow workers" if any(map(len, slow_rows.values())) else ""
+        omitted = f"{left_out} more timings are not shown" if left_out > 0 else ""
+        caption(figure, note, slow_note, _sampled(schedules, view), omitted)
     return figure
 
 
 def _states(schedules: Schedules) -> dict[str, str]:
     """Return the colours of the states in which some job is, because machines fail."""
-    there = set[int]().union(*(np.unique(each.intervals.what).tolist() for each in schedules.values()))
-    return {f"job: {state}": OF_A_JOB[state] for state, what in STATES.items() if what in there}
+    present = set[int]().union(*(np.unique(schedule.intervals.what).tolist() for schedule in schedules.values()))
+    return {f"job: {state}": OF_A_JOB[state] for state, activity in STATES.items() if activity in present}
 
 
 def _sampled(schedules: Schedules, view: View) -> str:
@@ -78,7 +80,7 @@ def _sampled(schedules: Schedules, view: View) -> str:
     return f"{WORKERS} of {most:,} workers, evenly spaced" if view.workers is None and most > WORKERS else ""
 
 
-def _known(schedules: Schedules, view: View) -> Schedules:
+def _schedules_with_workers(schedules: Schedules, view: View) -> Schedules:
     """Return the schedules that have some of the requested workers. Raises FredError for a worker that none has."""
     most = max((schedule.workers for schedule in schedules.values()), default=0)
     for worker in view.workers or ():
@@ -92,10 +94,10 @@ def _workers(schedule: Schedule, view: View, struck: int) -> NDArray[np.int64]:
     """Return the workers of a run to show. By default, the worker struck by the first fault replaces the nearest one."""
     if view.workers is not None:
         return np.array([worker for worker in view.workers if worker < schedule.workers], np.int64)
-    own = np.linspace(0, schedule.workers - 1, min(WORKERS, schedule.workers)).round().astype(np.int64)
-    if 0 <= struck < schedule.workers and struck not in own:
-        own[np.abs(own - struck).argmin()] = struck
-    return own
+    workers = np.linspace(0, schedule.workers - 1, min(WORKERS, schedule.workers)).round().astype(np.int64)
+    if 0 <= struck < schedule.workers and struck not in workers:
+        workers[np.abs(workers - struck).argmin()] = struck
+    return workers
 
 
 def _first_fault(schedules: Schedules, view: View) -> tuple[int, int]:
@@ -104,14 +106,14 @@ def _first_fault(schedules: Schedules, view: View) -> tuple[int, int]:
     Return 0 and -1 if that is not before the shortest run ends.
     """
     ends = min((schedule.end_ns for schedule in schedules.values()), default=0)
-    found = [first for each in schedules.values() if (first := first_absence(each, view.workers))]
-    when, who = min(found, default=(ends, -1))
-    return (when, who) if when < ends else (0, -1)
+    absences = [first for schedule in schedules.values() if (first := first_absence(schedule, view.workers))]
+    time, worker = min(absences, default=(ends, -1))
+    return (time, worker) if time < ends else (0, -1)
 
 
 def _window(schedules: Schedules, view: View, fault: int) -> tuple[float, float]:
     """Return the start and end of the shown interval, s. Raises FredError if it starts after the last run ends."""
-    length = max((_usual(schedule) for schedule in schedules.values()), default=1.0)
+    length = max((_default_length(schedule) for schedule in schedules.values()), default=1.0)
     begin, end = view.begin, view.end
     if begin is None:
         begin = max(0.0, (fault / NANOSECONDS - _BEFORE * length) if end is None else end - length)
@@ -121,24 +123,24 @@ def _window(schedules: Schedules, view: View, fault: int) -> tuple[float, float]
     return begin, begin + length if end is None else end
 
 
-def _draw(axis: Axes, schedule: Schedule, workers: NDArray[np.int64], shown: tuple[float, float]) -> None:
-    start, end = shown
+def _draw(axis: Axes, schedule: Schedule, workers: NDArray[np.int64], interval: tuple[float, float]) -> None:
+    start, end = interval
     account = spans(schedule, int(workers.max()) + 1)
     place = np.full(int(workers.max()) + 1, -1)
     place[workers] = np.arange(len(workers))
     begin, stop = account["begin_ns"].to_numpy() / NANOSECONDS, account["end_ns"].to_numpy() / NANOSECONDS
     where = place[account["worker"].to_numpy()]
-    seen = (stop > start) & (begin < end) & (where >= 0)
+    visible = (stop > start) & (begin < end) & (where >= 0)
     for kind, colour in OF_TIME.items():
-        own = seen & (account["kind"] == kind).to_numpy()
-        bars = _outline(begin[own], stop[own], where[own], 0.72)
+        of_kind = visible & (account["kind"] == kind).to_numpy()
+        bars = _outline(begin[of_kind], stop[of_kind], where[of_kind], 0.72)
         bars.set(facecolor=colour, edgecolor="white", linewidth=min(0.4, 6 / len(workers)), label=kind)
         axis.add_artist(bars)
-    under = _draw_job(axis, schedule, len(workers))
-    _mark(axis, schedule["time_ns"][schedule.rows(Verb.PUSH, Verb.COMMIT)] / NANOSECONDS, shown)
+    job_places = _draw_job(axis, schedule, len(workers))
+    _mark(axis, schedule["time_ns"][schedule.rows(Verb.PUSH, Verb.COMMIT)] / NANOSECONDS, interval)
     labelled = _labelled(workers)
-    axis.set_yticks([*labelled, *under], [*(str(worker) for worker in workers[labelled]), *["job"] * len(under)])
-    axis.set(ylabel="worker", xlim=shown, ylim=(len(workers) - 0.4 + 1.2 * len(under), -1.8))
+    axis.set_yticks([*labelled, *job_places], [*(str(worker) for worker in workers[labelled]), *["job"] * len(job_places)])
+    axis.set(ylabel="worker", xlim=interval, ylim=(len(workers) - 0.4 + 1.2 * len(job_places), -1.8))
     axis.grid(False)
 
 
@@ -151,11 +153,11 @@ def _mark_slow(axis: Axes, rows: NDArray[np.int64]) -> None:
 
 def _draw_job(axis: Axes, schedule: Schedule, workers: int) -> list[float]:
     """Draw the states of a job whose machines fail, below the workers. Return the place of this row, if there is one."""
-    place, found = workers + 0.2, schedule.intervals
-    if not (found.what >= What.SAVING).any():
+    place, intervals = workers + 0.2, schedule.intervals
+    if not (intervals.what >= What.SAVING).any():
         return []
-    for state, what in STATES.items():
-        begin, end = (each[found.what == what] / NANOSECONDS for each in (found.begin_ns, found.end_ns))
+    for state, activity in STATES.items():
+        begin, end = (times[intervals.what == activity] / NANOSECONDS for times in (intervals.begin_ns, intervals.end_ns))
         bars = _outline(begin, end, np.full(len(begin), place), 0.72)
         bars.set(facecolor=OF_A_JOB[state], edgecolor="none", label=f"job: {state}")
         axis.add_artist(bars)
@@ -168,14 +170,14 @@ def _labelled(workers: NDArray[np.int64]) -> NDArray[np.int64]:
     return np.arange(len(workers))[:: max(1, -(-len(workers) // most))]
 
 
-def _mark(axis: Axes, updates: NDArray[np.float64], shown: tuple[float, float]) -> None:
+def _mark(axis: Axes, updates: NDArray[np.float64], interval: tuple[float, float]) -> None:
     """Draw a tick for each update or, if there are many, a profile of their number over time."""
-    start, end = shown
+    start, end = interval
     updates = updates[(updates >= start) & (updates < end)]
     if len(updates) <= _TICKS:
         axis.vlines(updates, -1.4, -0.7, color=_UPDATE, linewidth=0.7)
         return
-    counts, edges = np.histogram(updates, _TICKS, shown)
+    counts, edges = np.histogram(updates, _TICKS, interval)
     axis.stairs(-0.7 - 0.9 * counts / counts.max(), edges, baseline=-0.7, fill=True, color=_UPDATE)
 
 
@@ -187,7 +189,7 @@ def _outline(begin: NDArray[np.float64], end: NDArray[np.float64], place: NDArra
     return PathPatch(Path(corners.reshape(-1, 2), codes))
 
 
-def _usual(schedule: Schedule) -> float:
+def _default_length(schedule: Schedule) -> float:
     """Return how much virtual time to show, s: six gradients of the usual worker, and at least two rounds or averages."""
     gradients = schedule.rows(Verb.PUSH, Verb.ADD, Verb.DROP)
     lengths = (schedule["end_ns"] - schedule["begin_ns"])[gradients] / NANOSECONDS

@@ -60,28 +60,28 @@ def answer(tables: Tables) -> str:
     elif any(run.values("throughput").notna().any() for run in runs):
         sentences = [_throughput(reported, runs)]
     else:
-        sentences = [_counted(runs)]
+        sentences = [_count_updates(runs)]
     if tables.swept:
         column = tables.scenario.criterion.column.replace("_", " ")
         never = [f"No point of {briefly(tables.without_best)} has a finite {column}"] if tables.without_best else []
-        sentences += [*never, *_chosen(tables)]
+        sentences += [*never, *_best_points(tables)]
     return " ".join(f"{sentence}." for sentence in sentences + _caveats(runs) + why_stopped(reported))
 
 
-def _chosen(tables: Tables) -> list[str]:
+def _best_points(tables: Tables) -> list[str]:
     """Return a sentence that names the best point of each sweep, for up to three sweeps."""
     criterion, best = tables.scenario.criterion, tables.best
-    keys, said = sweeps.keys_of(best), []
+    keys, phrases = sweeps.keys_of(best), []
     if not len(best):
         return []
     for _, row in best.head(3).iterrows():
         values = zip(keys, sweeps.value_texts(row[keys]), strict=True)
         words = ", ".join(f"{key.rsplit('.', 1)[-1]} {value}" for key, value in values if value != "–")
-        said.append(f"{row['run']} with {words}")
-    more = f"; and {len(best) - 3} more, in the table" if len(best) > 3 else ""
+        phrases.append(f"{row['run']} with {words}")
+    remainder = f"; and {len(best) - 3} more, in the table" if len(best) > 3 else ""
     number = len(tables.sweep)
-    which = f"The best of each run's points, {number} in all," if len(best) > 1 else f"The best of {number} points"
-    return [f"{which} by the {criterion.way} {criterion.column.replace('_', ' ')}: {'; '.join(said)}{more}"]
+    beginning = f"The best of each run's points, {number} in all," if len(best) > 1 else f"The best of {number} points"
+    return [f"{beginning} by the {criterion.way} {criterion.column.replace('_', ' ')}: {'; '.join(phrases)}{remainder}"]
 
 
 def _to_target(tables: Tables, runs: Sequence[_Run], share: bool) -> str:
@@ -90,45 +90,48 @@ def _to_target(tables: Tables, runs: Sequence[_Run], share: bool) -> str:
     Runs without a clock are not ranked with runs that have one.
     """
     goals = _goals(runs)
-    what = _goal(*goals[0], share) if len(goals) == 1 else "its target"
-    done = [run for run in runs if np.isfinite(run.mean("target_updates"))]
-    if not done:
-        return _not_reached(tables, runs, what, share)
-    timed = [run for run in done if np.isfinite(run.mean("target_seconds"))]
-    beside = [run for run in done if run not in timed] if timed else []
-    sentence = _first(tables, timed or done, what, "target_seconds" if timed else "target_updates")
-    said = [f"{run.name}, which has no clock, after {run.mean('target_updates'):,.0f} updates{_over(run)}" for run in beside]
-    if len(timed or done) == 1 < len(runs) and not beside:
-        said = ["and no other run did with all seeds"]
-    return ", ".join([sentence, *said])
+    goal = _goal(*goals[0], share) if len(goals) == 1 else "its target"
+    reached_runs = [run for run in runs if np.isfinite(run.mean("target_updates"))]
+    if not reached_runs:
+        return _not_reached(tables, runs, goal, share)
+    timed = [run for run in reached_runs if np.isfinite(run.mean("target_seconds"))]
+    unclocked = [run for run in reached_runs if run not in timed] if timed else []
+    sentence = _name_fastest(tables, timed or reached_runs, goal, "target_seconds" if timed else "target_updates")
+    phrases = [
+        f"{run.name}, which has no clock, after {run.mean('target_updates'):,.0f} updates{_seeds_phrase(run)}"
+        for run in unclocked
+    ]
+    if len(timed or reached_runs) == 1 < len(runs) and not unclocked:
+        phrases = ["and no other run did with all seeds"]
+    return ", ".join([sentence, *phrases])
 
 
-def _first(tables: Tables, done: Sequence[_Run], what: str, column: str) -> str:
+def _name_fastest(tables: Tables, reached_runs: Sequence[_Run], goal: str, column: str) -> str:
     """Return the sentence on which of the runs that reached the target was the first, and by how much."""
-    first, *others = sorted(done, key=lambda run: run.mean(column))
+    first, *slower = sorted(reached_runs, key=lambda run: run.mean(column))
     after = f"{first.mean(column):.3g} s" if column == "target_seconds" else f"{first.mean(column):,.0f} updates"
-    seeds = f"{after}{_over(first)}"
-    if not others:
-        return f"{first.name} reached {what} after {seeds}"
-    second = others[0].name
+    seeds = f"{after}{_seeds_phrase(first)}"
+    if not slower:
+        return f"{first.name} reached {goal} after {seeds}"
+    second = slower[0].name
     pair = _pair(tables, first.name, second, "to_target")
     if not np.isfinite(pair["least"]) or pair["least"] == pair["largest"] == 1:  # it took no time, or all took equally long
-        return f"{_tied([first, *others], column)} reached {what} first, after {seeds}"
+        return f"{_tied([first, *slower], column)} reached {goal} first, after {seeds}"
     if _lowest(pair) > 1:
-        return f"{first.name} reached {what} first, after {seeds}; {_range(pair)} times before {second}{_sure(pair)}"
+        return f"{first.name} reached {goal} first, after {seeds}; {_range(pair)} times before {second}{_sure(pair)}"
     return (
-        f"{first.name} reached {what} first on average, after {seeds}, but is indistinguishable from {second}, "
+        f"{first.name} reached {goal} first on average, after {seeds}, but is indistinguishable from {second}, "
         f"which took {_range(pair)} times as long{_sure(pair)}"
     )
 
 
-def _not_reached(tables: Tables, runs: Sequence[_Run], what: str, share: bool) -> str:
-    some = {run.name: int(run.values("target_updates").notna().sum()) for run in runs}
-    best = max(runs, key=lambda run: some[run.name])
-    whole = "No run reached" if len(runs) > 1 else f"{runs[0].name} did not reach"
-    if some[best.name]:
-        return f"{whole} {what} with all seeds; {best.name} did with {some[best.name]} of {len(best.rows)}"
-    return f"{whole} {what}. {_at_the_end(tables, runs, share)}"
+def _not_reached(tables: Tables, runs: Sequence[_Run], goal: str, share: bool) -> str:
+    seeds_at_target = {run.name: int(run.values("target_updates").notna().sum()) for run in runs}
+    best = max(runs, key=lambda run: seeds_at_target[run.name])
+    denial = "No run reached" if len(runs) > 1 else f"{runs[0].name} did not reach"
+    if seeds_at_target[best.name]:
+        return f"{denial} {goal} with all seeds; {best.name} did with {seeds_at_target[best.name]} of {len(best.rows)}"
+    return f"{denial} {goal}. {_at_the_end(tables, runs, share)}"
 
 
 def _at_the_end(tables: Tables, runs: Sequence[_Run], share: bool) -> str:
@@ -140,60 +143,60 @@ def _at_the_end(tables: Tables, runs: Sequence[_Run], share: bool) -> str:
             f"No run ended with a finite {quantity}" if len(runs) > 1 else f"{runs[0].name} ended without a finite {quantity}"
         )
     first = finite[0]
-    value = f"{_measured(quantity, first.mean(quantity))}{_over(first)}"
+    value = f"{_measured(quantity, first.mean(quantity))}{_seeds_phrase(first)}"
     if len(finite) == 1:
-        alone = f"; no other run ended with a finite {quantity}" if len(runs) > 1 else ""
-        return f"{first.name} ended with {quantity} {value}{alone}"
+        no_other = f"; no other run ended with a finite {quantity}" if len(runs) > 1 else ""
+        return f"{first.name} ended with {quantity} {value}{no_other}"
     second, pair = finite[1].name, _pair(tables, first.name, finite[1].name, quantity)
     if pair["least"] == pair["largest"] == 0:
         return f"{_tied(finite, quantity)} ended with the same lowest {quantity}, {value}"
     ends = [_measured(quantity, pair[end], signed=True) for end in _ends(pair)]
-    apart = ends[0] if ends[0] == ends[1] else " to ".join(ends)
+    difference = ends[0] if ends[0] == ends[1] else " to ".join(ends)
     if _lowest(pair) > 0:
-        return f"{first.name} ended with the lowest {quantity}, {value}; {second} came next, {apart} above it{_sure(pair)}"
+        return f"{first.name} ended with the lowest {quantity}, {value}; {second} came next, {difference} above it{_sure(pair)}"
     return (
         f"{first.name} ended with the lowest mean {quantity}, {value}, but is indistinguishable from {second}: "
-        f"{apart} above it{_sure(pair)}"
+        f"{difference} above it{_sure(pair)}"
     )
 
 
 def _throughput(tables: Tables, runs: Sequence[_Run]) -> str:
-    known = [run for run in runs if np.isfinite(run.mean("throughput"))]
-    known.sort(key=lambda run: -run.mean("throughput"))
-    if not known:
-        return _counted(runs)
-    first = known[0]
-    value = f"{first.mean('throughput'):.4g}{_over(first)}"
-    if len(known) == 1:
-        return f"{first.name} computed {first.mean('throughput'):.4g} gradients per second{_over(first)}"
-    pair = _inverted(_pair(tables, first.name, known[1].name, "throughput"))
+    ranked = [run for run in runs if np.isfinite(run.mean("throughput"))]
+    ranked.sort(key=lambda run: -run.mean("throughput"))
+    if not ranked:
+        return _count_updates(runs)
+    first = ranked[0]
+    value = f"{first.mean('throughput'):.4g}{_seeds_phrase(first)}"
+    if len(ranked) == 1:
+        return f"{first.name} computed {first.mean('throughput'):.4g} gradients per second{_seeds_phrase(first)}"
+    pair = _inverted(_pair(tables, first.name, ranked[1].name, "throughput"))
     if pair["least"] == pair["largest"] == 1:
-        return f"{_tied(known, 'throughput')} computed equally many gradients per second, {value}"
+        return f"{_tied(ranked, 'throughput')} computed equally many gradients per second, {value}"
     if _lowest(pair) > 1:
         return (
             f"{first.name} computed the most gradients per second, {value}; "
-            f"{_range(pair)} times as many as {known[1].name}{_sure(pair)}"
+            f"{_range(pair)} times as many as {ranked[1].name}{_sure(pair)}"
         )
     return (
         f"{first.name} computed the most gradients per second on average, {value}, but is indistinguishable from "
-        f"{known[1].name}: {_range(pair)} times as many{_sure(pair)}"
+        f"{ranked[1].name}: {_range(pair)} times as many{_sure(pair)}"
     )
 
 
-def _counted(runs: Sequence[_Run]) -> str:
+def _count_updates(runs: Sequence[_Run]) -> str:
     """Return the verdict on runs without a task and a clock: their numbers of updates and gradients."""
-    said = [
+    phrases = [
         f"{run.name} made {run.mean('updates'):,.0f} updates of {run.mean('gradients_applied'):,.0f} gradients" for run in runs
     ]
-    more = f" (and {len(said) - 3} more runs)" if len(said) > 3 else ""
-    return f"Nothing was learned or timed: {'; '.join(said[:3])}{more}"
+    remainder = f" (and {len(phrases) - 3} more runs)" if len(phrases) > 3 else ""
+    return f"Nothing was learned or timed: {'; '.join(phrases[:3])}{remainder}"
 
 
 def _caveats(runs: Sequence[_Run]) -> list[str]:
     diverged = [run.name for run in runs if run.values("diverged").notna().any()]
-    still = [run.name for run in runs if "standstill" in run.rows and run.rows["standstill"].notna().any()]
-    said = [f"{briefly(diverged)} diverged"] if diverged else []
-    return said + ([f"{briefly(still)} came to a standstill"] if still else [])
+    standing = [run.name for run in runs if "standstill" in run.rows and run.rows["standstill"].notna().any()]
+    phrases = [f"{briefly(diverged)} diverged"] if diverged else []
+    return phrases + ([f"{briefly(standing)} came to a standstill"] if standing else [])
 
 
 def _tied(ranked: Sequence[_Run], column: str) -> str:
@@ -205,14 +208,14 @@ def _tied(ranked: Sequence[_Run], column: str) -> str:
 def _goals(runs: Sequence[_Run]) -> list[tuple[str, float]]:
     """Return the different targets: the quantity and the value of each."""
     measured = ("loss", "error", "gradient_norm")
-    found = {(of, goal) for run in runs for of in measured for goal in run.values(f"target_{of}").dropna()}
-    return sorted(found)
+    goals = {(quantity, goal) for run in runs for quantity in measured for goal in run.values(f"target_{quantity}").dropna()}
+    return sorted(goals)
 
 
-def _goal(of: str, goal: float, share: bool) -> str:
-    if of == "error" and share:
+def _goal(quantity: str, goal: float, share: bool) -> str:
+    if quantity == "error" and share:
         return f"{100 * goal:.3g} % error"
-    return f"{'an' if of == 'error' else 'a'} {of.replace('_', ' ')} of {goal:.3g}"
+    return f"{'an' if quantity == 'error' else 'a'} {quantity.replace('_', ' ')} of {goal:.3g}"
 
 
 def _is_share(tables: Tables) -> bool:
@@ -220,7 +223,7 @@ def _is_share(tables: Tables) -> bool:
 
     It is not if it is the root of the loss, and may not be with a loss of the user's own.
     """
-    tasks = [each.run.task for each in tables.outcomes]
+    tasks = [outcome.run.task for outcome in tables.outcomes]
     if any(task and task.loss and registry.name_of("loss", task.loss) not in _SHARES for task in tasks):
         return False
     metrics = tables.metrics
@@ -235,19 +238,19 @@ def _measured(quantity: str, value: float, signed: bool = False) -> str:
     return f"{value:.3g}"
 
 
-def _pair(tables: Tables, baseline: str, other: str, quantity: str) -> pd.Series:
+def _pair(tables: Tables, baseline: str, run: str, quantity: str) -> pd.Series:
     """Return the paired comparison of a run with the baseline over the seeds: least, largest, low, high.
 
     The interval is that of a family of all runs, because the baseline and the other run are chosen by their results.
     """
     rows = compared(tables, baseline)
-    return rows[(rows["quantity"] == quantity) & (rows["run"] == other)].iloc[0]
+    return rows[(rows["quantity"] == quantity) & (rows["run"] == run)].iloc[0]
 
 
 def _inverted(pair: pd.Series) -> pd.Series:
     """Return the ratio of the baseline to the run."""
     ends = {"low": "high", "high": "low", "least": "largest", "largest": "least"}
-    return pd.Series({name: 1 / pair[other] for name, other in ends.items()})
+    return pd.Series({name: 1 / pair[opposite] for name, opposite in ends.items()})
 
 
 def _ends(pair: pd.Series) -> tuple[str, str]:
@@ -272,6 +275,6 @@ def _sure(pair: pd.Series) -> str:
     return " (95 % interval)" if low == "low" else " over the seeds, too few to decide"
 
 
-def _over(run: _Run) -> str:
+def _seeds_phrase(run: _Run) -> str:
     number = len(run.rows)
     return f" ({'mean of ' if number > 1 else ''}{number} seed{'s' if number > 1 else ''})"

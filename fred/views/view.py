@@ -95,7 +95,7 @@ class View:
         >>> View(looks={"b": ("red", ":")}).looks_of(["a", "b"])
         {'a': ('#0072B2', '-'), 'b': ('red', ':')}
         """
-        return {name: self.looks.get(name, own) for name, own in zip(names, lines(), strict=False)}
+        return {name: self.looks.get(name, default) for name, default in zip(names, lines(), strict=False)}
 
 
 SCREEN = View()

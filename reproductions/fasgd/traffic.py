@@ -6,7 +6,7 @@ import pandas as pd
 import fred
 from fred.schedule.traffic import copies
 from fred.views import figures
-from fred.views.figures import counted
+from fred.views.figures import set_count_ticks
 from fred.views.view import marks
 from reproductions.common import RESULTS, ROOT, run
 
@@ -109,5 +109,5 @@ def picture(traffic: pd.DataFrame) -> figures.Picture:
             right.set(xlabel="updates", ylabel="validation error", ylim=(0, 0.5))
             right.legend(title="c", loc="center left", bbox_to_anchor=(1.01, 0.5))
             for axis in (left.xaxis, left.yaxis, right.xaxis):
-                counted(axis)
+                set_count_ticks(axis)
     return drawn
