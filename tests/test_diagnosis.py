@@ -52,10 +52,10 @@ def in_spells() -> Diagnosis:
 class TestOneWorkerThatIsAlwaysSlow:
     def test_what_is_lost_is_exact(self, one_slow):
         lost = one_slow.slowness
-        assert lost.slowdown == pytest.approx(TIMES) and lost.lost == pytest.approx(1 - 1 / TIMES)
+        assert lost.slowdown == pytest.approx(TIMES) and lost.lost_share == pytest.approx(1 - 1 / TIMES)
         assert lost.waiting == pytest.approx((WORKERS - 1) * (TIMES - 1) / (WORKERS * TIMES))
         (slow,) = lost.slow
-        assert (slow.name, slow.pattern, slow.lost) == ("m5", "always", 1.0)
+        assert (slow.name, slow.pattern, slow.loss_share) == ("m5", "always", 1.0)
         assert slow.times == pytest.approx(TIMES) and lost.together == 1.0
 
     def test_every_gain_is_that_of_its_closed_form(self, one_slow):
@@ -90,7 +90,7 @@ class TestOneWorkerThatIsAlwaysSlow:
 
     def test_nobody_is_slow_where_all_are_alike(self):
         found = diagnose(trace(np.ones((100, 4))))
-        assert (found.slowness.slow, found.slowness.lost, found.verdict) == ((), 0.0, "saves little")
+        assert (found.slowness.slow, found.slowness.lost_share, found.verdict) == ((), 0.0, "saves little")
         assert {each.ratio.value for each in found.gains if each.remedy.kind in ("rule", "local", "asynchronous")} == {1.0}
 
 
@@ -133,7 +133,7 @@ class TestWhoIsNamed:
         seconds[100:200, 7] *= 5.0
         found = diagnose(trace(seconds))
         named = {each.name: each for each in found.slowness.slow}
-        assert list(named) == ["m7", "m0 and m1"] and named["m7"].lost > 0.5
+        assert list(named) == ["m7", "m0 and m1"] and named["m7"].loss_share > 0.5
         assert named["m0 and m1"].alone == pytest.approx(1.33, abs=0.03)
         assert "repair m7" in {each.remedy.name for each in found.gains}
 
@@ -149,7 +149,7 @@ class TestTheWholeCluster:
     def test_that_all_become_slower_is_said_but_is_no_loss(self):
         seconds = np.linspace(1.0, 1.5, 200)[:, None] * np.exp(0.01 * np.random.default_rng(2).standard_normal((200, 6)))
         found = diagnose(trace(seconds))
-        assert found.slowness.slow == () and found.slowness.lost < 0.05
+        assert found.slowness.slow == () and found.slowness.lost_share < 0.05
         assert "The median worker's time changes: 1.1" in " ".join(sections(found)["What is lost"])
 
     def test_a_round_that_is_most_of_the_loss_is_named(self):
@@ -169,7 +169,7 @@ class TestTheWholeCluster:
         seconds = np.where(np.arange(10) % 2, 3.0, 1.0) * np.exp(0.02 * np.random.default_rng(1).standard_normal((200, 10)))
         found = diagnose(trace(seconds))
         fair = found.recommended.fairness
-        assert fair.excluded == [1, 3, 5, 7, 9] and fair.same > 0.9 and fair.effective == pytest.approx(5, abs=0.1)
+        assert fair.excluded == [1, 3, 5, 7, 9] and fair.same_set_share > 0.9 and fair.effective == pytest.approx(5, abs=0.1)
         assert found.slowness.slow[0].workers == (1, 3, 5, 7, 9)
         said = " ".join(sections(found)["What it costs"])
         assert "excludes 5 of 10 workers" in said and "m1, m3, m5, m7 and m9" in said
@@ -199,10 +199,10 @@ class TestSpells:
     def test_late_rounds_one_by_one_are_none(self):
         late = np.zeros(300)
         late[::13] = 2.0
-        assert not spells.find(late).any()
+        assert not spells.find_spells(late).any()
 
     def test_a_change_that_lasts_is_a_spell_to_the_end(self):
-        found = spells.find(np.repeat([0.0, 1.0], [60, 40]) + 0.1 * np.sin(np.arange(100)))
+        found = spells.find_spells(np.repeat([0.0, 1.0], [60, 40]) + 0.1 * np.sin(np.arange(100)))
         assert found.nonzero()[0].tolist() == list(range(60, 100))
 
 
@@ -224,8 +224,8 @@ def test_the_bound_is_that_of_all_choices():
 
 def test_few_iterations_give_no_verdict_and_say_how_many_would():
     found = diagnose(trace(read("example").seconds[:60]))
-    assert found.verdict == CANNOT_TELL and found.more >= 40
-    assert f"Record about {found.more} more iterations" in " ".join(sections(found)["Next"])
+    assert found.verdict == CANNOT_TELL and found.more_iterations >= 40
+    assert f"Record about {found.more_iterations} more iterations" in " ".join(sections(found)["Next"])
 
 
 def test_too_few_iterations_are_refused():
@@ -245,14 +245,14 @@ def written(tmp_path_factory) -> tuple[Path, dict]:
 class TestTheFigures:
     def test_rows_of_the_image_have_their_workers_in_the_middle(self, one_slow, in_spells):
         for found, names in (one_slow, [f"m{i}" for i in range(6)]), (in_spells, [f"m{i}" for i in range(12)]):
-            axis = answer_page.slow_when(found).axes[0]
+            axis = answer_page.draw_slowness(found).axes[0]
             assert [label.get_text() for label in axis.get_yticklabels()] == names
             assert axis.get_yticks().tolist() == [0.5 + row for row in range(len(names))]
-        many = answer_page.slow_when(diagnose(trace(np.tile(ONE_SLOW, 7)))).axes[0]
+        many = answer_page.draw_slowness(diagnose(trace(np.tile(ONE_SLOW, 7)))).axes[0]
         assert [label.get_text() for label in many.get_yticklabels()] == [f"m{i}" for i in range(0, 42, 3)]
 
     def test_gains_have_the_unit_of_the_sentences(self, one_slow):
-        axis = answer_page.gains(one_slow).axes[0]
+        axis = answer_page.draw_gains(one_slow).axes[0]
         assert axis.xaxis.get_major_formatter()(1.4, 0) == "+40 %"
         assert gain(one_slow.recommended.ratio).startswith("+") and "%" in gain(one_slow.recommended.ratio)
 
@@ -261,7 +261,7 @@ class TestTheCommand:
     def test_tables_show_the_numbers_of_the_json(self, written):
         out, told = written
         found = diagnose(read(out / "trace.csv"))
-        slow, helps = printed.of(found)
+        slow, helps = printed.tables(found)
         assert [" ".join(row[0].text.split()) for row in helps.cells] == [
             *(each["name"] for each in told["remedies"]),
             found.bound.remedy.name,

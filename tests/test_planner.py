@@ -14,7 +14,7 @@ from fred.diagnosis import backup_workers, question
 from fred.diagnosis.attribution import COMPUTING, Attribution, of_rounds
 from fred.diagnosis.backup_workers import arrivals
 from fred.diagnosis.question import POINTS, RATE, Question, of_cluster, that_apply
-from fred.diagnosis.ranking import Place, Spent, against, doubts
+from fred.diagnosis.ranking import Place, Spent, compare_spent, doubts
 from fred.protocols.synchronous import Synchronous
 from fred.specification.loading import load, scenario
 from tests.planning import BACKUP, SYNC, few, plan
@@ -41,7 +41,7 @@ class TestTimeLost:
         lost = attribution(160, workers=32, speeds=[1.0] * 31 + [0.5])
         assert (lost.slowdown, lost.seconds, lost.ideal_seconds, lost.network) == (2, 10.0, 5.0, 0.0)
         assert lost.of_workers.tolist() == [1.0] * 31 + [2.0]
-        assert (lost.worst, lost.share_of_worst, lost.lasting) == ([31], 1.0, 2)  # always the same one
+        assert (lost.worst_workers, lost.share_of_worst, lost.lasting) == ([31], 1.0, 2)  # always the same one
         lost = attribution(36, workers=12, nodes=4, speeds=[1.0] * 9 + [0.5] * 3)
         assert lost.of_nodes.tolist() == [1.0, 1.0, 1.0, 2.0]
         assert lost.share_of_nodes == [0.0, 0.0, 0.0, 1.0]
@@ -140,8 +140,8 @@ class TestRanking:
             assert place.seconds == tuple(summary[place.point, seed] for seed in (101, 102))
         assert [place.median for place in ranking.places] == sorted(place.median for place in ranking.places)
         first, second = ranking.places
-        assert first.against is None
-        assert second.against["mean"] == pytest.approx(np.exp(np.mean(np.log(second.seconds) - np.log(first.seconds))))
+        assert first.comparison is None
+        assert second.comparison["mean"] == pytest.approx(np.exp(np.mean(np.log(second.seconds) - np.log(first.seconds))))
 
     def test_an_edge_and_a_missed_target_are_reported(self):
         _, ranking = plan(EQUAL, [SYNC], budget=40.0)
@@ -158,10 +158,10 @@ def within(budget: float, *seconds: float) -> Spent:
 
 def test_a_system_is_significantly_later_only_if_the_interval_says_so_and_misses_count_as_the_budget():
     never, first = math.inf, (2.0, 2.1, 2.2, 2.0, 2.1)
-    (missing,) = against([within(10.0, *[never] * 5)], within(10.0, *first))
-    (once,) = against([within(2.5, 2.0, 2.1, 2.3, 2.0, never)], within(2.5, *first))
-    (unsure,) = against([within(5.0, 4.0, 4.1, 4.2, 4.3, never)], within(5.0, 1.0, 2.0, never, never, never))
-    later = [Place("b", "b", {}, 1, (), (), pair).told_apart for pair in (missing, once, unsure)]
+    (missing,) = compare_spent([within(10.0, *[never] * 5)], within(10.0, *first))
+    (once,) = compare_spent([within(2.5, 2.0, 2.1, 2.3, 2.0, never)], within(2.5, *first))
+    (unsure,) = compare_spent([within(5.0, 4.0, 4.1, 4.2, 4.3, never)], within(5.0, 1.0, 2.0, never, never, never))
+    later = [Place("b", "b", {}, 1, (), (), pair).is_worse for pair in (missing, once, unsure)]
     assert later == [True, False, False]
     assert missing["mean"] == pytest.approx(10 / math.prod(first) ** 0.2)
 
@@ -169,7 +169,7 @@ def test_a_system_is_significantly_later_only_if_the_interval_says_so_and_misses
 def test_several_systems_are_compared_with_the_first_as_one_family():
     first, slow, other = (2.0, 2.1, 2.2, 2.0, 2.1), (2.2, 2.4, 2.3, 2.3, 2.5), (2.0, 2.2, 2.1, 2.1, 2.0)
     of_first, of_slow, of_other = (within(10.0, *seconds) for seconds in (first, slow, other))
-    alone, together = against([of_slow], of_first)[0], against([of_slow, of_other], of_first)[0]
+    alone, together = compare_spent([of_slow], of_first)[0], compare_spent([of_slow, of_other], of_first)[0]
     assert together["low"] < alone["low"] < alone["mean"] == together["mean"]
 
 
@@ -268,7 +268,7 @@ class TestBackupWorkers:
         result = backup_workers.plan(times, table)
         tried = {n: np.interp(n, [5, 12, 30], [900, 500, 260]) * times[n - 1] for n in range(5, 31)}
         best = min(tried, key=tried.__getitem__)
-        assert (result.workers, result.waited_for[result.best]) == (30, best)
+        assert (result.workers, result.waited_for[result.best_index]) == (30, best)
         np.testing.assert_allclose(result.seconds, list(tried.values()))
         with pytest.raises(ValueError, match="known for N = 5 to 30, but there are 4 workers"):
             backup_workers.plan(times[:4], table)

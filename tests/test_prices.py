@@ -15,7 +15,7 @@ from fred.cluster.costs import spent
 from fred.diagnosis import question, ranking
 from fred.diagnosis.answer_page import picture
 from fred.diagnosis.question import COST, ENERGY, TIME, Candidate
-from fred.diagnosis.ranking import Place, Ranking, against
+from fred.diagnosis.ranking import Place, Ranking, compare_spent
 from fred.outcomes.comparisons import trade_off
 from fred.outcomes.outcome import Outcome
 from fred.running.execution import execute
@@ -354,8 +354,8 @@ class TestPlan:
                 assert place.costs == pytest.approx([per_second * seconds for seconds in place.seconds])
             one, other = found.places
             ratios = [a / b for a, b in zip(other.to_target(by), one.to_target(by), strict=True)]
-            assert other.against is not None
-            assert 1 < other.against["mean"] == pytest.approx(np.exp(np.mean(np.log(ratios))))
+            assert other.comparison is not None
+            assert 1 < other.comparison["mean"] == pytest.approx(np.exp(np.mean(np.log(ratios))))
 
     @pytest.mark.slow
     def test_each_system_is_tuned_by_the_criterion(self, monkeypatch):
@@ -375,11 +375,11 @@ class TestPlan:
     def test_a_seed_that_missed_the_target_is_never_in_favour_of_its_system(self):
         never, dear, cheap = np.inf, [9.0] * 5, [1.0] * 5
         reached = ranking.Spent([2.0] * 5, dear)
-        (late,) = against([ranking.Spent([never] * 5, dear)], reached)
-        (missed,) = against([ranking.Spent([never] * 5, cheap)], reached)  # it spent less than the target costs
-        (other,) = against([reached], ranking.Spent([never] * 5, cheap))
-        (neither,) = against([ranking.Spent([never] * 5, dear)], ranking.Spent([never] * 5, cheap))
-        (free,) = against([reached], ranking.Spent([0.0] * 5, cheap))
+        (late,) = compare_spent([ranking.Spent([never] * 5, dear)], reached)
+        (missed,) = compare_spent([ranking.Spent([never] * 5, cheap)], reached)  # it spent less than the target costs
+        (other,) = compare_spent([reached], ranking.Spent([never] * 5, cheap))
+        (neither,) = compare_spent([ranking.Spent([never] * 5, dear)], ranking.Spent([never] * 5, cheap))
+        (free,) = compare_spent([reached], ranking.Spent([0.0] * 5, cheap))
         assert [each["mean"] for each in (late, missed, other, neither)] == pytest.approx([4.5, 1, 1, 1])
         assert [each["higher"] for each in (late, missed, other, neither, free)] == ["yes", "open", "open", "open", "yes"]
 

@@ -323,4 +323,4 @@ class TestTheExample:
 
     def test_a_part_of_it_is_too_short_for_a_verdict(self):
         found = diagnose(trace(read("example").seconds[:60]))
-        assert found.verdict == CANNOT_TELL and f"Record about {found.more} more iterations" in answer(found)
+        assert found.verdict == CANNOT_TELL and f"Record about {found.more_iterations} more iterations" in answer(found)

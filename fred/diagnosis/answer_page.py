@@ -84,9 +84,9 @@ def _table(table: Table) -> str:
 
 
 def _figure(figure: Figure) -> str:
-    drawn = io.BytesIO()
-    figure.picture.savefig(drawn, format="svg", metadata={"Date": None})
-    source = base64.b64encode(drawn.getvalue()).decode()
+    svg = io.BytesIO()
+    figure.picture.savefig(svg, format="svg", metadata={"Date": None})
+    source = base64.b64encode(svg.getvalue()).decode()
     image = f'<img alt="{escape(figure.heading)}" src="data:image/svg+xml;base64,{source}">'
     return (
         f"<section><h2>{escape(figure.heading)}</h2>"
@@ -103,15 +103,17 @@ _MOST_NAMES, _LONGEST_NAME = 16, 12  # workers with a name in the image; letters
 _MOST_TIMES = 8.0  # largest time shown, relative to the median worker
 
 
-def slow_when(found: Diagnosis) -> Picture:
+def draw_slowness(diagnosis: Diagnosis) -> Picture:
     """Draw each worker's time relative to the median worker, round by round, and the share of time lost in each round.
 
     Args:
-        found: findings about a trace.
+        diagnosis: findings about a trace.
     """
-    seconds = found.trace.seconds
+    seconds = diagnosis.trace.seconds
     relative = seconds / np.median(seconds, axis=1, keepdims=True)
-    order = np.arange(seconds.shape[1]) if found.trace.node_of is None else np.argsort(found.trace.node_of, kind="stable")
+    order = (
+        np.arange(seconds.shape[1]) if diagnosis.trace.node_of is None else np.argsort(diagnosis.trace.node_of, kind="stable")
+    )
     with style():
         figure = Picture(figsize=(9.0, 4.4), layout="constrained")
         above, below = figure.subplots(2, 1, sharex=True, height_ratios=[2, 1])
@@ -128,60 +130,62 @@ def slow_when(found: Diagnosis) -> Picture:
         bar = figure.colorbar(image, ax=above, pad=0.01)
         bar.ax.minorticks_off()
         bar.set_ticks(ticks, labels=[f"x {tick:.2g}" for tick in ticks])
-        above.set_yticks(*_rows([found.trace.workers[worker] for worker in order]), parse_math=False)
-        above.set(ylabel="worker" if found.trace.node_of is None else "worker, by node", title="time / median worker's")
+        above.set_yticks(*_rows([diagnosis.trace.workers[worker] for worker in order]), parse_math=False)
+        above.set(ylabel="worker" if diagnosis.trace.node_of is None else "worker, by node", title="time / median worker's")
         above.grid(False)
-        lost = 100 * (1 - np.median(seconds, axis=1) / seconds.max(axis=1))
-        below.plot(np.arange(len(lost)) + 0.5, lost, color=COLOURS[0], linewidth=0.8)
-        for run in runs(found.slowness.high):
+        lost_percent = 100 * (1 - np.median(seconds, axis=1) / seconds.max(axis=1))
+        below.plot(np.arange(len(lost_percent)) + 0.5, lost_percent, color=COLOURS[0], linewidth=0.8)
+        for run in runs(diagnosis.slowness.high):
             if run.high:
-                below.axvspan(found.first + run.first, found.first + run.end, color=COLOURS[4], alpha=0.3, linewidth=0)
+                below.axvspan(diagnosis.first + run.first, diagnosis.first + run.end, color=COLOURS[4], alpha=0.3, linewidth=0)
         below.set(xlabel="iteration (shaded: spells)", ylabel="lost, %", ylim=(0, 100), xlim=(0, len(seconds)))
     return figure
 
 
-def gains(found: Diagnosis) -> Picture:
+def draw_gains(diagnosis: Diagnosis) -> Picture:
     """Draw the gain of each remedy over waiting for all, with its 95 % interval, and the upper bound.
 
     Args:
-        found: findings about a trace.
+        diagnosis: findings about a trace.
     """
-    shown = found.gains[::-1]
+    rows = diagnosis.gains[::-1]
     with style():
-        figure = Picture(figsize=(8.0, 0.9 + 0.27 * len(shown)), layout="constrained")
+        figure = Picture(figsize=(8.0, 0.9 + 0.27 * len(rows)), layout="constrained")
         axis = figure.subplots()
-        for place, each in enumerate(shown):
-            colour = COLOURS[_KINDS[each.remedy.kind]]
-            low, high = each.ratio.interval or (each.ratio.value, each.ratio.value)
+        for place, option in enumerate(rows):
+            colour = COLOURS[_KINDS[option.remedy.kind]]
+            low, high = option.ratio.interval or (option.ratio.value, option.ratio.value)
             axis.plot([low, high], [place, place], color=colour, linewidth=2.5, alpha=0.5, solid_capstyle="butt")
-            axis.plot(each.ratio.value, place, "o" if not each.fairness.excluded else "X", color=colour)
+            axis.plot(option.ratio.value, place, "o" if not option.fairness.excluded else "X", color=colour)
         axis.axvline(1, color=FAINT, linewidth=1)
-        axis.axvline(found.bound.ratio.value, color=COLOURS[1], linestyle="--", label="upper bound of all that drop gradients")
-        axis.set(yticks=range(len(shown)), xlabel="gain (cross: excludes workers)")
-        axis.set_yticklabels([_short(each) for each in shown], parse_math=False)
-        if max(each.ratio.value for each in shown) > _MOST_TIMES / 2:
+        axis.axvline(
+            diagnosis.bound.ratio.value, color=COLOURS[1], linestyle="--", label="upper bound of all that drop gradients"
+        )
+        axis.set(yticks=range(len(rows)), xlabel="gain (cross: excludes workers)")
+        axis.set_yticklabels([_short_name(option) for option in rows], parse_math=False)
+        if max(option.ratio.value for option in rows) > _MOST_TIMES / 2:
             axis.set_xscale("log")
         axis.xaxis.set_major_formatter(lambda value, _: f"{percent(value)} %")
         figure.legend(loc="outside upper right")
     return figure
 
 
-def used(found: Diagnosis) -> Picture:
+def draw_used_gradients(diagnosis: Diagnosis) -> Picture:
     """Draw the share of each worker's gradients that the recommended cutoff uses.
 
     Args:
-        found: findings about a trace.
+        diagnosis: findings about a trace.
     """
-    parts = found.recommended.remedy.used
+    parts = diagnosis.recommended.remedy.used
     with style():
         figure = Picture(figsize=(8.0, 2.0), layout="constrained")
         axis = figure.subplots()
         axis.bar(range(len(parts)), 100 * parts, color=np.where(parts < 0.5, COLOURS[1], COLOURS[0]))
         axis.set(ylabel="gradients used, %", ylim=(0, 100), xlim=(-0.6, len(parts) - 0.4), xlabel="worker")
-        axis.set_title(_short(found.recommended), parse_math=False)
+        axis.set_title(_short_name(diagnosis.recommended), parse_math=False)
         if len(parts) <= 32:
-            turned = 90 if max(map(len, found.trace.workers)) > 3 else 0
-            axis.set_xticks(range(len(parts)), found.trace.workers, rotation=turned, parse_math=False)
+            turned = 90 if max(map(len, diagnosis.trace.workers)) > 3 else 0
+            axis.set_xticks(range(len(parts)), diagnosis.trace.workers, rotation=turned, parse_math=False)
     return figure
 
 
@@ -191,43 +195,43 @@ def _rows(workers: Sequence[str]) -> tuple[list[float], list[str]]:
     return [row + 0.5 for row in rows], [workers[row][-_LONGEST_NAME:] for row in rows]
 
 
-def _short(each: Gain, most: int = 44) -> str:
-    name = each.remedy.name.replace("`", "")
+def _short_name(option: Gain, most: int = 44) -> str:
+    name = option.remedy.name.replace("`", "")
     return name if len(name) <= most else f"{name[: most - 1]}…"
 
 
 _PICTURES: dict[str, tuple[Callable[[Diagnosis], Picture], str]] = {
     "Who is slow, and when": (
-        slow_when,
+        draw_slowness,
         "Above: each worker's time, relative to the median worker of the iteration. Below: the share of each iteration lost to "
         "its slowest worker.",
     ),
     "What each remedy gains": (
-        gains,
+        draw_gains,
         "Gradients per second, relative to waiting for all; lines are 95 % intervals of the long run.",
     ),
     "Whose gradients are used": (
-        used,
+        draw_used_gradients,
         "Share of each worker's gradients, relative to the most used worker; orange: fewer than half.",
     ),
 }
 
 
-def diagnosis_page(found: Diagnosis, more: Mapping[str, Sequence[str]] = {}, tables: Sequence[Table] = ()) -> str:
+def diagnosis_page(diagnosis: Diagnosis, more_sentences: Mapping[str, Sequence[str]] = {}, tables: Sequence[Table] = ()) -> str:
     """Return a complete HTML file; the same trace gives the same text.
 
     Args:
-        found: findings about a trace.
-        more: sentences for further headings.
+        diagnosis: findings about a trace.
+        more_sentences: sentences for further headings.
         tables: further tables, which come first.
     """
-    pictures, numbers = (_PICTURES, printed.of(found)) if not found.doubt else ({}, ())
+    pictures, numbers = (_PICTURES, printed.tables(diagnosis)) if not diagnosis.doubt else ({}, ())
     return answer_page(
-        f"Diagnosis of {found.trace.source}",
-        {**sections(found), **more},
-        [Figure(heading, draw(found), note) for heading, (draw, note) in pictures.items()],
+        f"Diagnosis of {diagnosis.trace.source}",
+        {**sections(diagnosis), **more_sentences},
+        [Figure(heading, draw(diagnosis), note) for heading, (draw, note) in pictures.items()],
         [*tables, *numbers],
-        [f"Written by `fred diagnose`, FRED {__version__}; digest of the times {found.trace.digest}."],
+        [f"Written by `fred diagnose`, FRED {__version__}; digest of the times {diagnosis.trace.digest}."],
     )
 
 
@@ -269,7 +273,7 @@ def plan_page(answer: Answer) -> str:
         "Without a rank": ranking_tables.unreached(answer),
     }
     return answer_page(
-        f"Plan for {answer.about}",
+        f"Plan for {answer.description}",
         sentences,
         _figures(answer),
         _tables(answer),
@@ -289,5 +293,5 @@ def _figures(answer: Answer) -> Iterator[Figure]:
 def _tables(answer: Answer) -> Iterator[Table]:
     if answer.ranking.places:
         yield ranking_tables.ranking_table(answer)
-    if answer.lost is not None:
-        yield ranking_tables.lost_table(answer.lost, answer)
+    if answer.attribution is not None:
+        yield ranking_tables.lost_table(answer.attribution, answer)

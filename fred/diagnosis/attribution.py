@@ -55,12 +55,12 @@ class Attribution:
     @cached_property
     def seconds(self) -> float:
         """Return T, the total time of all rounds, s."""
-        return self._seconds(self._all)
+        return self._seconds(self._times)
 
     @cached_property
     def ideal_seconds(self) -> float:
         """Return T_ideal, the total time if all workers were as fast as the median worker, s."""
-        return self._seconds(np.broadcast_to(self._ideal, self._all.shape))
+        return self._seconds(np.broadcast_to(self._ideal, self._times.shape))
 
     @property
     def slowdown(self) -> float:
@@ -70,23 +70,25 @@ class Attribution:
     @cached_property
     def of_workers(self) -> Floats:
         """Return S_w: [workers]."""
-        ideal, whole = self._ideal.sum(axis=0), self._all.sum(axis=0)
-        return np.maximum(ideal, whole).sum(axis=0) / self.ideal_seconds
+        ideal, totals = self._ideal.sum(axis=0), self._times.sum(axis=0)
+        return np.maximum(ideal, totals).sum(axis=0) / self.ideal_seconds
 
     @cached_property
     def of_nodes(self) -> Floats:
         """Return S if only the workers of one node keep their times: [nodes]."""
-        return np.array([self._relative(self._only(self.node_of == node)) for node in range(int(self.node_of.max()) + 1)])
+        return np.array(
+            [self._relative(self._seconds_with(self.node_of == node)) for node in range(int(self.node_of.max()) + 1)]
+        )
 
     @cached_property
     def of_phases(self) -> dict[str, float]:
         """Return S if only one phase keeps its times, by phase."""
-        chosen = np.eye(len(self.phases), dtype=bool)
-        parts = [np.where(own[:, None, None], self._all, self._ideal) for own in chosen]
+        masks = np.eye(len(self.phases), dtype=bool)
+        parts = [np.where(mask[:, None, None], self._times, self._ideal) for mask in masks]
         return {name: self._relative(self._seconds(part)) for name, part in zip(self.phases, parts, strict=True)}
 
     @cached_property
-    def worst(self) -> list[int]:
+    def worst_workers(self) -> list[int]:
         """Return the worst 3 % of the workers by S_w, but at least one, worst first."""
         number = max(1, math.ceil(WORST * len(self.of_workers)))
         return [int(worker) for worker in np.argsort(-self.of_workers, kind="stable")[:number]]
@@ -94,7 +96,7 @@ class Attribution:
     @cached_property
     def share_of_worst(self) -> float:
         """Return the share of the slowdown due to the worst 3 % of the workers; NaN without a slowdown."""
-        return self.share(self.worst)
+        return self.share(self.worst_workers)
 
     @cached_property
     def share_of_nodes(self) -> list[float]:
@@ -104,15 +106,15 @@ class Attribution:
     @cached_property
     def lasting(self) -> float:
         """Return S if each worker always took its median time, relative to the median worker."""
-        whole = self._all.sum(axis=0)
-        usual = np.median(whole, axis=1)
-        return float(np.max(np.median(whole / usual[:, None], axis=0))) if (usual > 0).all() else math.nan
+        totals = self._times.sum(axis=0)
+        medians = np.median(totals, axis=1)
+        return float(np.max(np.median(totals / medians[:, None], axis=0))) if (medians > 0).all() else math.nan
 
     @cached_property
     def network(self) -> float:
         """Return the share of the time that would be saved if messages took no time."""
         computing = np.array([name == COMPUTING for name in self.phases])
-        return 1 - self._seconds(self._all * computing[:, None, None]) / self.seconds
+        return 1 - self._seconds(self._times * computing[:, None, None]) / self.seconds
 
     def share(self, workers: Collection[int]) -> float:
         """Return the share of the slowdown that goes if these workers no longer straggle; NaN without a slowdown.
@@ -120,23 +122,23 @@ class Attribution:
         Args:
             workers: numbers of the workers.
         """
-        lost = self.seconds - self.ideal_seconds
-        if lost <= _EQUAL * self.seconds:
+        lost_seconds = self.seconds - self.ideal_seconds
+        if lost_seconds <= _EQUAL * self.seconds:
             return math.nan
-        others = ~np.isin(np.arange(self._all.shape[2]), list(workers))
-        return (self.seconds - self._only(others)) / lost
+        other_workers = ~np.isin(np.arange(self._times.shape[2]), list(workers))
+        return (self.seconds - self._seconds_with(other_workers)) / lost_seconds
 
     @cached_property
-    def _all(self) -> Floats:
-        return np.stack([np.asarray(each, np.float64) for each in self.phases.values()])  # [phases, rounds, workers]
+    def _times(self) -> Floats:
+        return np.stack([np.asarray(times, np.float64) for times in self.phases.values()])  # [phases, rounds, workers]
 
     @cached_property
     def _ideal(self) -> Floats:
-        return np.median(self._all, axis=2, keepdims=True)
+        return np.median(self._times, axis=2, keepdims=True)
 
-    def _only(self, workers: NDArray[np.bool_]) -> float:
+    def _seconds_with(self, workers: NDArray[np.bool_]) -> float:
         """Return the total time if only these workers keep their times, s."""
-        return self._seconds(np.where(workers, self._all, self._ideal))
+        return self._seconds(np.where(workers, self._times, self._ideal))
 
     def _relative(self, seconds: float) -> float:
         return seconds / self.ideal_seconds if self.ideal_seconds else math.nan
@@ -159,11 +161,11 @@ def of_rounds(schedule: Schedule, node_of: NDArray[np.int64]) -> Attribution:
     """
     first = schedule["block"] == 0
     adds, commits, pulls = (np.flatnonzero(first & (schedule["verb"] == verb)) for verb in (Verb.ADD, Verb.COMMIT, Verb.PULL))
-    whole = len(commits) * schedule.workers
-    round_of = np.searchsorted(commits, adds[:whole])
+    count = len(commits) * schedule.workers
+    round_of = np.searchsorted(commits, adds[:count])
     if not len(commits) or (np.bincount(round_of, minlength=len(commits)) != schedule.workers).any():
         raise ValueError("expected complete rounds, in each of which every worker takes part")
-    order = np.lexsort((schedule["worker"][adds[:whole]], round_of))
+    order = np.lexsort((schedule["worker"][adds[:count]], round_of))
     of_worker = adds[order].reshape(len(commits), -1)
     read = np.zeros(int(schedule["mailbox"].max()) + 1, np.int64)
     read[schedule["mailbox"][pulls]] = schedule["end_ns"][pulls]

@@ -45,7 +45,7 @@ class Plan:
         return self.iterations * self.arrival
 
     @property
-    def best(self) -> int:
+    def best_index(self) -> int:
         """Return the index of the plan that converges first."""
         return int(np.argmin(self.seconds))
 
@@ -53,7 +53,7 @@ class Plan:
         """Return all of it as one JSON object."""
         columns = {name: getattr(self, name).tolist() for name in ("waited_for", "iterations", "arrival", "seconds")}
         plans = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
-        return json.dumps({"workers": self.workers, "best": plans[self.best], "plans": plans}, indent=2)
+        return json.dumps({"workers": self.workers, "best": plans[self.best_index], "plans": plans}, indent=2)
 
 
 def plan(arrivals: Floats, table: Mapping[int, float], curve: Curve = "linear") -> Plan:
@@ -64,10 +64,10 @@ def plan(arrivals: Floats, table: Mapping[int, float], curve: Curve = "linear") 
     """
     counts = np.arange(1, len(arrivals) + 1)
     iterations = iterations_at(counts, table, curve)
-    known = np.isfinite(iterations)
-    if not known.any():
+    is_finite = np.isfinite(iterations)
+    if not is_finite.any():
         raise ValueError(f"iterations are known for N = {min(table)} to {max(table)}, but there are {len(arrivals)} workers")
-    return Plan(len(arrivals), counts[known], iterations[known], np.asarray(arrivals, float)[known])
+    return Plan(len(arrivals), counts[is_finite], iterations[is_finite], np.asarray(arrivals, float)[is_finite])
 
 
 def iterations_at(counts: NDArray[np.int64], table: Mapping[int, float], curve: Curve = "linear") -> Floats:
@@ -78,18 +78,18 @@ def iterations_at(counts: NDArray[np.int64], table: Mapping[int, float], curve: 
     gradient noise adds [McCandlish et al. 2018]. Raises ValueError for a table that is empty, has too few N to fit, or has
     values that are not positive.
     """
-    known = np.array(sorted(table), float)
-    measured = np.array([table[int(count)] for count in known], float)
-    least = 1 if curve == "linear" else 2
-    if len(known) < least or not (known > 0).all() or not ((measured > 0) & np.isfinite(measured)).all():
+    counts_in_table = np.array(sorted(table), float)
+    measured = np.array([table[int(count)] for count in counts_in_table], float)
+    fewest = 1 if curve == "linear" else 2
+    if len(counts_in_table) < fewest or not (counts_in_table > 0).all() or not ((measured > 0) & np.isfinite(measured)).all():
         raise ValueError(
-            f"expected a positive number of iterations for each of {least} or more positive N, found {dict(table)}"
+            f"expected a positive number of iterations for each of {fewest} or more positive N, found {dict(table)}"
         )
     if curve == "linear":
-        return np.interp(counts, known, measured, left=np.nan, right=np.nan)
-    terms = np.stack([1 / measured, 1 / (known * measured)], axis=1)
-    whole, noise = nnls(terms, np.ones(len(known)))[0]
-    return np.asarray(whole + noise / counts)
+        return np.interp(counts, counts_in_table, measured, left=np.nan, right=np.nan)
+    terms = np.stack([1 / measured, 1 / (counts_in_table * measured)], axis=1)
+    least_iterations, noise = nnls(terms, np.ones(len(counts_in_table)))[0]
+    return np.asarray(least_iterations + noise / counts)
 
 
 def mean_arrivals(seconds: Floats, workers: int | None = None) -> Floats:
@@ -101,68 +101,69 @@ def mean_arrivals(seconds: Floats, workers: int | None = None) -> Floats:
     """
     ordered = np.sort(seconds, axis=1).mean(axis=0)
     recorded = len(ordered)
-    chosen = recorded if workers is None else workers
-    if not 1 <= chosen <= recorded:
+    number = recorded if workers is None else workers
+    if not 1 <= number <= recorded:
         raise ValueError(f"expected 1 to {recorded} workers, the number recorded; found {workers}")
-    if chosen == recorded:
+    if number == recorded:
         return ordered
-    i, k = np.arange(1, recorded + 1), np.arange(1, chosen + 1)[:, None]
-    possible = (i >= k) & (recorded - i >= chosen - k)
-    ways = _log_choices(i - 1, k - 1, possible) + _log_choices(recorded - i, chosen - k, possible)
-    shares = np.where(possible, np.exp(ways - _log_choices(recorded, chosen)), 0.0)
+    i, k = np.arange(1, recorded + 1), np.arange(1, number + 1)[:, None]
+    possible = (i >= k) & (recorded - i >= number - k)
+    ways = _log_choices(i - 1, k - 1, possible) + _log_choices(recorded - i, number - k, possible)
+    shares = np.where(possible, np.exp(ways - _log_choices(recorded, number)), 0.0)
     return shares @ ordered
 
 
 def _log_choices(
-    of: NDArray[np.int64] | int, some: NDArray[np.int64] | int, possible: NDArray[np.bool_] | bool = True
+    total: NDArray[np.int64] | int, part: NDArray[np.int64] | int, possible: NDArray[np.bool_] | bool = True
 ) -> Floats:
     """Return log of (of over some), where that is possible."""
-    kept, left = np.where(possible, some, 0), np.where(possible, np.subtract(of, some), 0)
-    return gammaln(kept + left + 1) - gammaln(kept + 1) - gammaln(left + 1)
+    taken, left = np.where(possible, part, 0), np.where(possible, np.subtract(total, part), 0)
+    return gammaln(taken + left + 1) - gammaln(taken + 1) - gammaln(left + 1)
 
 
-_SHOWN = 20  # plans shown, apart from those around the best
+_MOST_PLANS = 20  # plans shown, apart from those around the best
 
 
-def print_plan(found: Plan, source: str) -> None:
+def print_plan(plan: Plan, source: str) -> None:
     """Print plans, those around the best included, and the gain of the best in words; `source` names the arrivals."""
-    best, last = found.best, len(found.waited_for) - 1
-    shown = {*np.linspace(0, last, min(_SHOWN, last + 1)).round().astype(int).tolist(), *range(max(0, best - 2), best + 3)}
+    best, last = plan.best_index, len(plan.waited_for) - 1
+    indices = {
+        *np.linspace(0, last, min(_MOST_PLANS, last + 1)).round().astype(int).tolist(),
+        *range(max(0, best - 2), best + 3),
+    }
     rows = []
-    for i in sorted(shown & set(range(last + 1))):
-        count, share = int(found.waited_for[i]), found.seconds[i] / found.seconds[best]
-        numbers = [f"{column[i]:,.4g}" for column in (found.iterations, found.arrival, found.seconds)]
-        cells = [str(count), str(found.workers - count), *numbers, "best" if i == best else f"{share:.3f}"]
+    for i in sorted(indices & set(range(last + 1))):
+        count, share = int(plan.waited_for[i]), plan.seconds[i] / plan.seconds[best]
+        numbers = [f"{column[i]:,.4g}" for column in (plan.iterations, plan.arrival, plan.seconds)]
+        cells = [str(count), str(plan.workers - count), *numbers, "best" if i == best else f"{share:.3f}"]
         rows.append([Cell(cell, strong=i == best) for cell in cells])
     headings = ["N", "b", "iterations", "mean time of the N-th, s", "to the target, s", "of the best"]
     console = terminal()
     show(Table(headings, rows, source), console)
-    count = found.waited_for[best]
-    every = (
-        f", {found.seconds[last] / found.seconds[best]:.2f} times as fast as N = {found.waited_for[last]}"
-        if best < last
-        else ""
+    count = plan.waited_for[best]
+    comparison = (
+        f", {plan.seconds[last] / plan.seconds[best]:.2f} times as fast as N = {plan.waited_for[last]}" if best < last else ""
     )
-    console.print(f"N = {count}, b = {found.workers - count} converges first{every}.", highlight=False)
+    console.print(f"N = {count}, b = {plan.workers - count} converges first{comparison}.", highlight=False)
 
 
-def picture(found: Plan) -> Picture:
+def picture(plan: Plan) -> Picture:
     """Plot iterations, mean time of the N-th arrival, and their product against N, with a star at the best N.
 
     Args:
-        found: plan with iterations, mean arrival (s) and time to the target (s) by N, the number of workers waited for.
+        plan: plan with iterations, mean arrival (s) and time to the target (s) by N, the number of workers waited for.
     """
-    best = found.best
-    panels = (("iterations to the target", found.iterations), ("mean time of the N-th, s", found.arrival))
+    best = plan.best_index
+    panels = (("iterations to the target", plan.iterations), ("mean time of the N-th, s", plan.arrival))
     with style():
-        drawn = Picture(figsize=(9.6, 2.8), layout="constrained")
-        axes = drawn.subplots(1, 3)
-        for axis, (label, values) in zip(axes, (*panels, ("time to the target, s", found.seconds)), strict=True):
-            axis.plot(found.waited_for, values, color=COLOURS[0])
-            axis.set(xlabel=f"N, of {found.workers} workers", ylabel=label)
-        axes[2].plot(found.waited_for[best], found.seconds[best], "*", color=COLOURS[1], markersize=12)
-        axes[2].set_title(f"N = {found.waited_for[best]}, b = {found.workers - found.waited_for[best]}")
-    return drawn
+        figure = Picture(figsize=(9.6, 2.8), layout="constrained")
+        axes = figure.subplots(1, 3)
+        for axis, (label, values) in zip(axes, (*panels, ("time to the target, s", plan.seconds)), strict=True):
+            axis.plot(plan.waited_for, values, color=COLOURS[0])
+            axis.set(xlabel=f"N, of {plan.workers} workers", ylabel=label)
+        axes[2].plot(plan.waited_for[best], plan.seconds[best], "*", color=COLOURS[1], markersize=12)
+        axes[2].set_title(f"N = {plan.waited_for[best]}, b = {plan.workers - plan.waited_for[best]}")
+    return figure
 
 
 def arrivals(schedule: Schedule) -> NDArray[np.float64]:
@@ -200,14 +201,14 @@ def rounds_of(outcomes: Sequence[Outcome]) -> NDArray[np.float64]:
     Args:
         outcomes: outcomes, of which those with the protocol `synchronous` without backup workers are used.
     """
-    waiting = [each for each in outcomes if each.run.protocol == Synchronous()]
+    waiting = [outcome for outcome in outcomes if outcome.run.protocol == Synchronous()]
     if not waiting:
         raise FredError(
             "expected a run with the protocol `synchronous` without backup workers, to measure arrivals; found none"
         )
-    most = max(each.run.cluster.size for each in waiting)
+    most = max(outcome.run.cluster.size for outcome in waiting)
     try:
-        return np.concatenate([arrivals(each.schedule) for each in waiting if each.run.cluster.size == most])
+        return np.concatenate([arrivals(outcome.schedule) for outcome in waiting if outcome.run.cluster.size == most])
     except ValueError as error:
         raise FredError(f"the runs that wait for all {most} workers: {error}") from error
 
@@ -218,14 +219,14 @@ def iterations_of(outcomes: Sequence[Outcome]) -> dict[int, float]:
     Args:
         outcomes: outcomes, of which those with the protocol `synchronous` and a target are used; all must have reached it.
     """
-    counted: dict[int, list[int]] = defaultdict(list)
-    for each in outcomes:
-        protocol, target = each.run.protocol, each.summary["target"]
+    updates_by_count: dict[int, list[int]] = defaultdict(list)
+    for outcome in outcomes:
+        protocol, target = outcome.run.protocol, outcome.summary["target"]
         if not isinstance(protocol, Synchronous) or target is None:
             continue
         if target["updates"] is None:
-            raise FredError(f"run {each.name}, seed {each.seed}, did not reach its target: run it for longer")
-        counted[each.run.cluster.size - protocol.backup_workers].append(target["updates"])
-    if not counted:
+            raise FredError(f"run {outcome.name}, seed {outcome.seed}, did not reach its target: run it for longer")
+        updates_by_count[outcome.run.cluster.size - protocol.backup_workers].append(target["updates"])
+    if not updates_by_count:
         raise FredError("no run of the protocol `synchronous` with a target here; give --iterations, or `evaluate.target_loss`")
-    return {count: float(np.mean(updates)) for count, updates in counted.items()}
+    return {count: float(np.mean(updates)) for count, updates in updates_by_count.items()}

@@ -21,13 +21,13 @@ from fred.traces.doubts import Doubt, find_doubt
 from fred.traces.trace import Trace
 
 FEWEST = 8  # iterations needed for a diagnosis
-ENOUGH = 100  # iterations needed for a verdict
+ENOUGH_ITERATIONS = 100  # iterations needed for a verdict
 QUIET = 1000  # iterations without a spell after which none is expected: 95 % bound of 3 beginnings in this number
-LITTLE = 1.05  # relative throughput below which a gain is little
+LITTLE_GAIN = 1.05  # relative throughput below which a gain is little
 SAVES, SAVES_LITTLE, CANNOT_TELL, NO_VERDICT = "saves time", "saves little", "cannot tell", "no verdict"
 ALL_SLOW = "all of these"  # name of all slow workers and nodes in the table below them
 _WORTH = 1.02  # relative throughput from which a remedy saves time
-_MOST_MORE = 20  # most further iterations recommended, as a multiple of those recorded
+_MOST_EXTENSION = 20  # most further iterations recommended, as a multiple of those recorded
 _FAIR = 0.75  # least share of effective workers for a fair remedy
 _LEARNING = ("deadline", "rule")
 _NEVER_SLOWER = ("repair", "local", "asynchronous")  # whatever the times are
@@ -56,7 +56,6 @@ class Diagnosis:
     Args:
         trace: the trace, with times in whole nanoseconds.
         first: number of first iterations that only train rules and do not count.
-        told: True if the trace gives the workers' nodes.
         slowness: the loss and its causes.
         every: waiting for all.
         gains: all remedies, in the order of the table.
@@ -66,7 +65,6 @@ class Diagnosis:
 
     trace: Trace
     first: int
-    told: bool
     slowness: Slowness
     every: Remedy
     gains: tuple[Gain, ...]
@@ -93,95 +91,100 @@ class Diagnosis:
         """Return the verdict on a cutoff: `saves time`, `saves little`, `cannot tell`, or `no verdict` with a doubt."""
         if self.doubt:
             return NO_VERDICT
-        found = self.recommended.ratio
-        if found.low == found.high == 1:
+        ratio = self.recommended.ratio
+        if ratio.low == ratio.high == 1:
             return SAVES_LITTLE
-        if self.trace.iterations < ENOUGH:
+        if self.trace.iterations < ENOUGH_ITERATIONS:
             return CANNOT_TELL
-        if found.above and found.value >= _WORTH:
+        if ratio.above and ratio.value >= _WORTH:
             return SAVES
-        quiet = self.spells > 0 or any(each.spells for each in self.slowness.slow) or self.trace.iterations >= QUIET
-        return SAVES_LITTLE if found.high < LITTLE and quiet else CANNOT_TELL
+        quiet = self.spells > 0 or any(slow.spells for slow in self.slowness.slow) or self.trace.iterations >= QUIET
+        return SAVES_LITTLE if ratio.high < LITTLE_GAIN and quiet else CANNOT_TELL
 
     @cached_property
-    def more(self) -> int:
+    def more_iterations(self) -> int:
         """Return the approximate number of further iterations needed for a verdict; 0 if there is one, or none would do."""
         if self.verdict != CANNOT_TELL:
             return 0
-        found, have = self.recommended.ratio, self.trace.iterations
-        least = ENOUGH if found.value >= LITTLE or self.spells else QUIET
-        return max(_rounded(least - have), min(self._narrower(found), _rounded(_MOST_MORE * have)))
+        ratio, iterations = self.recommended.ratio, self.trace.iterations
+        least = ENOUGH_ITERATIONS if ratio.value >= LITTLE_GAIN or self.spells else QUIET
+        return max(_rounded(least - iterations), min(self._narrower(ratio), _rounded(_MOST_EXTENSION * iterations)))
 
-    def _narrower(self, found: Ratio) -> int:
+    def _narrower(self, ratio: Ratio) -> int:
         """Return the number of further iterations for a narrow interval, whose width shrinks as 1 / sqrt(iterations)."""
-        if not found.has_interval or found.above or found.high < LITTLE:
+        if not ratio.known or ratio.above or ratio.high < LITTLE_GAIN:
             return 0
-        up = found.value >= math.sqrt(LITTLE)
-        reach = math.log(found.value / found.low) if up else math.log(found.high / found.value)
-        room = math.log(found.value) if up else math.log(LITTLE / found.value)
+        up = ratio.value >= math.sqrt(LITTLE_GAIN)
+        reach = math.log(ratio.value / ratio.low) if up else math.log(ratio.high / ratio.value)
+        room = math.log(ratio.value) if up else math.log(LITTLE_GAIN / ratio.value)
         return _rounded(self.trace.iterations * ((reach / room) ** 2 - 1))
 
     @property
     def fair(self) -> list[Gain]:
         """Return remedies with a gain that use all workers' data on the same machines, best first."""
-        able = [each for each in self.gains if each.remedy.kind not in ("repair", "remove") and each.ratio.value > _WORTH]
-        enough = _FAIR * len(self.trace.workers)
-        kept = [each for each in able if not each.fairness.excluded and each.fairness.effective >= enough]
-        return sorted(kept, key=lambda each: -each.ratio.value)
+        gains = [gain for gain in self.gains if gain.remedy.kind not in ("repair", "remove") and gain.ratio.value > _WORTH]
+        least_effective = _FAIR * len(self.trace.workers)
+        fair = [gain for gain in gains if not gain.fairness.excluded and gain.fairness.effective >= least_effective]
+        return sorted(fair, key=lambda gain: -gain.ratio.value)
 
     def json(self) -> dict[str, Any]:
         """Return all of it as a JSON object; an interval is null where there are too few rounds for one."""
-        about = {"trace": self.trace.source, "digest": self.trace.digest}
+        origin = {"trace": self.trace.source, "digest": self.trace.digest}
         read = {"notes": [*self.trace.notes, *self.trace.warnings], "repairs": list(self.trace.repairs)}
         size = {"iterations": self.trace.iterations, "workers": len(self.trace.workers), "learning": self.first}
         if self.doubt:
-            return {**about, **read, **size, "verdict": {"cutoff": self.verdict, "doubt": self.doubt._asdict()}}
-        found, lost = self.recommended, self.slowness
+            return {**origin, **read, **size, "verdict": {"cutoff": self.verdict, "doubt": self.doubt._asdict()}}
+        recommended, slowness = self.recommended, self.slowness
         every = self.every.played.throughput()
         return {
-            **about,
+            **origin,
             **read,
             **size,
             "rounds": self.rounds,
             "verdict": {
                 "cutoff": self.verdict,
-                "rule": found.remedy.name,
-                **_ratio(found.ratio),
+                "rule": recommended.remedy.name,
+                **_ratio(recommended.ratio),
                 "doubt": self.doubt and self.doubt._asdict(),
-                "more_iterations": self.more,
-                "excludes": self._names(found.fairness.excluded),
+                "more_iterations": self.more_iterations,
+                "excludes": self._names(recommended.fairness.excluded),
             },
             "lost": {
-                **{"waiting": lost.waiting, "of_the_time": lost.lost, "slowdown": lost.slowdown, "lasting": lost.lasting},
                 **{
-                    "by_quarter": list(lost.parts),
-                    "median_by_quarter": list(lost.paces),
-                    "worst_iteration": lost.worst[0],
-                    "worst_step": self.trace.step(lost.worst[0]),
-                    "of_the_worst": lost.worst[1],
-                    "spells": list(lost.spells),
-                    "rounds_in_spells": lost.share,
+                    "waiting": slowness.waiting,
+                    "of_the_time": slowness.lost_share,
+                    "slowdown": slowness.slowdown,
+                    "lasting": slowness.lasting,
                 },
-                **{"slow": [self._slow(each) for each in lost.slow], "together": lost.together},
+                **{
+                    "by_quarter": list(slowness.parts),
+                    "median_by_quarter": list(slowness.paces),
+                    "worst_iteration": slowness.worst[0],
+                    "worst_step": self.trace.step(slowness.worst[0]),
+                    "of_the_worst": slowness.worst[1],
+                    "spells": list(slowness.spells),
+                    "rounds_in_spells": slowness.share,
+                },
+                **{"slow": [self._slow(slow) for slow in slowness.slow], "together": slowness.together},
                 **self._events(),
             },
             "waiting_for_all": {"throughput": every},
-            "remedies": [self._gain(each) for each in self.gains],
+            "remedies": [self._gain(gain) for gain in self.gains],
             "upper_bound": {"throughput": self.bound.remedy.played.throughput(), **_ratio(self.bound.ratio)},
         }
 
-    def _slow(self, each: Any) -> dict[str, Any]:
+    def _slow(self, slow: Any) -> dict[str, Any]:
         return {
-            **{"name": each.name, "workers": self._names(each.workers), "pattern": each.pattern, "times": each.times},
-            **{"share_of_rounds": each.share, "spells": [list(spell) for spell in each.spells]},
-            **{"steps": [[self.trace.step(begin), self.trace.step(end - 1)] for begin, end in each.spells]},
-            **{"slowdown_alone": each.alone, "share_of_the_loss": each.lost},
+            **{"name": slow.name, "workers": self._names(slow.workers), "pattern": slow.pattern, "times": slow.times},
+            **{"share_of_rounds": slow.share, "spells": [list(spell) for spell in slow.spells]},
+            **{"steps": [[self.trace.step(begin), self.trace.step(end - 1)] for begin, end in slow.spells]},
+            **{"slowdown_alone": slow.slowdown_alone, "share_of_the_loss": slow.loss_share},
         }
 
     def _events(self) -> dict[str, Any]:
         """Return quick workers, stalls, pauses and changes for JSON."""
-        lost = self.slowness
-        quick, stalls = lost.quick, lost.stalls
+        slowness = self.slowness
+        quick, stalls = slowness.quick, slowness.stalls
         return {
             "quick": quick and {"workers": self._names(quick.workers), "times": quick.times},
             "stalls": stalls
@@ -191,33 +194,37 @@ class Diagnosis:
             },
             "pauses": [
                 {
-                    "workers": self._names(each.workers),
-                    "period": each.period,
-                    "times": each.times,
-                    "share_of_rounds": each.share,
+                    "workers": self._names(pauses.workers),
+                    "period": pauses.period,
+                    "times": pauses.times,
+                    "share_of_rounds": pauses.share,
                 }
-                for each in lost.pauses
+                for pauses in slowness.pauses
             ],
             "changes": [
-                {"workers": self._names(each.workers), "step": self.trace.step(self.first + each.round), "times": each.times}
-                for each in lost.changes
+                {
+                    "workers": self._names(change.workers),
+                    "step": self.trace.step(self.first + change.round),
+                    "times": change.times,
+                }
+                for change in slowness.changes
             ],
         }
 
-    def _gain(self, each: Gain) -> dict[str, Any]:
-        fair, used = each.fairness, each.remedy.used.tolist()
+    def _gain(self, gain: Gain) -> dict[str, Any]:
+        fair, used = gain.fairness, gain.remedy.used.tolist()
         return {
-            **{"name": each.remedy.name, "kind": each.remedy.kind, "throughput": each.remedy.played.throughput()},
-            **_ratio(each.ratio),
+            **{"name": gain.remedy.name, "kind": gain.remedy.kind, "throughput": gain.remedy.played.throughput()},
+            **_ratio(gain.ratio),
             **{"dropped": fair.dropped, "effective_workers": fair.effective, "excludes": self._names(fair.excluded)},
-            **{"same_workers": fair.same, "used": dict(zip(self.trace.workers, used, strict=True))},
+            **{"same_workers": fair.same_set_share, "used": dict(zip(self.trace.workers, used, strict=True))},
         }
 
     def _names(self, workers: Any) -> list[str]:
         return [self.trace.workers[worker] for worker in workers]
 
 
-def diagnose(trace: Trace, progress: Show = lambda what, share: None) -> Diagnosis:
+def diagnose(trace: Trace, progress: Show = lambda task, share: None) -> Diagnosis:
     """Return the loss of a trace, its causes, and the remedies with their gains, costs and intervals. Raises FredError.
 
     Args:
@@ -237,50 +244,50 @@ def diagnose(trace: Trace, progress: Show = lambda what, share: None) -> Diagnos
         )
     trace = replace(trace, seconds=np.maximum(nanoseconds(trace.seconds), 1) / NANOSECONDS)
     first = remedies.learning(iterations)
-    counted, told = trace.seconds[first:], trace.node_of is not None
-    found = slowness(trace, counted, nodes_of(trace, iterations), told)
-    every, best = remedies.waiting_for_all(counted), remedies.bound(counted)
+    seconds, has_nodes = trace.seconds[first:], trace.node_of is not None
+    loss = slowness(trace, seconds, nodes_of(trace, iterations), has_nodes)
+    every, best = remedies.waiting_for_all(seconds), remedies.bound(seconds)
 
     def gain(remedy: Remedy) -> Gain:
         learns = best.played if remedy.kind in _LEARNING else None
-        ratio = spell_ratio(found.high, remedy.played, every.played, learns)
+        ratio = spell_ratio(loss.high, remedy.played, every.played, learns)
         if remedy.kind in _NEVER_SLOWER:
             ratio = ratio._replace(low=max(ratio.low, min(1.0, ratio.value)), high=max(ratio.high, 1.0))
         return Gain(remedy, ratio, Fairness(remedy))
 
-    gains = tuple(gain(remedy) for remedy in _tried(trace, counted, found, progress))
-    return Diagnosis(trace, first, told, found, every, gains, gain(best), _recommended(gains, found.high))
+    gains = tuple(gain(remedy) for remedy in _remedies(trace, seconds, loss, progress))
+    return Diagnosis(trace, first, loss, every, gains, gain(best), _recommended(gains, loss.high))
 
 
-def _tried(trace: Trace, counted: spells.Floats, found: Slowness, progress: Show) -> Iterator[Remedy]:
+def _remedies(trace: Trace, seconds: spells.Floats, loss: Slowness, progress: Show) -> Iterator[Remedy]:
     """Yield all remedies that are tried, in the order of the table."""
-    for slow in found.slow:
-        yield from remedies.repaired(counted, slow.workers, slow.name)
-    if len(found.slow) > 1:
-        everybody = sorted(worker for slow in found.slow for worker in slow.workers)
-        yield from remedies.repaired(counted, everybody, ALL_SLOW)
-    for pauses in found.pauses:
+    for slow in loss.slow:
+        yield from remedies.repaired(seconds, slow.workers, slow.name)
+    if len(loss.slow) > 1:
+        everybody = sorted(worker for slow in loss.slow for worker in slow.workers)
+        yield from remedies.repaired(seconds, everybody, ALL_SLOW)
+    for pauses in loss.pauses:
         if pauses.aligned is not None:
             yield remedies.aligned(pauses.aligned, pauses.period)
-    for number in remedies.numbers_of_backups(counted):
-        yield remedies.backups(counted, number)
+    for number in remedies.numbers_of_backups(seconds):
+        yield remedies.backups(seconds, number)
     yield remedies.deadline(trace, progress)
     yield remedies.rule(trace, progress)
     for period in remedies.LOCAL_STEPS:
-        if 2 * period <= len(counted):
-            yield remedies.local_steps(counted, period)
-    yield remedies.asynchronous(counted)
+        if 2 * period <= len(seconds):
+            yield remedies.local_steps(seconds, period)
+    yield remedies.asynchronous(seconds)
 
 
 def _recommended(gains: tuple[Gain, ...], slow: spells.Bools) -> Gain:
     """Return the rule that chooses by itself, or the best other cutoff if that is significantly better."""
-    own = next(each for each in gains if each.remedy.kind == "rule")
-    best = max((each for each in gains if each.remedy.kind in _CUTOFFS), key=lambda each: each.ratio.value)
-    return best if spell_ratio(slow, best.remedy.played, own.remedy.played).above else own
+    rule_gain = next(gain for gain in gains if gain.remedy.kind == "rule")
+    best = max((gain for gain in gains if gain.remedy.kind in _CUTOFFS), key=lambda gain: gain.ratio.value)
+    return best if spell_ratio(slow, best.remedy.played, rule_gain.remedy.played).above else rule_gain
 
 
-def _ratio(found: Ratio) -> dict[str, Any]:
-    return {"gain": found.value, "interval": found.interval and list(found.interval)}
+def _ratio(ratio: Ratio) -> dict[str, Any]:
+    return {"gain": ratio.value, "interval": ratio.interval and list(ratio.interval)}
 
 
 def _rounded(number: float) -> int:

@@ -35,9 +35,9 @@ def trace_text(trace: Trace) -> str:
     names = None if trace.node_of is None else [_node(trace, int(number)) for number in trace.node_of]
     rows.writerow(["iteration", "worker", "seconds", *nodes])
     for iteration, times in enumerate(trace.seconds.tolist()):
-        for worker, (own, seconds) in enumerate(zip(trace.workers, times, strict=True)):
+        for worker, (name, seconds) in enumerate(zip(trace.workers, times, strict=True)):
             node = [] if names is None else [names[worker]]
-            rows.writerow([iteration, own, repr(seconds), *node])
+            rows.writerow([iteration, name, repr(seconds), *node])
     return text.getvalue()
 
 
@@ -58,13 +58,13 @@ def cluster(trace: Trace, file: str = TRACE) -> dict[str, Any]:
     return {"workers": len(trace.workers), **sizes, "compute": compute}
 
 
-def cluster_text(found: Diagnosis) -> str:
+def cluster_text(diagnosis: Diagnosis) -> str:
     """Return the text of the cluster's file.
 
     Args:
-        found: findings about the trace.
+        diagnosis: findings about the trace.
     """
-    trace = found.trace
+    trace = diagnosis.trace
     return written(
         {"cluster": cluster(trace)},
         f"{FIRST} {trace.source}`: the trace itself, its {trace.iterations:,} iterations in order, repeated.",
@@ -72,32 +72,32 @@ def cluster_text(found: Diagnosis) -> str:
     )
 
 
-def scenario(found: Diagnosis) -> dict[str, Any]:
+def scenario(diagnosis: Diagnosis) -> dict[str, Any]:
     """Return a timing-only scenario whose runs are the remedies that change no machine.
 
     Args:
-        found: findings about the trace.
+        diagnosis: findings about the trace.
     """
-    able = [found.every, *(each.remedy for each in found.gains)]
-    runs = {name(each): _run(each.run) for each in able if each.run}
-    gradients = len(found.trace.workers) * found.trace.iterations
+    candidates = [diagnosis.every, *(gain.remedy for gain in diagnosis.gains)]
+    runs = {name(remedy): _run(remedy.run) for remedy in candidates if remedy.run}
+    gradients = len(diagnosis.trace.workers) * diagnosis.trace.iterations
     return {
-        "title": f"What helps on the cluster of {found.trace.source}?",
-        "cluster": cluster(found.trace),
+        "title": f"What helps on the cluster of {diagnosis.trace.source}?",
+        "cluster": cluster(diagnosis.trace),
         "stop": {"gradients": gradients},
         "runs": runs,
     }
 
 
-def scenario_text(found: Diagnosis) -> str:
+def scenario_text(diagnosis: Diagnosis) -> str:
     """Return the text of the scenario's file.
 
     Args:
-        found: findings about the trace.
+        diagnosis: findings about the trace.
     """
     return written(
-        scenario(found),
-        f"{FIRST} {found.trace.source}`: the remedies that change no machine, each with the number of gradients recorded.",
+        scenario(diagnosis),
+        f"{FIRST} {diagnosis.trace.source}`: the remedies that change no machine, each with the number of gradients recorded.",
         "Look for: the time for the same number of gradients (virtual s). Add a `task` to train a model.",
     )
 

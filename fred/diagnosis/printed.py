@@ -20,34 +20,36 @@ from fred.views.table import NONE, Table, show, terminal
 _NAME = 28  # letters of a line of a remedy's name
 
 
-def of(found: Diagnosis) -> Iterator[Table]:
+def tables(diagnosis: Diagnosis) -> Iterator[Table]:
     """Yield the tables: slow workers and nodes, if there are any, and all remedies.
 
     Args:
-        found: findings about a trace.
+        diagnosis: findings about a trace.
     """
-    if found.slowness.slow:
-        yield _slow(found)
-    yield _remedies(found)
+    if diagnosis.slowness.slow:
+        yield _slow(diagnosis)
+    yield _remedies(diagnosis)
 
 
-def _slow(found: Diagnosis) -> Table:
+def _slow(diagnosis: Diagnosis) -> Table:
     rows: list[tuple[str, ...]] = [
         (
-            _wrapped(each.name),
-            each.pattern,
-            f"{each.times:.2f}",
-            _share(each.share),
-            str(len(each.spells)) if each.spells else NONE,
-            f"{each.alone:.2f}",
-            _share(each.lost),
+            _wrapped(slow.name),
+            slow.pattern,
+            f"{slow.times:.2f}",
+            _share(slow.share),
+            str(len(slow.spells)) if slow.spells else NONE,
+            f"{slow.slowdown_alone:.2f}",
+            _share(slow.loss_share),
         )
-        for each in found.slowness.slow
+        for slow in diagnosis.slowness.slow
     ]
-    lost = found.slowness
-    some = any(each.spells for each in lost.slow)
-    number = NONE if some and not lost.spells else str(len(lost.spells))  # named ones are slow in turn: a round costs the same
-    rows.append(("all workers", "", "", "", number, f"{lost.slowdown:.2f}", "100 %"))
+    slowness = diagnosis.slowness
+    has_spells = any(slow.spells for slow in slowness.slow)
+    number = (
+        NONE if has_spells and not slowness.spells else str(len(slowness.spells))
+    )  # named ones are slow in turn: a round costs the same
+    rows.append(("all workers", "", "", "", number, f"{slowness.slowdown:.2f}", "100 %"))
     return Table(
         ("who", "when", "times", "of the time", "spells", "slowdown", "of the loss"),
         rows,
@@ -58,24 +60,24 @@ def _slow(found: Diagnosis) -> Table:
     )
 
 
-def _remedies(found: Diagnosis) -> Table:
-    rows = [_row(each, found) for each in found.gains]
-    bound = found.bound
+def _remedies(diagnosis: Diagnosis) -> Table:
+    rows = [_row(gain, diagnosis) for gain in diagnosis.gains]
+    bound = diagnosis.bound
     rows.append((_wrapped(bound.remedy.name), _gain(bound), _interval(bound), "", ""))
     return Table(
         ("remedy", "gain", "95 % interval", "dropped", "data of"),
         rows,
         "What helps",
-        f"gain: gradients per second, relative to waiting for all ({found.every.played.throughput():,.4g}), in the same "
-        f"{found.rounds} rounds; data of: effective number of workers whose data are used, and how many are excluded: fewer "
-        "than 5 % of their gradients are used",
+        f"gain: gradients per second, relative to waiting for all ({diagnosis.every.played.throughput():,.4g}), in the same "
+        f"{diagnosis.rounds} rounds; data of: effective number of workers whose data are used, and how many are excluded: "
+        "fewer than 5 % of their gradients are used",
     )
 
 
-def _row(each: Gain, found: Diagnosis) -> tuple[str, ...]:
-    fair = each.fairness
+def _row(gain: Gain, diagnosis: Diagnosis) -> tuple[str, ...]:
+    fair = gain.fairness
     excluded = f", {len(fair.excluded)} excluded" if fair.excluded else ""
-    return _wrapped(each.remedy.name), _gain(each), _interval(each), _share(fair.dropped), f"{fair.effective:.1f}{excluded}"
+    return _wrapped(gain.remedy.name), _gain(gain), _interval(gain), _share(fair.dropped), f"{fair.effective:.1f}{excluded}"
 
 
 def _wrapped(name: str) -> str:
@@ -83,12 +85,12 @@ def _wrapped(name: str) -> str:
     return "\n".join(textwrap.wrap(name, _NAME))
 
 
-def _gain(each: Gain) -> str:
-    return f"{percent(each.ratio.value)} %"
+def _gain(gain: Gain) -> str:
+    return f"{percent(gain.ratio.value)} %"
 
 
-def _interval(each: Gain) -> str:
-    return f"{percent(each.ratio.low)} to {percent(each.ratio.high)} %" if each.ratio.has_interval else NONE
+def _interval(gain: Gain) -> str:
+    return f"{percent(gain.ratio.low)} to {percent(gain.ratio.high)} %" if gain.ratio.known else NONE
 
 
 def _share(share: float) -> str:
@@ -98,32 +100,32 @@ def _share(share: float) -> str:
 _COMMANDS = ("fred ", "python ")  # beginnings of lines that are for copying, and stay whole
 
 
-def print_diagnosis(found: Diagnosis, answer: Answer | None, out: Path | None) -> None:
+def print_diagnosis(diagnosis: Diagnosis, answer: Answer | None, out: Path | None) -> None:
     """Print the diagnosis.
 
     Args:
-        found: findings about a trace.
+        diagnosis: findings about a trace.
         answer: time to a target with each remedy, if that was asked for.
         out: folder with all files, if there is one.
     """
     console = terminal()
-    parts = sections(found)
-    readings = [Text(line) for line in found.trace.said]
-    if not found.doubt:
+    parts = sections(diagnosis)
+    readings = [Text(line) for line in diagnosis.trace.said]
+    if not diagnosis.doubt:
         console.print(*readings, sep="\n", end="\n" if readings else "")
     for heading in SCREEN:
         _print_part(heading, parts.pop(heading), console)
     console.print()
-    if found.doubt:
+    if diagnosis.doubt:
         console.print(*readings, sep="\n")
         return
-    more = {"How soon": sentences(answer)} if answer else {}
-    for heading, lines in {**parts, **more}.items():
+    more_sections = {"How more_sections": sentences(answer)} if answer else {}
+    for heading, lines in {**parts, **more_sections}.items():
         console.print(Text(heading, style="bold"))
         for line in lines:
             console.print(Text("\n".join(wrapped(line, console.width))))
         console.print()
-    for table in of(found):
+    for table in tables(diagnosis):
         show(table, console)
     if answer is not None and answer.ranking.places:
         print_ranking(answer, console)

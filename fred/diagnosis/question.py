@@ -50,10 +50,10 @@ class Candidate:
             best: criterion for the best point.
         """
         number = POINTS // max(1, len(self.values))
-        centre = rate / self.shared_by
-        rates = {"first": float(f"{centre / _SPAN:.3g}"), "last": float(f"{centre * _SPAN:.3g}"), "number": number}
-        over = ({self.knob: list(self.values)} if self.knob else {}) | {RATE: rates}
-        return {"algorithm": {"name": self.algorithm}, "sweep": {"over": over, "best": best}}
+        middle = rate / self.shared_by
+        rates = {"first": float(f"{middle / _SPAN:.3g}"), "last": float(f"{middle * _SPAN:.3g}"), "number": number}
+        sweep_values = ({self.knob: list(self.values)} if self.knob else {}) | {RATE: rates}
+        return {"algorithm": {"name": self.algorithm}, "sweep": {"over": sweep_values, "best": best}}
 
 
 def of_cluster(cluster: Cluster) -> list[Candidate]:
@@ -67,7 +67,7 @@ def of_cluster(cluster: Cluster) -> list[Candidate]:
     splits = tuple(n for n in (2, 4, 8) if workers // n > 1)  # otherwise every gradient is an update, as with asgd
     groups = tuple(size for size in (2, 4, 8) if size < workers)
     sizes = tuple(sorted({max(1, workers // 2), workers, 4 * workers}))
-    several = [
+    candidates = [
         Candidate("backup-workers", "ssgd", "protocol.backup_workers", backups, (1,)),
         Candidate("m-sync", "m-sync", "protocol.backup_workers", backups, (1,)),
         Candidate("cutoff", "cutoff-sgd", "protocol.rule", ("auto", "hmm")),
@@ -84,8 +84,8 @@ def of_cluster(cluster: Cluster) -> list[Candidate]:
         Candidate("ad-psgd", "ad-psgd"),
         Candidate("wagma-sgd", "wagma-sgd", "protocol.group_size", groups, groups),
     ]
-    own = [Candidate(SYNC, "ssgd"), *([Candidate("allreduce", "allreduce-sgd")] if cluster.network else [])]
-    return own + [each for each in several if not each.knob or each.values]
+    baselines = [Candidate(SYNC, "ssgd"), *([Candidate("allreduce", "allreduce-sgd")] if cluster.network else [])]
+    return baselines + [candidate for candidate in candidates if not candidate.knob or candidate.values]
 
 
 def that_apply(cluster: Cluster, parts: dict[str, Any], rate: float) -> tuple[list[Candidate], dict[str, str]]:
@@ -96,17 +96,17 @@ def that_apply(cluster: Cluster, parts: dict[str, Any], rate: float) -> tuple[li
         parts: scenario fields shared by all runs.
         rate: learning rate of synchronous SGD.
     """
-    can, cannot = list[Candidate](), dict[str, str]()
-    for each in of_cluster(cluster):
+    applicable, reasons = list[Candidate](), dict[str, str]()
+    for candidate in of_cluster(cluster):
         try:
-            scenario(parts, runs={each.run: each.settings(rate)})
+            scenario(parts, runs={candidate.run: candidate.settings(rate)})
         except FredError as error:
-            if each.run == SYNC:  # an error of the baseline affects all systems
+            if candidate.run == SYNC:  # an error of the baseline affects all systems
                 raise
-            cannot[each.run] = str(error).splitlines()[0].partition(": ")[2]
+            reasons[candidate.run] = str(error).splitlines()[0].partition(": ")[2]
         else:
-            can.append(each)
-    return can, cannot
+            applicable.append(candidate)
+    return applicable, reasons
 
 
 def not_considered(cluster: Cluster) -> list[str]:
@@ -115,7 +115,7 @@ def not_considered(cluster: Cluster) -> list[str]:
     Args:
         cluster: cluster on which the candidates are tried.
     """
-    return sorted(set(registry.REGISTRY["algorithm"]) - {each.algorithm for each in of_cluster(cluster)})
+    return sorted(set(registry.REGISTRY["algorithm"]) - {candidate.algorithm for candidate in of_cluster(cluster)})
 
 
 class By(NamedTuple):
@@ -132,10 +132,10 @@ class By(NamedTuple):
     least: str  # about the best system by this criterion
     missed: str  # what a run that missed the target counts as
 
-    def said(self, value: float) -> str:
+    def format_value(self, value: float) -> str:
         """Return a value with its unit.
 
-        >>> TIME.said(13.82), ENERGY.said(0.5)
+        >>> TIME.format_value(13.82), ENERGY.format_value(0.5)
         ('13.82 s', '0.5 kWh')
         """
         return f"{value:,.4g}{self.unit}"
@@ -162,7 +162,7 @@ ENERGY = By(
     least="needs the least energy",
     missed="its energy until the end",
 )
-CRITERIA = {each.name: each for each in (TIME, COST, ENERGY)}
+CRITERIA = {criterion.name: criterion for criterion in (TIME, COST, ENERGY)}
 
 
 def check(by: By, cluster: Cluster, source: str) -> None:
@@ -235,16 +235,16 @@ class Question:
             "evaluate": {"points": LOOKS, **self.target},
         }
 
-    def document(self, tried: Iterable[Candidate], about: str = "") -> dict[str, Any]:
+    def document(self, candidates: Iterable[Candidate], description: str = "") -> dict[str, Any]:
         """Return the scenario that answers the question, as a file has it.
 
         Args:
-            tried: the systems.
-            about: description of the cluster.
+            candidates: the systems.
+            description: description of the cluster.
         """
-        how = self.by.reached.partition(",")[0]
-        title = f"Which system reaches {self.aim} {how}? {about}"
-        runs = {each.run: each.settings(self.rate, self.by.best) for each in tried}
+        manner = self.by.reached.partition(",")[0]
+        title = f"Which system reaches {self.aim} {manner}? {description}"
+        runs = {candidate.run: candidate.settings(self.rate, self.by.best) for candidate in candidates}
         return {"title": title.strip(), **self.parts, "runs": runs}
 
     @property
@@ -310,5 +310,7 @@ def runs_of(path: Path) -> list[Run]:
         path: absolute path of the file, which also resolves paths in it.
     """
     document, _ = read_yaml(inputs.text(path), lambda line: f"{path}:{line}")
-    alone = isinstance(document, dict) and "cluster" in document and not {"algorithm", "runs", "stop"} & document.keys()
-    return list(load(path, _ANYTHING if alone else ()).runs.values())
+    is_cluster_alone = (
+        isinstance(document, dict) and "cluster" in document and not {"algorithm", "runs", "stop"} & document.keys()
+    )
+    return list(load(path, _ANYTHING if is_cluster_alone else ()).runs.values())

@@ -28,7 +28,7 @@ class Place:
         points: number of points tried.
         edges: keys whose best value is at the edge of those tried.
         seconds: time to the target, s [seeds]; infinite if it was not reached.
-        against: the criterion relative to the first system, as from `against`; None for the first.
+        comparison: the criterion relative to the first system, as from `compare_spent`; None for the first.
         costs: cost to the target [seeds]; infinite if it was not reached; empty without prices.
         energy: energy to the target, kWh [seeds]; likewise.
     """
@@ -39,7 +39,7 @@ class Place:
     points: int
     edges: tuple[str, ...]
     seconds: tuple[float, ...]
-    against: Mapping[str, Any] | None = None
+    comparison: Mapping[str, Any] | None = None
     costs: tuple[float, ...] = ()
     energy: tuple[float, ...] = ()
 
@@ -62,9 +62,9 @@ class Place:
         return self.median_of(TIME)
 
     @property
-    def told_apart(self) -> bool:
+    def is_worse(self) -> bool:
         """Return True if the system is significantly worse than the first."""
-        return self.against is not None and bool(self.against["higher"] == Verdict.YES)
+        return self.comparison is not None and bool(self.comparison["higher"] == Verdict.YES)
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ class Ranking:
     by: By = TIME
 
     @property
-    def known(self) -> list[By]:
+    def criteria(self) -> list[By]:
         """Return the criteria that are not 0 for all systems, the ranking's own first."""
         spent = {by: [value for place in self.places for value in place.to_target(by)] for by in CRITERIA.values()}
         return [self.by, *(by for by in spent if by != self.by and any(0 < value < math.inf for value in spent[by]))]
@@ -90,7 +90,7 @@ class Ranking:
     @property
     def price(self) -> By | None:
         """Return the criterion that is weighed against time: the cost, or the energy if it is ranked or all is free."""
-        return ENERGY if self.by == ENERGY else next((by for by in (COST, ENERGY) if by in self.known), None)
+        return ENERGY if self.by == ENERGY else next((by for by in (COST, ENERGY) if by in self.criteria), None)
 
     @property
     def front(self) -> list[Place]:
@@ -99,23 +99,23 @@ class Ranking:
             return []
         reached = sorted((place for place in self.places if place.median < math.inf), key=lambda place: place.median)
         best = not_dominated([place.median for place in reached], [place.median_of(price) for place in reached])
-        return [place for place, good in zip(reached, best, strict=True) if good]
+        return [place for place, is_best in zip(reached, best, strict=True) if is_best]
 
 
-def ranked(tables: Tables, tried: Sequence[Candidate], measure: str) -> Ranking:
+def ranked(tables: Tables, candidates: Sequence[Candidate], measure: str) -> Ranking:
     """Return the systems ranked by their median over the reported seeds, by the criterion of the scenario's sweeps.
 
     Args:
         tables: results of the runs.
-        tried: systems, by the names of the runs.
+        candidates: systems, by the names of the runs.
         measure: `error`, `loss` or `gradient_norm`, the measure of the target.
     """
-    by = next(each for each in CRITERIA.values() if each.to_target == tables.scenario.criterion.column)
+    by = next(criterion for criterion in CRITERIA.values() if criterion.to_target == tables.scenario.criterion.column)
     best = tables.best
     if not len(best):
-        return Ranking([], _lowest(tables, {each.run for each in tried}, measure), by)
-    seconds, costs, energy = (_reported(tables, each.to_target) for each in CRITERIA.values())
-    natural = {each.run: each.natural for each in tried}
+        return Ranking([], _lowest(tables, {candidate.run for candidate in candidates}, measure), by)
+    seconds, costs, energy = (_reported(tables, criterion.to_target) for criterion in CRITERIA.values())
+    natural = {candidate.run: candidate.natural for candidate in candidates}
     places = [
         Place(
             *(run, point, values, points, _edges(tables, run, values, natural[run]), seconds[point]),
@@ -125,7 +125,7 @@ def ranked(tables: Tables, tried: Sequence[Candidate], measure: str) -> Ranking:
         for run, point, points in zip(best["run"], best["point"], best["points"], strict=True)
         for values in [tables.scenario.points[point].values]
     ]
-    unreached = _lowest(tables, {each.run for each in tried} - {place.run for place in places}, measure)
+    unreached = _lowest(tables, {candidate.run for candidate in candidates} - {place.run for place in places}, measure)
     return Ranking(_compared(tables, places, by), unreached, by)
 
 
@@ -133,10 +133,10 @@ def _compared(tables: Tables, places: Sequence[Place], by: By) -> list[Place]:
     """Return the systems, best first, each with its comparison with the first."""
     budget = float(tables.outcomes[0].run.stop.seconds or math.inf)
     ends = {place.point: [budget] * len(place.seconds) for place in places} if by == TIME else _reported(tables, by.in_all)
-    first, *others = sorted(places, key=lambda place: _rank(place, by))
-    of_first, *spent = (Spent(place.to_target(by), ends[place.point]) for place in (first, *others))
-    compared = zip(others, against(spent, of_first), strict=True)
-    return [first, *(replace(place, against=own) for place, own in compared)]
+    first, *slower = sorted(places, key=lambda place: _rank(place, by))
+    of_first, *spent = (Spent(place.to_target(by), ends[place.point]) for place in (first, *slower))
+    compared = zip(slower, compare_spent(spent, of_first), strict=True)
+    return [first, *(replace(place, comparison=comparison) for place, comparison in compared)]
 
 
 def _rank(place: Place, by: By) -> tuple[float, int, float]:
@@ -154,19 +154,19 @@ def doubts(ranking: Ranking, look: float, budget: float) -> list[str]:
     """
     if not ranking.places:
         return [f"no system reached the target within {budget:,.4g} s: give a longer --budget, or another target"]
-    first, *others = ranking.places
-    found = [
+    first, *other_places = ranking.places
+    sentences = [
         f"the best {key.rpartition('.')[2]} of {first.run} ({first.values[key]:g}) is at the edge of what was tried"
         for key in first.edges
     ]
     if first.reached < len(first.seconds):
-        found.append(f"{first.run} itself reached the target with only {first.reached} of {len(first.seconds)} seeds")
+        sentences.append(f"{first.run} itself reached the target with only {first.reached} of {len(first.seconds)} seeds")
     if first.median < _FEWEST_LOOKS * look:
-        found.append(f"the error was evaluated only every {look:.3g} s: a shorter --budget separates the systems better")
-    alike = [place.run for place in others if not place.told_apart]
-    if alike:
-        found.append(f"{len(first.seconds)} seeds cannot tell {first.run} from {', '.join(alike)}")
-    return found
+        sentences.append(f"the error was evaluated only every {look:.3g} s: a shorter --budget separates the systems better")
+    indistinguishable = [place.run for place in other_places if not place.is_worse]
+    if indistinguishable:
+        sentences.append(f"{len(first.seconds)} seeds cannot tell {first.run} from {', '.join(indistinguishable)}")
+    return sentences
 
 
 def _reported(tables: Tables, name: str) -> dict[str, tuple[float, ...]]:
@@ -175,18 +175,23 @@ def _reported(tables: Tables, name: str) -> dict[str, tuple[float, ...]]:
     if name not in frame:
         return {}
     column = frame[name].astype(float).fillna(math.inf)
-    return {str(point): tuple(own) for point, own in column.groupby(frame["name"])}
+    return {str(point): tuple(values) for point, values in column.groupby(frame["name"])}
 
 
 def _edges(tables: Tables, run: str, values: Mapping[str, Any], natural: Sequence[Any]) -> tuple[str, ...]:
     """Return the swept numeric keys whose value is the smallest or the largest tried, natural limits excepted."""
     points = [point.values for point in tables.scenario.points.values() if point.of == run]
-    found = []
+    edges = []
     for key, value in values.items():
-        tried = {point[key] for point in points}
-        if len(tried) > 1 and isinstance(value, int | float) and value in (min(tried), max(tried)) and value not in natural:
-            found.append(key)
-    return tuple(found)
+        tried_values = {point[key] for point in points}
+        if (
+            len(tried_values) > 1
+            and isinstance(value, int | float)
+            and value in (min(tried_values), max(tried_values))
+            and value not in natural
+        ):
+            edges.append(key)
+    return tuple(edges)
 
 
 class Spent(NamedTuple):
@@ -196,7 +201,7 @@ class Spent(NamedTuple):
     in_all: Sequence[float]  # until the end of the run [seeds]
 
 
-def against(others: Sequence[Spent], first: Spent) -> list[dict[str, Any]]:
+def compare_spent(systems: Sequence[Spent], first: Spent) -> list[dict[str, Any]]:
     """Return how much more each other system spent than the first, as ratios, seed by seed.
 
     A seed that missed the target counts as all that its run spent, but never in favour of its system. So if only the other
@@ -204,21 +209,23 @@ def against(others: Sequence[Spent], first: Spent) -> list[dict[str, Any]]:
     those of one family.
 
     Args:
-        others: the other systems.
+        systems: what the other systems spent.
         first: the first system.
 
     >>> whole = [6.0] * 5
-    >>> (found,) = against([Spent([3.0, 3.0, 4.0, 4.0, math.inf], whole)], Spent([2.0, 2.0, 2.0, 2.0, 2.0], whole))
+    >>> (found,) = compare_spent([Spent([3.0, 3.0, 4.0, 4.0, math.inf], whole)], Spent([2.0, 2.0, 2.0, 2.0, 2.0], whole))
     >>> round(found["mean"], 2), found["higher"]
     (1.93, 'yes')
     """
-    logs, found = [_logs(each, first) for each in others], []
-    for own, (low, high) in zip(logs, intervals([Mean.estimate(each) for each in logs]), strict=True):
-        low, high = (math.inf, math.inf) if np.isposinf(own).all() else (low, high)  # the first is free
-        ends = {"mean": own.mean(), "low": low, "high": high, "least": own.min(), "largest": own.max()}
+    logs, comparisons = [_logs(spent, first) for spent in systems], []
+    for log_ratios, (low, high) in zip(logs, intervals([Mean.over(log_ratios) for log_ratios in logs]), strict=True):
+        low, high = (math.inf, math.inf) if np.isposinf(log_ratios).all() else (low, high)  # the first is free
+        ends = {"mean": log_ratios.mean(), "low": low, "high": high, "least": log_ratios.min(), "largest": log_ratios.max()}
         higher = verdict((low, high), low=0.0, high=math.inf).value
-        found.append({name: math.exp(value) for name, value in ends.items()} | {"higher": higher, **_ALL, "seeds": len(own)})
-    return found
+        comparisons.append(
+            {name: math.exp(value) for name, value in ends.items()} | {"higher": higher, **_ALL, "seeds": len(log_ratios)}
+        )
+    return comparisons
 
 
 def _logs(other: Spent, first: Spent) -> NDArray[np.float64]:
@@ -234,6 +241,6 @@ def _logs(other: Spent, first: Spent) -> NDArray[np.float64]:
 def _lowest(tables: Tables, runs: set[str], measure: str) -> dict[str, float]:
     """Return the lowest final value among the points of each of these runs."""
     summary = tables.summary
-    of = summary["name"].map(tables.scenario.run_of)
-    means = summary[of.isin(runs)].groupby([of, "name"])[measure].mean().groupby(level=0).min()
+    run_names = summary["name"].map(tables.scenario.run_of)
+    means = summary[run_names.isin(runs)].groupby([run_names, "name"])[measure].mean().groupby(level=0).min()
     return {str(run): float(value) for run, value in means.items()}

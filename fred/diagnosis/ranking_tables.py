@@ -17,9 +17,9 @@ from fred.diagnosis.ranking import Place, Ranking
 from fred.views.paired_table import format_pair
 from fred.views.table import NONE, Cell, Table, say, show, terminal
 
-_COMPARED = ("mean", "low", "high", "higher")
+_COMPARISON_KEYS = ("mean", "low", "high", "higher")
 FIGURE, PAGE = "trade-off.svg", "report.html"  # of time against cost; of the answer: files in the folder of a plan
-_SHOWN = 4  # number of workers, and of nodes, shown
+_MOST_ROWS = 4  # number of workers, and of nodes, shown
 _OF_THE_LOST = (
     "slowdown: time of rounds relative to rounds in which all are as fast as the median worker; for one worker, node or phase: "
     "if only that one keeps its times; share: part of the cost that goes if that one is as fast as the median worker; "
@@ -40,23 +40,23 @@ class Answer:
     """The complete answer of a plan.
 
     Args:
-        about: description of the cluster.
+        description: description of the cluster.
         question: the question.
         ranking: ranking of the systems tried.
         doubts: warnings about the answer, in words.
-        lost: attribution of lost time in rounds that wait for all; None if no round was complete, or it was not asked for.
+        attribution: attribution of time in rounds that wait for all; None if no round was complete, or it was not asked for.
         cannot: reasons why systems were not tried, by name.
-        others: algorithms of FRED that were not considered.
+        not_considered: algorithms of FRED that were not considered.
         names: names of workers and nodes.
     """
 
-    about: str
+    description: str
     question: Question
     ranking: Ranking
     doubts: Sequence[str]
-    lost: Attribution | None = None
+    attribution: Attribution | None = None
     cannot: Mapping[str, str] = field(default_factory=dict)
-    others: Sequence[str] = ()
+    not_considered: Sequence[str] = ()
     names: Names = Names((), ())
 
     @property
@@ -65,14 +65,14 @@ class Answer:
         aim = self.question.aim
         if not self.ranking.places or self.ranking.places[0].median == math.inf:
             return f"No system reached {aim} within {self.question.budget:,.4g} s."
-        (first, *others), by = self.ranking.places, self.ranking.by
+        (first, *other_places), by = self.ranking.places, self.ranking.by
         seeds = f" (median of {len(first.seconds)} seeds)" if len(first.seconds) > 1 else ""
-        value = f"{by.said(first.median_of(by))}{seeds}"
+        value = f"{by.format_value(first.median_of(by))}{seeds}"
         words = f"{first.run} ({_settings(first)}) reached {aim} {by.reached.format(value)}"
-        later = next((place for place in others if place.told_apart), None)
-        if later and later.against and math.isfinite(later.against["mean"]):
-            mean, low, high = (later.against[name] for name in ("mean", "low", "high"))
-            words += f"; {later.run}, {by.next.format(f'{mean:.2f}')} ({low:.2f} to {high:.2f})"
+        next_place = next((place for place in other_places if place.is_worse), None)
+        if next_place and next_place.comparison and math.isfinite(next_place.comparison["mean"]):
+            mean, low, high = (next_place.comparison[name] for name in ("mean", "low", "high"))
+            words += f"; {next_place.run}, {by.next.format(f'{mean:.2f}')} ({low:.2f} to {high:.2f})"
         return f"{words}."
 
 
@@ -84,16 +84,16 @@ def print_answer(answer: Answer, out: Path) -> None:
         out: folder with all files.
     """
     console = terminal()
-    if answer.lost is None:
+    if answer.attribution is None:
         console.print("No round that waits for all was complete, so the lost time is unknown.")
     else:
-        show(lost_table(answer.lost, answer), console)
+        show(lost_table(answer.attribution, answer), console)
     if answer.ranking.places:
         print_ranking(answer, console)
     price = answer.ranking.price if answer.ranking.front else None
-    drawn = [f"Figure of time against {price.name}: {out}/{FIGURE}."] if price else []
+    figure_note = [f"Figure of time against {price.name}: {out}/{FIGURE}."] if price else []
     where = f"This as a page: {out}/{PAGE}; all runs: {out}/result/report.html; to continue, edit {out}/scenario.yaml."
-    say(console, [*sentences(answer), *left_out(answer), *drawn, where])
+    say(console, [*sentences(answer), *left_out(answer), *figure_note, where])
 
 
 def print_ranking(answer: Answer, console: Console) -> None:
@@ -142,7 +142,7 @@ def left_out(answer: Answer) -> list[str]:
         answer: answer of a plan.
     """
     reasons = [f"Not tried: {run}, because {reason}." for run, reason in answer.cannot.items()]
-    return [*reasons, f"Not considered: {', '.join(answer.others)}."] if answer.others else reasons
+    return [*reasons, f"Not considered: {', '.join(answer.not_considered)}."] if answer.not_considered else reasons
 
 
 def as_json(answer: Answer) -> str:
@@ -151,13 +151,13 @@ def as_json(answer: Answer) -> str:
     Args:
         answer: answer of a plan.
     """
-    told = {
-        "cluster": answer.about,
+    document = {
+        "cluster": answer.description,
         **ranking_json(answer),
-        **{"not_tried": dict(answer.cannot), "not_considered": list(answer.others)},
-        **{"lost": answer.lost and _lost_json(answer.lost, answer.names)},
+        **{"not_tried": dict(answer.cannot), "not_considered": list(answer.not_considered)},
+        **{"lost": answer.attribution and _lost_json(answer.attribution, answer.names)},
     }
-    return json.dumps(finite(told), indent=2)
+    return json.dumps(finite(document), indent=2)
 
 
 def ranking_json(answer: Answer) -> dict[str, Any]:
@@ -172,70 +172,81 @@ def ranking_json(answer: Answer) -> dict[str, Any]:
             **{"median": place.median, "seconds": list(place.seconds), "reached": place.reached},
             **({"median_cost": place.median_of(COST), "costs": list(place.costs)} if place.costs else {}),
             **({"median_energy_kwh": place.median_of(ENERGY), "energy_kwh": list(place.energy)} if place.energy else {}),
-            "against_first": None if place.against is None else {name: place.against[name] for name in _COMPARED},
+            "against_first": None if place.comparison is None else {name: place.comparison[name] for name in _COMPARISON_KEYS},
         }
         for place in answer.ranking.places
     ]
-    asked = {"target": answer.question.target, "budget": answer.question.budget, "by": answer.ranking.by.name}
-    found = {"answer": answer.sentence, "ranking": places, "unreached": dict(answer.ranking.unreached)}
+    question = {"target": answer.question.target, "budget": answer.question.budget, "by": answer.ranking.by.name}
+    ranking = {"answer": answer.sentence, "ranking": places, "unreached": dict(answer.ranking.unreached)}
     front = {"front": [place.run for place in answer.ranking.front]} if answer.ranking.front else {}
-    return {**asked, **found, **front, "doubts": list(answer.doubts)}
+    return {**question, **ranking, **front, "doubts": list(answer.doubts)}
 
 
 def _of_the_front(ranking: Ranking) -> list[str]:
     """Return the systems between which time and cost leave a choice, in a sentence; nothing without prices."""
     if not ranking.front or not (price := ranking.price):
         return []
-    front = [f"{place.run} ({TIME.said(place.median)}, {price.said(place.median_of(price))})" for place in ranking.front]
+    front = [
+        f"{place.run} ({TIME.format_value(place.median)}, {price.format_value(place.median_of(price))})"
+        for place in ranking.front
+    ]
     if len(front) == 1:
         return [f"By median time and {price.name}, no system beats {front[0]} in either."]
     least = f"{ranking.front[-1].run} {price.least}" if ranking.by == TIME else f"{ranking.front[0].run} {TIME.least}"
     return [f"By median time and {price.name}, no system beats {', '.join(front)} in both; {least}."]
 
 
-def _lost_json(lost: Attribution, names: Names) -> dict[str, Any]:
+def _lost_json(attribution: Attribution, names: Names) -> dict[str, Any]:
     return {
-        **{"slowdown": lost.slowdown, "lasting": lost.lasting, "network": lost.network, "phases": lost.of_phases},
-        **{"workers": dict(zip(names.workers, lost.of_workers.tolist(), strict=True))},
-        **{"nodes": dict(zip(names.nodes, lost.of_nodes.tolist(), strict=True))},
-        **{"worst": [names.workers[worker] for worker in lost.worst], "share_of_worst": lost.share_of_worst},
+        **{
+            "slowdown": attribution.slowdown,
+            "lasting": attribution.lasting,
+            "network": attribution.network,
+            "phases": attribution.of_phases,
+        },
+        **{"workers": dict(zip(names.workers, attribution.of_workers.tolist(), strict=True))},
+        **{"nodes": dict(zip(names.nodes, attribution.of_nodes.tolist(), strict=True))},
+        **{
+            "worst": [names.workers[worker] for worker in attribution.worst_workers],
+            "share_of_worst": attribution.share_of_worst,
+        },
     }
 
 
-def lost_table(lost: Attribution, answer: Answer) -> Table:
+def lost_table(attribution: Attribution, answer: Answer) -> Table:
     """Return the table of lost time: slowdown and share by worker, node and phase.
 
     Args:
-        lost: attribution of the lost time.
+        attribution: attribution of the lost time.
         answer: answer of a plan, with the names.
     """
     rows = [
         [name, f"× {slowdown:.3f}" if math.isfinite(slowdown) else NONE, _percent(share)]
-        for name, slowdown, share in _rows(lost, answer.names)
+        for name, slowdown, share in _rows(attribution, answer.names)
     ]
-    title = f"{answer.about}\nwhere rounds that wait for all lose time"
+    title = f"{answer.description}\nwhere rounds that wait for all lose time"
     return Table(["", "slowdown", "share"], rows, title, _OF_THE_LOST)
 
 
-def _rows(lost: Attribution, names: Names) -> Iterator[tuple[str, float, float]]:
-    yield "all workers", lost.slowdown, math.nan
-    yield "lasting part: each worker at its usual speed", lost.lasting, math.nan
-    named = ", ".join(names.workers[worker] for worker in lost.worst[:_SHOWN])
-    more = ", ..." if len(lost.worst) > _SHOWN else ""
-    yield f"the worst {WORST:.0%} of the workers: {named}{more}", math.nan, lost.share_of_worst
-    for worker in _largest(lost.of_workers.tolist()):
-        yield names.workers[worker], float(lost.of_workers[worker]), lost.share([worker])
-    if len(lost.of_nodes) > 1:
-        for node in _largest(lost.of_nodes.tolist()):
-            yield names.nodes[node], float(lost.of_nodes[node]), lost.share_of_nodes[node]
-    if len(lost.phases) > 1:
-        for name, slowdown in lost.of_phases.items():
+def _rows(attribution: Attribution, names: Names) -> Iterator[tuple[str, float, float]]:
+    yield "all workers", attribution.slowdown, math.nan
+    yield "lasting part: each worker at its usual speed", attribution.lasting, math.nan
+    worst_names = ", ".join(names.workers[worker] for worker in attribution.worst_workers[:_MOST_ROWS])
+    dots = ", ..." if len(attribution.worst_workers) > _MOST_ROWS else ""
+    yield f"the worst {WORST:.0%} of the workers: {worst_names}{dots}", math.nan, attribution.share_of_worst
+    for worker in _largest(attribution.of_workers.tolist()):
+        yield names.workers[worker], float(attribution.of_workers[worker]), attribution.share([worker])
+    if len(attribution.of_nodes) > 1:
+        for node in _largest(attribution.of_nodes.tolist()):
+            yield names.nodes[node], float(attribution.of_nodes[node]), attribution.share_of_nodes[node]
+    if len(attribution.phases) > 1:
+        for name, slowdown in attribution.of_phases.items():
             yield name, slowdown, math.nan
-        yield "messages: share of the whole time", math.nan, lost.network
+        yield "messages: share of the whole time", math.nan, attribution.network
 
 
 def _largest(values: list[float]) -> list[int]:
-    return sorted(range(len(values)), key=lambda place: -values[place])[:_SHOWN]
+    return sorted(range(len(values)), key=lambda place: -values[place])[:_MOST_ROWS]
 
 
 def ranking_table(answer: Answer) -> Table:
@@ -245,17 +256,20 @@ def ranking_table(answer: Answer) -> Table:
         answer: answer with at least one such system.
     """
     knobs = any(_knob(place) for place in answer.ranking.places)
-    (by, *more), budget = answer.ranking.known, answer.question.budget
+    (by, *other_criteria), budget = answer.ranking.criteria, answer.question.budget
     rows = []
     for rank, place in enumerate(answer.ranking.places):
-        reached = [each for each in place.to_target(by) if math.isfinite(each)]
+        reached = [value for value in place.to_target(by) if math.isfinite(value)]
         spread = f"{min(reached):,.4g} to {max(reached):,.4g}" if reached else NONE
-        against = "first" if rank == 0 else format_pair(dict(place.against)) if place.against else NONE
-        cells = [place.run, *([_knob(place)] if knobs else []), _rate(place), _median(place, by, budget), spread, against]
-        cells += [*(_median(place, each, budget) for each in more), f"{place.reached} of {len(place.seconds)}"]
+        ratio = "first" if rank == 0 else format_pair(dict(place.comparison)) if place.comparison else NONE
+        cells = [place.run, *([_knob(place)] if knobs else []), _rate(place), _median(place, by, budget), spread, ratio]
+        cells += [
+            *(_median(place, criterion, budget) for criterion in other_criteria),
+            f"{place.reached} of {len(place.seconds)}",
+        ]
         rows.append([Cell(cell, strong=rank == 0) for cell in [*cells, str(place.points)]])
     headings = ["system", *(["best knob"] if knobs else []), "learning rate", by.heading, "least to largest"]
-    headings += ["relative to the first", *(each.heading for each in more), "reached", "points"]
+    headings += ["relative to the first", *(criterion.heading for criterion in other_criteria), "reached", "points"]
     title = f"{by.name} to {answer.question.aim}, within {budget:,.4g} s"
     return Table(headings, rows, title, _of_the_ranking(answer), words=2 if knobs else 1)
 

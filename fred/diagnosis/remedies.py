@@ -60,7 +60,7 @@ class Remedy:
             two references.
         played: gradients and seconds of the rounds.
         used: used share of each worker's gradients, relative to the most used worker [workers].
-        taken: True for workers whose gradients the round takes [rounds, workers]; None if no gradients are dropped.
+        mask: True for workers whose gradients the round takes [rounds, workers]; None if no gradients are dropped.
         run: equivalent run of a scenario; None if there is none.
     """
 
@@ -68,7 +68,7 @@ class Remedy:
     kind: str
     played: Played
     used: Floats
-    taken: Bools | None = None
+    mask: Bools | None = None
     run: dict[str, Any] | None = field(default=None)
 
 
@@ -109,12 +109,12 @@ def repaired(seconds: Floats, workers: Sequence[int], name: str) -> Iterator[Rem
     >>> repair.played.throughput(), remove.played.throughput()
     (4.0, 3.0)
     """
-    own = np.isin(np.arange(seconds.shape[1]), workers)
-    rest = seconds if own.all() else seconds[:, ~own]
-    ideal = np.where(own, np.median(rest, axis=1, keepdims=True), seconds)
-    yield Remedy(f"repair {name}", "repair", _rounds(seconds, ideal.max(axis=1)), np.ones(len(own)))
-    if not own.all():
-        yield Remedy(f"remove {name}", "remove", _rounds(rest, rest.max(axis=1)), (~own).astype(float))
+    is_repaired = np.isin(np.arange(seconds.shape[1]), workers)
+    rest = seconds if is_repaired.all() else seconds[:, ~is_repaired]
+    ideal = np.where(is_repaired, np.median(rest, axis=1, keepdims=True), seconds)
+    yield Remedy(f"repair {name}", "repair", _rounds(seconds, ideal.max(axis=1)), np.ones(len(is_repaired)))
+    if not is_repaired.all():
+        yield Remedy(f"remove {name}", "remove", _rounds(rest, rest.max(axis=1)), (~is_repaired).astype(float))
 
 
 def aligned(moved: Floats, period: int) -> Remedy:
@@ -144,7 +144,7 @@ def backups(seconds: Floats, number: int) -> Remedy:
     count = np.full(len(seconds), seconds.shape[1] - number)
     ends = np.sort(seconds, axis=1)[:, -1 - number]
     run = {"algorithm": {"name": "ssgd"}, "protocol": {"name": "synchronous", "backup_workers": number}}
-    return _cut(seconds, count, ends, f"{number} backup worker{'s' if number > 1 else ''}", "backup", run)
+    return _cut_rounds(seconds, count, ends, f"{number} backup worker{'s' if number > 1 else ''}", "backup", run)
 
 
 def best_backups(seconds: Floats) -> int:
@@ -207,7 +207,7 @@ def asynchronous(seconds: Floats) -> Remedy:
     return Remedy("asynchronous", "asynchronous", played, rates / rates.max(), run=run)
 
 
-def deadline(trace: Trace, progress: Show = lambda what, share: None) -> Remedy:
+def deadline(trace: Trace, progress: Show = lambda task, share: None) -> Remedy:
     """Return the remedy of a deadline: each part of the record uses the best deadline of the rounds before it.
 
     Args:
@@ -215,13 +215,16 @@ def deadline(trace: Trace, progress: Show = lambda what, share: None) -> Remedy:
         progress: called with the name of the task, and the share that is done.
     """
     rounds = _rolling(FixedDeadline(), trace, "deadline", progress)
-    now = FixedDeadline().trained(trace.seconds, nodes_of(trace, trace.iterations)).seconds
-    assert now is not None
-    run = {"algorithm": {"name": "cutoff-sgd"}, "protocol": {"name": "cutoff", "rule": {"name": "deadline", "seconds": now}}}
-    return _played(rounds, trace, f"deadline (now {now:.4g} s)", "deadline", run)
+    last_seconds = FixedDeadline().trained(trace.seconds, nodes_of(trace, trace.iterations)).seconds
+    assert last_seconds is not None
+    run = {
+        "algorithm": {"name": "cutoff-sgd"},
+        "protocol": {"name": "cutoff", "rule": {"name": "deadline", "seconds": last_seconds}},
+    }
+    return _played(rounds, trace, f"deadline (now {last_seconds:.4g} s)", "deadline", run)
 
 
-def rule(trace: Trace, progress: Show = lambda what, share: None) -> Remedy:
+def rule(trace: Trace, progress: Show = lambda task, share: None) -> Remedy:
     """Return the remedy of the cutoff rule `auto`, trained again whenever the number of rounds so far has doubled.
 
     Args:
@@ -245,13 +248,13 @@ def bound(seconds: Floats) -> Remedy:
         2.0
     """
     ordered, counts = np.sort(seconds, axis=1), np.arange(1.0, seconds.shape[1] + 1)
-    rate, chosen = 0.0, np.full(len(seconds), seconds.shape[1])
+    rate, numbers = 0.0, np.full(len(seconds), seconds.shape[1])
     while True:
-        ends = ordered[np.arange(len(ordered)), chosen - 1]
-        if (better := float(chosen.sum() / ends.sum())) <= rate:
-            return _cut(seconds, chosen, ends, "upper bound: all times known in advance", "bound", None)
-        rate = better
-        chosen = 1 + np.argmax(counts - rate * ordered, axis=1)
+        ends = ordered[np.arange(len(ordered)), numbers - 1]
+        if (new_rate := float(numbers.sum() / ends.sum())) <= rate:
+            return _cut_rounds(seconds, numbers, ends, "upper bound: all times known in advance", "bound", None)
+        rate = new_rate
+        numbers = 1 + np.argmax(counts - rate * ordered, axis=1)
 
 
 def _rolling(rule: CutoffRule, trace: Trace, name: str, progress: Show) -> Rounds:
@@ -268,7 +271,7 @@ def _rolling(rule: CutoffRule, trace: Trace, name: str, progress: Show) -> Round
 
 def _played(rounds: Rounds, trace: Trace, name: str, kind: str, run: dict[str, Any]) -> Remedy:
     seconds = trace.seconds[trace.iterations - len(rounds.cutoff) :]
-    return _cut(seconds, rounds.cutoff, rounds.time / NANOSECONDS, name, kind, run)
+    return _cut_rounds(seconds, rounds.cutoff, rounds.time / NANOSECONDS, name, kind, run)
 
 
 def _rounds(seconds: Floats, ends: Floats) -> Played:
@@ -276,14 +279,16 @@ def _rounds(seconds: Floats, ends: Floats) -> Played:
     return Played(np.full((len(seconds), 1), float(seconds.shape[1])), ends[:, None])
 
 
-def _cut(seconds: Floats, counts: NDArray[np.int64], ends: Floats, name: str, kind: str, run: dict[str, Any] | None) -> Remedy:
+def _cut_rounds(
+    seconds: Floats, counts: NDArray[np.int64], ends: Floats, name: str, kind: str, run: dict[str, Any] | None
+) -> Remedy:
     """Return a remedy whose rounds end after some of the gradients, taken in order of arrival."""
     times = nanoseconds(seconds)
     ranks = np.argsort(np.argsort(times, axis=1, kind="stable"), axis=1)
-    taken = ranks < counts[:, None]
-    used = taken.mean(axis=0)
+    mask = ranks < counts[:, None]
+    used = mask.mean(axis=0)
     played = Played(counts[:, None].astype(float), ends[:, None])
-    return Remedy(name, kind, played, used / used.max(), taken, run)
+    return Remedy(name, kind, played, used / used.max(), mask, run)
 
 
 EXCLUDED = 0.05  # used share of gradients below which a worker might as well be switched off
@@ -302,7 +307,7 @@ class Fairness:
         >>> import numpy as np
         >>> from fred.diagnosis.remedies import backups
         >>> found = Fairness(backups(np.tile([1.0, 1.1, 5.0, 6.0], (9, 1)), 2))
-        >>> found.effective, found.excluded, found.same, found.dropped
+        >>> found.effective, found.excluded, found.same_set_share, found.dropped
         (2.0, [2, 3], 1.0, 0.5)
     """
 
@@ -327,12 +332,12 @@ class Fairness:
     @cached_property
     def dropped(self) -> float:
         """Return the share of all computed gradients that is dropped."""
-        return 0.0 if self.remedy.taken is None else float(1 - self.remedy.taken.mean())
+        return 0.0 if self.remedy.mask is None else float(1 - self.remedy.mask.mean())
 
     @cached_property
-    def same(self) -> float:
+    def same_set_share(self) -> float:
         """Return the share of rounds that take the most frequent set of fewer than all workers; 0 without one."""
-        if self.remedy.taken is None:
+        if self.remedy.mask is None:
             return 0.0
-        rows = Counter(row.tobytes() for row in self.remedy.taken if not row.all())
-        return max(rows.values(), default=0) / len(self.remedy.taken)
+        rows = Counter(row.tobytes() for row in self.remedy.mask if not row.all())
+        return max(rows.values(), default=0) / len(self.remedy.mask)

@@ -9,21 +9,31 @@ from collections.abc import Iterator, Sequence
 
 from fred.base.intervals import Ratio
 from fred.base.words import percent
-from fred.diagnosis.findings import ALL_SLOW, CANNOT_TELL, ENOUGH, LITTLE, QUIET, SAVES, SAVES_LITTLE, Diagnosis, Gain
+from fred.diagnosis.findings import (
+    ALL_SLOW,
+    CANNOT_TELL,
+    ENOUGH_ITERATIONS,
+    LITTLE_GAIN,
+    QUIET,
+    SAVES,
+    SAVES_LITTLE,
+    Diagnosis,
+    Gain,
+)
 from fred.diagnosis.slowness import Slow
 from fred.diagnosis.spells import Pauses, Stalls
-from fred.diagnosis.worker_names import several
+from fred.diagnosis.worker_names import name_workers
 
-LITTLE_LOST = 0.05  # share of the time below which a loss is not explained
-_ALONE = 0.3  # share of the loss from which a single round is reported
+LITTLE_LOSS = 0.05  # share of the time below which a loss is not explained
+_LARGE_ROUND = 0.3  # share of the loss from which a single round is reported
 _FEW_ROUNDS = 10  # in fewer, one round is often a large part
 
 
-def causes(found: Diagnosis) -> list[str]:
+def causes(diagnosis: Diagnosis) -> list[str]:
     """Return the causes of lost time in sentences, costliest first; then facts about workers that cost nothing.
 
     Args:
-        found: findings about a trace.
+        diagnosis: findings about a trace.
 
     >>> import numpy as np
     >>> from fred.diagnosis.findings import diagnose
@@ -33,7 +43,7 @@ def causes(found: Diagnosis) -> list[str]:
     >>> print(*causes(diagnose(Trace(seconds, ("a", "b", "c", "gpu-d")))), sep="\\n")
     gpu-d is 3.0 times slower from iteration 100 to the end of the record, 56 % of the time: 100 % of the loss goes if it is ...
     """
-    return [sentence for _, sentence in sorted(_weighed(found), key=lambda weighed: -weighed[0])]
+    return [sentence for _, sentence in sorted(_weighed(diagnosis), key=lambda weighed: -weighed[0])]
 
 
 def share(part: float) -> str:
@@ -60,43 +70,44 @@ def capital(words: str) -> str:
     return words[:1].upper() + words[1:] if words.split(" ")[0] in ("worker", "node", "workers") else words
 
 
-def _weighed(found: Diagnosis) -> Iterator[tuple[float, str]]:
+def _weighed(diagnosis: Diagnosis) -> Iterator[tuple[float, str]]:
     """Yield sentences with the share of the time that their causes cost."""
-    lost = found.slowness
-    for slow in lost.slow:
-        yield lost.lost * max(slow.lost, 0.0), _slow(slow, found)
-    if lost.stalls:
-        yield lost.stalls.share, _stalls(lost.stalls, found)
-    for pauses in lost.pauses:
-        yield pauses.share * (1 - 1 / pauses.times), _pauses(pauses, found)
-    if lost.worst[1] >= _ALONE and lost.rounds >= _FEW_ROUNDS and lost.lost >= LITTLE_LOST:
-        alone = f"Iteration {found.trace.step(lost.worst[0])} alone makes up {share(lost.worst[1])} of the loss."
-        yield lost.lost * lost.worst[1], alone
-    if not lost.slow and not lost.pauses:
+    slowness = diagnosis.slowness
+    for slow in slowness.slow:
+        yield slowness.lost_share * max(slow.loss_share, 0.0), _slow(slow, diagnosis)
+    if slowness.stalls:
+        yield slowness.stalls.share, _stalls(slowness.stalls, diagnosis)
+    for pauses in slowness.pauses:
+        yield pauses.share * (1 - 1 / pauses.times), _pauses(pauses, diagnosis)
+    if slowness.worst[1] >= _LARGE_ROUND and slowness.rounds >= _FEW_ROUNDS and slowness.lost_share >= LITTLE_LOSS:
+        sentence = f"Iteration {diagnosis.trace.step(slowness.worst[0])} alone makes up {share(slowness.worst[1])} of the loss."
+        yield slowness.lost_share * slowness.worst[1], sentence
+    if not slowness.slow and not slowness.pauses:
         changing = "stands out: the slowest worker changes from round to round"
-        yield 0.0, f"No worker or node {changing if lost.lost >= LITTLE_LOST else 'is slow for long'}."
-    for change in lost.changes:
-        names, verb = several(found.trace, change.workers), "is" if len(change.workers) == 1 else "are"
-        how = f"{change.times:.1f} times slower" if change.times > 1 else f"{1 / change.times:.1f} times faster"
-        since = f"from iteration {found.trace.step(found.first + change.round)} to the end of the record"
-        yield -1.0, f"{capital(names)} {verb} {how} than before {since}."
-    if lost.quick:
-        names, verb = several(found.trace, lost.quick.workers), "is" if len(lost.quick.workers) == 1 else "are"
-        yield -2.0, f"{capital(names)} {verb} {lost.quick.times:.1f} times faster than the others, which costs no time."
+        yield 0.0, f"No worker or node {changing if slowness.lost_share >= LITTLE_LOSS else 'is slow for long'}."
+    for change in slowness.changes:
+        names, verb = name_workers(diagnosis.trace, change.workers), "is" if len(change.workers) == 1 else "are"
+        rate = f"{change.times:.1f} times slower" if change.times > 1 else f"{1 / change.times:.1f} times faster"
+        since = f"from iteration {diagnosis.trace.step(diagnosis.first + change.round)} to the end of the record"
+        yield -1.0, f"{capital(names)} {verb} {rate} than before {since}."
+    if slowness.quick:
+        names, verb = name_workers(diagnosis.trace, slowness.quick.workers), "is" if len(slowness.quick.workers) == 1 else "are"
+        yield -2.0, f"{capital(names)} {verb} {slowness.quick.times:.1f} times faster than the others, which costs no time."
 
 
-def _slow(slow: Slow, found: Diagnosis) -> str:
-    trace = found.trace
+def _slow(slow: Slow, diagnosis: Diagnosis) -> str:
+    trace = diagnosis.trace
     if slow.pattern == "always" and 2 * len(slow.workers) == len(trace.workers) > 2:
-        others = len(trace.workers) - len(slow.workers)
-        goes = f"{share(slow.lost)} of the loss goes if they are as fast"
-        return f"There are two kinds: {slow.name} take{_s(slow)} {slow.times:.1f} times as long as the other {others}: {goes}."
-    goes = f"{share(slow.lost)} of the loss goes if {'they are' if _are(slow) else 'it is'} repaired"
-    return f"{capital(slow.name)} {_pattern(slow, found)}: {goes}."
+        other_workers = len(trace.workers) - len(slow.workers)
+        effect = f"{share(slow.loss_share)} of the loss goes if they are as fast"
+        takes = f"{slow.name} take{_s(slow)} {slow.times:.1f} times as long as the other {other_workers}"
+        return f"There are two kinds: {takes}: {effect}."
+    effect = f"{share(slow.loss_share)} of the loss goes if {'they are' if _is_plural(slow) else 'it is'} repaired"
+    return f"{capital(slow.name)} {_pattern(slow, diagnosis)}: {effect}."
 
 
-def _pattern(slow: Slow, found: Diagnosis) -> str:
-    verb, step = "are" if _are(slow) else "is", found.trace.step
+def _pattern(slow: Slow, diagnosis: Diagnosis) -> str:
+    verb, step = "are" if _is_plural(slow) else "is", diagnosis.trace.step
     if slow.pattern == "drift":
         return f"become{_s(slow)} slower little by little, {slow.times:.1f} times at the end of the record"
     if slow.pattern == "always":
@@ -106,42 +117,42 @@ def _pattern(slow: Slow, found: Diagnosis) -> str:
     first, last = slow.spells[0][0], slow.spells[-1][1]
     of_time = f"{share(slow.share)} of the time"
     if len(slow.spells) == 1:
-        begins, ends = first > found.first, last < found.trace.iterations
+        begins, ends = first > diagnosis.first, last < diagnosis.trace.iterations
         since = f"from iteration {step(first)} " if begins else ""
         until = f"until iteration {step(last - 1)}" if ends else "to the end of the record"
         return f"{verb} {slow.times:.1f} times slower {since}{until}, {of_time}"
-    whole = [end - begin for begin, end in slow.spells if begin > found.first and end < found.trace.iterations]
-    lengths = whole or [end - begin for begin, end in slow.spells]
-    between = f"{min(lengths)} to {max(lengths)}" if min(lengths) < max(lengths) else f"{max(lengths)}"
-    return f"{verb} {slow.times:.1f} times slower in {len(slow.spells)} spells of {between} iterations, {of_time}"
+    lengths_inside = [end - begin for begin, end in slow.spells if begin > diagnosis.first and end < diagnosis.trace.iterations]
+    lengths = lengths_inside or [end - begin for begin, end in slow.spells]
+    length_range = f"{min(lengths)} to {max(lengths)}" if min(lengths) < max(lengths) else f"{max(lengths)}"
+    return f"{verb} {slow.times:.1f} times slower in {len(slow.spells)} spells of {length_range} iterations, {of_time}"
 
 
-def _stalls(stalls: Stalls, found: Diagnosis) -> str:
+def _stalls(stalls: Stalls, diagnosis: Diagnosis) -> str:
     regular = f", every {stalls.period}," if stalls.period else ""
     return (
-        f"All workers are slow at once in {len(stalls.rounds)} of {found.rounds} iterations{regular} by a factor of "
+        f"All workers are slow at once in {len(stalls.rounds)} of {diagnosis.rounds} iterations{regular} by a factor of "
         f"{stalls.times[0]:.1f}: {share(stalls.share)} of the time, which is not part of the loss."
     )
 
 
-def _pauses(pauses: Pauses, found: Diagnosis) -> str:
-    everybody = len(pauses.workers) == len(found.trace.workers)
-    names = "All workers" if everybody else capital(several(found.trace, pauses.workers))
+def _pauses(pauses: Pauses, diagnosis: Diagnosis) -> str:
+    everybody = len(pauses.workers) == len(diagnosis.trace.workers)
+    names = "All workers" if everybody else capital(name_workers(diagnosis.trace, pauses.workers))
     verb = "pauses" if len(pauses.workers) == 1 else "pause"
-    apart = "not at the same ones, " if pauses.aligned is not None else ""
+    addition = "not at the same ones, " if pauses.aligned is not None else ""
     return (
-        f"{names} {verb} every {pauses.period} iterations, {apart}for {pauses.times:.1f} times the usual time: "
+        f"{names} {verb} every {pauses.period} iterations, {addition}for {pauses.times:.1f} times the usual time: "
         f"{share(pauses.share)} of the rounds wait for a pause."
     )
 
 
-def _are(slow: Slow) -> bool:
+def _is_plural(slow: Slow) -> bool:
     """Return True if a sentence treats them as several: workers, not a node."""
     return len(slow.workers) > 1 and (" and " in slow.name or "(" in slow.name)
 
 
 def _s(slow: Slow) -> str:
-    return "" if _are(slow) else "s"
+    return "" if _is_plural(slow) else "s"
 
 
 SCREEN = ("Verdict", "Why", "Next")  # headings of the first screen
@@ -154,11 +165,11 @@ _CHANGES = 1.2  # ratio of the median worker's times in two quarters that is rep
 _MOST_USED = 0.95  # share of rounds with the same workers that is reported
 
 
-def sections(found: Diagnosis) -> dict[str, list[str]]:
+def sections(diagnosis: Diagnosis) -> dict[str, list[str]]:
     """Return the sentences below each heading: those of the first screen, then the rest. None is there twice.
 
     Args:
-        found: findings about a trace.
+        diagnosis: findings about a trace.
     >>> import numpy as np
     >>> from fred.diagnosis.findings import diagnose
     >>> from fred.traces.trace import Trace
@@ -169,33 +180,33 @@ def sections(found: Diagnosis) -> dict[str, list[str]]:
     Repair gpu-d: +200 %.
     Workers that never wait: +150 % (+150 to +150 %), with stale gradients.
     """
-    if doubt := found.doubt:
+    if doubt := diagnosis.doubt:
         return {"Verdict": [f"No verdict. {doubt.reason}"], "Why": [doubt.evidence], "Next": list(doubt.remedies)}
-    verdict, reasons, steps = [_loss(found), _cutoff(found)], causes(found), list(_next(found))
+    verdict, reasons, steps = [_loss(diagnosis), _cutoff(diagnosis)], causes(diagnosis), list(_next_steps(diagnosis))
     why = _fitting(reasons, _REASONS)
     todo = _fitting(steps, _LINES - sum(len(wrapped(sentence)) for sentence in [*verdict, *why]))
     rest = {
-        "What is lost": [*reasons[len(why) :], *_lost(found)],
-        "What helps": [*steps[len(todo) :], *_helps(found)],
-        "What it costs": list(_costs(found)),
-        "How surely": list(_surely(found)),
+        "What is lost": [*reasons[len(why) :], *_loss_details(diagnosis)],
+        "What helps": [*steps[len(todo) :], *_helps(diagnosis)],
+        "What it costs": list(_costs(diagnosis)),
+        "How surely": list(_surely(diagnosis)),
     }
     screen = dict(zip(SCREEN, (verdict, why, todo), strict=True))
     return screen | {heading: lines for heading, lines in rest.items() if lines}
 
 
-def gain(found: Ratio) -> str:
+def gain(ratio: Ratio) -> str:
     """Return a gain in words.
 
     Args:
-        found: throughput relative to waiting for all.
+        ratio: throughput relative to waiting for all.
     >>> import math
     >>> gain(Ratio(1.25, 1.1, 1.4)), gain(Ratio(3.0, 0.0, math.inf)), gain(Ratio(1.0, 1.0, 1.0))
     ('+25 % (+10 to +40 %)', '+200 %', '+0 %')
     """
-    if not found.has_interval or found.low == found.high:
-        return f"{percent(found.value)} %"
-    return f"{percent(found.value)} % ({percent(found.low)} to {percent(found.high)} %)"
+    if not ratio.known or ratio.low == ratio.high:
+        return f"{percent(ratio.value)} %"
+    return f"{percent(ratio.value)} % ({percent(ratio.low)} to {percent(ratio.high)} %)"
 
 
 def wrapped(sentence: str, letters: int = _LETTERS) -> list[str]:
@@ -219,136 +230,140 @@ def _fitting(sentences: Sequence[str], room: int) -> list[str]:
     return list(sentences[: max(1, number)])
 
 
-def _loss(found: Diagnosis) -> str:
-    lost, workers = found.slowness, len(found.trace.workers)
-    long = f"rounds take {lost.slowdown:.2f} times as long as if all were as the median worker"
-    return f"Waiting for all {workers} workers loses {share(lost.lost)} of the time: {long}."
+def _loss(diagnosis: Diagnosis) -> str:
+    slowness, workers = diagnosis.slowness, len(diagnosis.trace.workers)
+    slowdown = f"rounds take {slowness.slowdown:.2f} times as long as if all were as the median worker"
+    return f"Waiting for all {workers} workers loses {share(slowness.lost_share)} of the time: {slowdown}."
 
 
-def _cutoff(found: Diagnosis) -> str:
-    best, workers = found.recommended, len(found.trace.workers)
+def _cutoff(diagnosis: Diagnosis) -> str:
+    best, workers = diagnosis.recommended, len(diagnosis.trace.workers)
     excluded = len(best.fairness.excluded)
-    without = f", without the data of {excluded} of {workers} workers" if excluded else ""
-    told = f"{gain(best.ratio)} gradients per second with {_the(best)}{without}"
-    if found.verdict == SAVES:
-        return f"A cutoff saves time: {told}."
-    if found.verdict == SAVES_LITTLE:
-        return f"A cutoff saves little or nothing here: {told}."
-    so_far = told.replace(" gradients per second", "")
+    exclusion = f", without the data of {excluded} of {workers} workers" if excluded else ""
+    rate = f"{gain(best.ratio)} gradients per second with {_the(best)}{exclusion}"
+    if diagnosis.verdict == SAVES:
+        return f"A cutoff saves time: {rate}."
+    if diagnosis.verdict == SAVES_LITTLE:
+        return f"A cutoff saves little or nothing here: {rate}."
+    so_far = rate.replace(" gradients per second", "")
     return f"Cannot tell yet whether a cutoff saves time; so far {so_far}."
 
 
-def _next(found: Diagnosis) -> Iterator[str]:
+def _next_steps(diagnosis: Diagnosis) -> Iterator[str]:
     """Yield what to do next, what gains most first."""
-    for each in [each for each in found.gains if each.remedy.kind == "align" and each.ratio.value > 1]:
-        period = next(pauses.period for pauses in found.slowness.pauses if f" {pauses.period} " in each.remedy.name)
-        how = "Python: gc.disable(), then gc.collect() at the same step"
-        yield f"Let all workers pause at once, every {period} iterations ({how}): {gain(each.ratio)}."
-    for each in _machines(found):
-        name = each.remedy.name.replace(ALL_SLOW, "all that are slow")
-        yield f"{name[:1].upper()}{name[1:]}: {gain(each.ratio)}."
-    if stalls := found.slowness.stalls:
+    for option in [option for option in diagnosis.gains if option.remedy.kind == "align" and option.ratio.value > 1]:
+        period = next(pauses.period for pauses in diagnosis.slowness.pauses if f" {pauses.period} " in option.remedy.name)
+        hint = "Python: gc.disable(), then gc.collect() at the same step"
+        yield f"Let all workers pause at once, every {period} iterations ({hint}): {gain(option.ratio)}."
+    for option in _machines(diagnosis):
+        name = option.remedy.name.replace(ALL_SLOW, "all that are slow")
+        yield f"{name[:1].upper()}{name[1:]}: {gain(option.ratio)}."
+    if stalls := diagnosis.slowness.stalls:
         when = f"runs every {stalls.period} iterations" if stalls.period else "all workers share"
         yield f"Look for what {when} (checkpoint, evaluation, storage): nothing that drops gradients helps against it."
-    if found.verdict == CANNOT_TELL:
-        yield _why_not(found)
-    if found.slowness.lost >= LITTLE_LOST:
-        yield from _without_waiting(found)
-    elif not found.slowness.stalls:
+    if diagnosis.verdict == CANNOT_TELL:
+        yield _why_not(diagnosis)
+    if diagnosis.slowness.lost_share >= LITTLE_LOSS:
+        yield from _without_waiting(diagnosis)
+    elif not diagnosis.slowness.stalls:
         yield "Leave the workers as they are: little time is lost to slow ones."
 
 
-def _lost(found: Diagnosis) -> Iterator[str]:
-    lost = found.slowness
-    if lost.slowdown > 1:
-        yield f"Workers wait for the slowest {share(lost.waiting)} of their time."
-    if len(lost.slow) > 1:
-        yield f"All of these together make up {share(lost.together)} of the loss."
-    least, most = min(lost.parts), max(lost.parts)
+def _loss_details(diagnosis: Diagnosis) -> Iterator[str]:
+    slowness = diagnosis.slowness
+    if slowness.slowdown > 1:
+        yield f"Workers wait for the slowest {share(slowness.waiting)} of their time."
+    if len(slowness.slow) > 1:
+        yield f"All of these together make up {share(slowness.together)} of the loss."
+    least, most = min(slowness.parts), max(slowness.parts)
     if most - least > _UNLIKE:
-        parts = ", ".join(f"{part:.0%}".replace("%", " %") for part in lost.parts)
+        parts = ", ".join(f"{part:.0%}".replace("%", " %") for part in slowness.parts)
         yield f"The record is not homogeneous: its quarters lose {parts} of their time."
-    if max(lost.shared_paces) >= _CHANGES * min(lost.shared_paces) and lost.rounds >= _MANY_ROUNDS:
-        paces = ", ".join(f"{pace:.3g}" for pace in lost.shared_paces)
+    if max(slowness.shared_paces) >= _CHANGES * min(slowness.shared_paces) and slowness.rounds >= _MANY_ROUNDS:
+        paces = ", ".join(f"{pace:.3g}" for pace in slowness.shared_paces)
         yield f"The median worker's time changes: {paces} s in the quarters of the record. This is not part of the loss."
 
 
-def _helps(found: Diagnosis) -> Iterator[str]:
-    bound = f"all times known in advance, is {percent(found.bound.ratio.value)} %"
+def _helps(diagnosis: Diagnosis) -> Iterator[str]:
+    bound = f"all times known in advance, is {percent(diagnosis.bound.ratio.value)} %"
     yield f"The upper bound of all that drop gradients, {bound}."
-    if found.slowness.lost < LITTLE_LOST:
-        yield from _without_waiting(found)
+    if diagnosis.slowness.lost_share < LITTLE_LOSS:
+        yield from _without_waiting(diagnosis)
 
 
-def _without_waiting(found: Diagnosis) -> Iterator[str]:
+def _without_waiting(diagnosis: Diagnosis) -> Iterator[str]:
     """Yield what ways of learning gain in which workers wait less, if it is anything."""
     for kind, stale in (("local", ""), ("asynchronous", ", with stale gradients")):
-        own = [each for each in found.gains if each.remedy.kind == kind]
-        if own and (most := max(own, key=lambda each: each.ratio.value)).ratio.value > 1:
-            yield f"{_the(most).capitalize()}: {gain(most.ratio)}{stale}."
+        gains = [option for option in diagnosis.gains if option.remedy.kind == kind]
+        if gains and (best := max(gains, key=lambda option: option.ratio.value)).ratio.value > 1:
+            yield f"{_the(best).capitalize()}: {gain(best.ratio)}{stale}."
 
 
-def _the(each: Gain) -> str:
+def _the(option: Gain) -> str:
     """Return the name of a remedy in a sentence."""
     return {
-        "rule": f"the {each.remedy.name}",
-        "deadline": f"a {each.remedy.name}",
-        "local": f"{each.remedy.name} between two synchronisations",
+        "rule": f"the {option.remedy.name}",
+        "deadline": f"a {option.remedy.name}",
+        "local": f"{option.remedy.name} between two synchronisations",
         "asynchronous": "workers that never wait",
-    }.get(each.remedy.kind, each.remedy.name)
+    }.get(option.remedy.kind, option.remedy.name)
 
 
-def _machines(found: Diagnosis) -> list[Gain]:
+def _machines(diagnosis: Diagnosis) -> list[Gain]:
     """Return the repair or removal with the largest gain, if any gains: a list of at most one."""
-    own = [each for each in found.gains if each.remedy.kind in ("repair", "remove") and each.ratio.value > 1]
-    return sorted(own, key=lambda each: -each.ratio.value)[:1]
+    gains = [option for option in diagnosis.gains if option.remedy.kind in ("repair", "remove") and option.ratio.value > 1]
+    return sorted(gains, key=lambda option: -option.ratio.value)[:1]
 
 
-def _costs(found: Diagnosis) -> Iterator[str]:
-    fair, trace = found.recommended.fairness, found.trace
+def _costs(diagnosis: Diagnosis) -> Iterator[str]:
+    fair, trace = diagnosis.recommended.fairness, diagnosis.trace
     workers = len(trace.workers)
     yield (
-        f"With {_the(found.recommended)}, {share(fair.dropped)} of the gradients are dropped; the used ones are worth the "
+        f"With {_the(diagnosis.recommended)}, {share(fair.dropped)} of the gradients are dropped; the used ones are worth the "
         f"data of {fair.effective:.1f} of {workers} workers."
     )
     if fair.excluded:
-        names = several(trace, fair.excluded)
+        names = name_workers(trace, fair.excluded)
         number = len(fair.excluded)
-        same = f", and takes the same workers in {share(fair.same)} of the rounds" if fair.same >= _MOST_USED else ""
-        yield (
-            f"It excludes {number} of {workers} workers and their data{same}: fewer than 5 % of the gradients of {names} are "
-            "used. The model does not learn what only their data show."
+        repetition = (
+            f", and takes the same workers in {share(fair.same_set_share)} of the rounds"
+            if fair.same_set_share >= _MOST_USED
+            else ""
         )
-        yield _instead(found)
+        yield (
+            f"It excludes {number} of {workers} workers and their data{repetition}: fewer than 5 % of the gradients of {names} "
+            "are used. The model does not learn what only their data show."
+        )
+        yield _instead(diagnosis)
     if fair.rare:
-        yield f"Fewer than half of the gradients of {several(trace, fair.rare)} are used."
+        yield f"Fewer than half of the gradients of {name_workers(trace, fair.rare)} are used."
 
 
-def _instead(found: Diagnosis) -> str:
+def _instead(diagnosis: Diagnosis) -> str:
     """Name the best remedies that exclude no worker."""
-    repair = [each for each in found.gains if each.remedy.kind == "repair"]
-    ways = [*sorted(repair, key=lambda each: -each.ratio.value)[:1], *found.fair[:3]]
+    repair = [option for option in diagnosis.gains if option.remedy.kind == "repair"]
+    ways = [*sorted(repair, key=lambda option: -option.ratio.value)[:1], *diagnosis.fair[:3]]
     if not ways:
         return "No other remedy gains time and uses the data of all."
-    told = [f"{each.remedy.name} ({percent(each.ratio.value)} %)" for each in ways]
-    return f"With the data of all: {', or '.join(told)}."
+    phrases = [f"{option.remedy.name} ({percent(option.ratio.value)} %)" for option in ways]
+    return f"With the data of all: {', or '.join(phrases)}."
 
 
-def _surely(found: Diagnosis) -> Iterator[str]:
-    spells, rounds = found.spells, found.rounds
-    if found.first:
-        yield f"All numbers refer to {rounds} rounds; the first {found.first} iterations only trained the rules."
+def _surely(diagnosis: Diagnosis) -> Iterator[str]:
+    spells, rounds = diagnosis.spells, diagnosis.rounds
+    if diagnosis.first:
+        yield f"All numbers refer to {rounds} rounds; the first {diagnosis.first} iterations only trained the rules."
     else:
         yield f"All numbers refer to {rounds} rounds."
-    if not found.recommended.ratio.has_interval:
+    if not diagnosis.recommended.ratio.known:
         yield "There are too few rounds for intervals."
     elif spells:
         number = "1 spell" if spells == 1 else f"{spells} spells"
         yield (
             f"In brackets: 95 % intervals of the long run. They depend on the {number} of the record more than on its rounds: "
-            f"{share(found.slowness.share)} of the rounds are in spells."
+            f"{share(diagnosis.slowness.share)} of the rounds are in spells."
         )
-    elif any(slow.spells for slow in found.slowness.slow):
+    elif any(slow.spells for slow in diagnosis.slowness.slow):
         yield (
             "In brackets: 95 % intervals of the long run. Some worker or node is in a spell all the time, so the cost of a "
             "round has no spells, and they count as single rounds."
@@ -358,16 +373,16 @@ def _surely(found: Diagnosis) -> Iterator[str]:
             "In brackets: 95 % intervals of the long run, as long as no spell of slowness occurs. The record has none, so "
             f"spells begin in fewer than 1 of {max(1, rounds // 3)} rounds."
         )
-    yield from found.trace.warnings
+    yield from diagnosis.trace.warnings
 
 
-def _why_not(found: Diagnosis) -> str:
+def _why_not(diagnosis: Diagnosis) -> str:
     """Return the reason why there is no verdict, and what would give one."""
-    have = found.trace.iterations
-    if have < ENOUGH:
-        why = f"{have} iterations are too few"
-    elif found.recommended.ratio.high < LITTLE:
-        why = f"{have} iterations without a spell of slowness say little about spells; {QUIET} would do"
+    iterations = diagnosis.trace.iterations
+    if iterations < ENOUGH_ITERATIONS:
+        reason = f"{iterations} iterations are too few"
+    elif diagnosis.recommended.ratio.high < LITTLE_GAIN:
+        reason = f"{iterations} iterations without a spell of slowness say little about spells; {QUIET} would do"
     else:
-        why = "the interval includes both a gain and none"
-    return f"Record about {found.more:,} more iterations for a verdict on a cutoff: {why}."
+        reason = "the interval includes both a gain and none"
+    return f"Record about {diagnosis.more_iterations:,} more iterations for a verdict on a cutoff: {reason}."

@@ -25,7 +25,7 @@ from fred.diagnosis.spells import (
     is_sudden,
     split_times,
 )
-from fred.diagnosis.worker_names import several
+from fred.diagnosis.worker_names import name_workers
 from fred.traces.trace import Trace
 
 PARTS = 4  # parts of the record, each with its own loss
@@ -37,7 +37,7 @@ _LATE = 1.3  # time relative to the median worker from which a worker is late in
 _NOTHING = 1e-9  # relative loss below which a slowdown is rounding
 _BY_CHANCE = 3.0  # multiple of the median worker's cost from which rare delays are not chance
 _FEWEST_LATE = 3  # rounds in which a worker must be late to be named for rare delays
-_MANY = 0.25  # share of the workers from which slow ones are a group of their own: the median worker is not far from it
+_LARGE_GROUP = 0.25  # share of the workers from which slow ones are a group of their own: the median worker is not far from it
 _HALF = 0.5  # share of the workers above which slow ones are the usual ones, and the others quick
 _CLEAR = 0.8  # share of the variance between workers that two groups of them must explain
 _MOST_CHANGE = 0.75  # share of the workers that must change for a change of all
@@ -56,9 +56,9 @@ class Slow:
         times: mean time relative to the median of the others; in spells, at the end of a drift, or when late.
         share: share of the rounds in which they are slow.
         spells: first iteration of each spell, and the one after its last.
-        alone: slowdown of all rounds if only these keep their times.
-        lost: part of the loss that goes if only these become as fast as the median worker; of a large group: as the median
-            of the others.
+        slowdown_alone: slowdown of all rounds if only these keep their times.
+        loss_share: part of the loss that goes if only these become as fast as the median worker; of a large group: as the
+            median of the others.
     """
 
     name: str
@@ -67,8 +67,8 @@ class Slow:
     times: float
     share: float
     spells: tuple[tuple[int, int], ...]
-    alone: float
-    lost: float
+    slowdown_alone: float
+    loss_share: float
 
 
 @dataclass(frozen=True)
@@ -133,54 +133,54 @@ class Slowness:
         return float(self.high.mean())
 
     @property
-    def lost(self) -> float:
+    def lost_share(self) -> float:
         """Return the share of the time that is lost."""
         return 1 - 1 / self.slowdown
 
 
-def slowness(trace: Trace, seconds: Floats, node_of: NDArray[np.int64], told: bool) -> Slowness:
+def slowness(trace: Trace, seconds: Floats, node_of: NDArray[np.int64], has_nodes: bool) -> Slowness:
     """Return the loss of recorded rounds, and its causes.
 
     Args:
         trace: trace with the names.
         seconds: compute times of the counted rounds, s [rounds, workers].
         node_of: node number of each worker, from 0 [workers].
-        told: True if the trace gives the nodes; otherwise they are groups of workers that are slow together.
+        has_nodes: True if the trace gives the nodes; otherwise they are groups of workers that are slow together.
 
     Here one of four workers is always three times slower:
 
         >>> seconds = np.tile([1.0, 1.0, 1.0, 3.0], (50, 1))
         >>> found = slowness(Trace(seconds, tuple("abcd")), seconds, np.zeros(4, np.int64), told=False)
-        >>> round(found.lost, 3), found.slow[0].name, round(found.slow[0].times, 6), found.slow[0].lost
+        >>> round(found.lost_share, 3), found.slow[0].name, round(found.slow[0].times, 6), found.slow[0].loss_share
         (0.667, 'd', 3.0, 1.0)
     """
-    lost = Attribution({COMPUTING: seconds}, node_of)
+    attribution = Attribution({COMPUTING: seconds}, node_of)
     slower, levels = _slower_kind(seconds), split_times(seconds)
-    slow = _named(trace, seconds, lost, told, slower)
-    everybody = sorted({worker for each in slow for worker in each.workers})
+    stragglers = _select_slow(trace, seconds, attribution, has_nodes, slower)
+    everybody = sorted({worker for straggler in stragglers for worker in straggler.workers})
     quarters = [part for part in np.array_split(seconds, PARTS) if len(part)]
     waits = seconds.max(axis=1) - np.median(seconds, axis=1)
     worst = int(np.argmax(waits))
     return Slowness(
         rounds=len(seconds),
         waiting=float(1 - seconds.sum() / (seconds.shape[1] * seconds.max(axis=1).sum())),
-        slowdown=lost.slowdown,
-        lasting=lost.lasting,
-        parts=tuple(map(_lost, quarters)),
+        slowdown=attribution.slowdown,
+        lasting=attribution.lasting,
+        parts=tuple(map(_lost_share, quarters)),
         paces=tuple(float(np.median(part)) for part in quarters),
         shared_paces=_paces(seconds),
-        worst=(_first(trace, seconds) + worst, float(waits[worst] / max(waits.sum(), _NOTHING))),
-        high=_high(seconds, slow, _first(trace, seconds)),
-        slow=tuple(slow),
-        together=lost.share(everybody) if everybody else 0.0,
+        worst=(_first_iteration(trace, seconds) + worst, float(waits[worst] / max(waits.sum(), _NOTHING))),
+        high=_rounds_in_spells(seconds, stragglers, _first_iteration(trace, seconds)),
+        slow=tuple(stragglers),
+        together=attribution.share(everybody) if everybody else 0.0,
         quick=_quick(seconds, slower),
         stalls=find_stalls(seconds, levels),
         pauses=tuple(find_pauses(seconds, levels)),
-        changes=tuple(_without_spells(find_changes(levels), slow)),
+        changes=tuple(_without_spells(find_changes(levels), stragglers)),
     )
 
 
-def _lost(seconds: Floats) -> float:
+def _lost_share(seconds: Floats) -> float:
     return float(1 - np.median(seconds, axis=1).sum() / seconds.max(axis=1).sum())
 
 
@@ -195,73 +195,78 @@ def _paces(seconds: Floats) -> tuple[float, ...]:
     return tuple((np.median(usual) * np.where(low > 1, low, np.minimum(high, 1))).tolist())
 
 
-def _high(seconds: Floats, slow: Sequence[Slow], first: int) -> Bools:
+def _rounds_in_spells(seconds: Floats, slow: Sequence[Slow], first: int) -> Bools:
     """Return True for rounds in a spell: of the cost of waiting, or else of the named workers, unless these fill the record."""
-    high = spells.find(spells.waiting(seconds))
+    high = spells.find_spells(spells.waiting(seconds))
     if high.any():
         return high
-    for each in slow:
-        for begin, end in each.spells:
+    for straggler in slow:
+        for begin, end in straggler.spells:
             high[begin - first : end - first] = True
     return np.zeros_like(high) if high.all() else high
 
 
 def _without_spells(changes: Sequence[Change], slow: Sequence[Slow]) -> Iterator[Change]:
     """Yield the changes of workers that are not named for their spells, which say the same."""
-    named = {worker for each in slow if each.spells for worker in each.workers}
-    yield from (change for change in changes if not named & set(change.workers))
+    workers_in_spells = {worker for straggler in slow if straggler.spells for worker in straggler.workers}
+    yield from (change for change in changes if not workers_in_spells & set(change.workers))
 
 
-def _named(trace: Trace, seconds: Floats, lost: Attribution, told: bool, slower: Bools) -> list[Slow]:
+def _select_slow(trace: Trace, seconds: Floats, attribution: Attribution, has_nodes: bool, slower: Bools) -> list[Slow]:
     """Return slow workers and nodes, those with the highest cost alone first, without those that cost little."""
-    if lost.slowdown - 1 < _NOTHING:
+    if attribution.slowdown - 1 < _NOTHING:
         return []
-    found = [*_nodes(trace, seconds, lost, told), *_workers(trace, seconds, lost)]
-    many = _many(trace, seconds, lost, slower)
-    grouped = {worker for each in many for worker in each.workers}
-    found = many + _alike([each for each in found if not grouped & set(each.workers)], trace, seconds, lost)
-    named: list[Slow] = []
+    parties = [*_nodes(trace, seconds, attribution, has_nodes), *_workers(trace, seconds, attribution)]
+    large_groups = _large_groups(trace, seconds, attribution, slower)
+    grouped = {worker for group in large_groups for worker in group.workers}
+    ungrouped = [party for party in parties if not grouped & set(party.workers)]
+    candidates = large_groups + _merge_always_slow(ungrouped, trace, seconds, attribution)
+    selected: list[Slow] = []
     everybody: list[int] = []
-    for each in sorted(found, key=lambda each: (-each.alone, -len(each.workers))):
-        if set(each.workers) & set(everybody) or len(named) == _MOST:
+    for straggler in sorted(candidates, key=lambda straggler: (-straggler.slowdown_alone, -len(straggler.workers))):
+        if set(straggler.workers) & set(everybody) or len(selected) == _MOST:
             continue
-        more = lost.share([*everybody, *each.workers]) - (lost.share(everybody) if everybody else 0.0)
-        if max(each.lost, more) >= _COSTS or each.alone - 1 >= _MOSTLY * (lost.slowdown - 1):
-            named.append(each)
-            everybody += each.workers
-    return named if everybody and lost.share(everybody) >= _COSTS else []
+        share_before = attribution.share(everybody) if everybody else 0.0
+        added_share = attribution.share([*everybody, *straggler.workers]) - share_before
+        costs_most = straggler.slowdown_alone - 1 >= _MOSTLY * (attribution.slowdown - 1)
+        if max(straggler.loss_share, added_share) >= _COSTS or costs_most:
+            selected.append(straggler)
+            everybody += straggler.workers
+    return selected if everybody and attribution.share(everybody) >= _COSTS else []
 
 
-def _nodes(trace: Trace, seconds: Floats, lost: Attribution, told: bool) -> Iterator[Slow]:
+def _nodes(trace: Trace, seconds: Floats, attribution: Attribution, has_nodes: bool) -> Iterator[Slow]:
     """Yield the nodes, or groups, of several workers that are slow as a whole."""
-    for number in range(int(lost.node_of.max()) + 1):
-        own = np.flatnonzero(lost.node_of == number).tolist()
-        if 1 < len(own) < seconds.shape[1] and (pattern := _pattern(_level(seconds, own), _first(trace, seconds))):
-            name = trace.node(number) if told else f"{several(trace, own)} (slow together)"
-            yield Slow(name, tuple(own), *pattern, float(lost.of_nodes[number]), lost.share(own))
+    for number in range(int(attribution.node_of.max()) + 1):
+        workers = np.flatnonzero(attribution.node_of == number).tolist()
+        if 1 < len(workers) < seconds.shape[1] and (
+            pattern := _pattern(_level(seconds, workers), _first_iteration(trace, seconds))
+        ):
+            name = trace.node(number) if has_nodes else f"{name_workers(trace, workers)} (slow together)"
+            yield Slow(name, tuple(workers), *pattern, float(attribution.of_nodes[number]), attribution.share(workers))
 
 
-def _workers(trace: Trace, seconds: Floats, lost: Attribution) -> Iterator[Slow]:
+def _workers(trace: Trace, seconds: Floats, attribution: Attribution) -> Iterator[Slow]:
     """Yield the workers that are slow individually."""
-    usual = float(np.median(lost.of_workers)) - 1
-    for worker in np.flatnonzero(lost.of_workers - 1 > _COSTS * (lost.slowdown - 1)).tolist():
+    median_cost = float(np.median(attribution.of_workers)) - 1
+    for worker in np.flatnonzero(attribution.of_workers - 1 > _COSTS * (attribution.slowdown - 1)).tolist():
         level = _level(seconds, [worker])
-        pattern = _pattern(level, _first(trace, seconds))
-        alone, share = float(lost.of_workers[worker]), lost.share([worker])
-        if pattern is None and alone - 1 > _BY_CHANCE * usual and share > _COSTS:
+        pattern = _pattern(level, _first_iteration(trace, seconds))
+        alone, share = float(attribution.of_workers[worker]), attribution.share([worker])
+        if pattern is None and alone - 1 > _BY_CHANCE * median_cost and share > _COSTS:
             pattern = _rarely(level)
         if pattern is not None:
             yield Slow(trace.worker(worker), (worker,), *pattern, alone, share)
 
 
-def _alike(found: list[Slow], trace: Trace, seconds: Floats, lost: Attribution) -> list[Slow]:
+def _merge_always_slow(stragglers: list[Slow], trace: Trace, seconds: Floats, attribution: Attribution) -> list[Slow]:
     """Merge workers that are always slow into one entry: repairing one of them alone would not help."""
-    always = [each for each in found if each.pattern == "always" and len(each.workers) == 1]
+    always = [straggler for straggler in stragglers if straggler.pattern == "always" and len(straggler.workers) == 1]
     if len(always) < 2:
-        return found
-    own = sorted(each.workers[0] for each in always)
-    as_one = _group(trace, seconds, own, np.median(seconds, axis=1, keepdims=True), lost)
-    return [*(each for each in found if each not in always), as_one]
+        return stragglers
+    workers = sorted(straggler.workers[0] for straggler in always)
+    merged = _group(trace, seconds, workers, np.median(seconds, axis=1, keepdims=True), attribution)
+    return [*(straggler for straggler in stragglers if straggler not in always), merged]
 
 
 def _slower_kind(seconds: Floats) -> Bools:
@@ -270,13 +275,13 @@ def _slower_kind(seconds: Floats) -> Bools:
     ratios = np.log(seconds / np.median(seconds, axis=1, keepdims=True))
     usual = np.median(ratios, axis=0)
     slower = usual > spells.threshold(usual)
-    if spells.explained(usual, slower) < _CLEAR:
+    if spells.explained_share(usual, slower) < _CLEAR:
         return none
     half = np.median(ratios[::2], axis=0)  # groups by half of the rounds, which chance does not repeat in the other half
-    if spells.apart(np.median(ratios[1::2], axis=0), half > spells.threshold(half)) < np.log(_SLOWER):
+    if spells.class_distance(np.median(ratios[1::2], axis=0), half > spells.threshold(half)) < np.log(_SLOWER):
         return none
     level = _level(seconds, np.flatnonzero(slower).tolist())
-    return slower if (level > spells.apart(usual, slower) / 2).mean() >= _LASTING else none
+    return slower if (level > spells.class_distance(usual, slower) / 2).mean() >= _LASTING else none
 
 
 def _quick(seconds: Floats, slower: Bools) -> Quick | None:
@@ -287,30 +292,35 @@ def _quick(seconds: Floats, slower: Bools) -> Quick | None:
     return Quick(tuple(np.flatnonzero(~slower).tolist()), times)
 
 
-def _many(trace: Trace, seconds: Floats, lost: Attribution, slower: Bools) -> list[Slow]:
+def _large_groups(trace: Trace, seconds: Floats, attribution: Attribution, slower: Bools) -> list[Slow]:
     """Return a large group that is always slower than the rest, but no majority, as one entry."""
-    if not _MANY <= slower.mean() <= _HALF:
+    if not _LARGE_GROUP <= slower.mean() <= _HALF:
         return []
     rest = np.median(seconds[:, ~slower], axis=1, keepdims=True)
-    return [_group(trace, seconds, np.flatnonzero(slower).tolist(), rest, lost)]
+    return [_group(trace, seconds, np.flatnonzero(slower).tolist(), rest, attribution)]
 
 
-def _group(trace: Trace, seconds: Floats, workers: list[int], ideal: Floats, lost: Attribution) -> Slow:
+def _group(trace: Trace, seconds: Floats, workers: list[int], ideal: Floats, attribution: Attribution) -> Slow:
     """Return workers that are always slow as one entry; `ideal` is the time of a quick worker, s [rounds, 1]."""
-    own = np.isin(np.arange(seconds.shape[1]), workers)
-    repaired, alone = (float(each.max(axis=1).sum()) for each in (np.where(own, ideal, seconds), np.where(own, seconds, ideal)))
-    goes = min(1.0, (lost.seconds - repaired) / (lost.seconds - lost.ideal_seconds))
+    is_member = np.isin(np.arange(seconds.shape[1]), workers)
+    repaired, alone_seconds = (
+        float(round_times.max(axis=1).sum())
+        for round_times in (np.where(is_member, ideal, seconds), np.where(is_member, seconds, ideal))
+    )
+    loss_share = min(1.0, (attribution.seconds - repaired) / (attribution.seconds - attribution.ideal_seconds))
     times = float(np.exp(_level(seconds, workers)).mean())
-    return Slow(several(trace, workers), tuple(workers), "always", times, 1.0, (), alone / float(ideal.sum()), goes)
+    return Slow(
+        name_workers(trace, workers), tuple(workers), "always", times, 1.0, (), alone_seconds / float(ideal.sum()), loss_share
+    )
 
 
 def _level(seconds: Floats, workers: list[int]) -> Floats:
     """Return the log ratio of the median time of some workers to that of the others [rounds]."""
-    own = np.isin(np.arange(seconds.shape[1]), workers)
-    return np.asarray(np.log(np.median(seconds[:, own], axis=1) / np.median(seconds[:, ~own], axis=1)))
+    is_member = np.isin(np.arange(seconds.shape[1]), workers)
+    return np.asarray(np.log(np.median(seconds[:, is_member], axis=1) / np.median(seconds[:, ~is_member], axis=1)))
 
 
-def _first(trace: Trace, seconds: Floats) -> int:
+def _first_iteration(trace: Trace, seconds: Floats) -> int:
     """Return the iteration of the first counted round."""
     return trace.iterations - len(seconds)
 
@@ -320,16 +330,16 @@ Pattern = tuple[str, float, float, tuple[tuple[int, int], ...]]
 
 def _pattern(level: Floats, first: int) -> Pattern | None:
     """Return the pattern of slowness, given log times relative to the others [rounds]; None if not slow for long."""
-    high = spells.grown(level, spells.find(level))
+    high = spells.extend_spells(level, spells.find_spells(level))
     ratio = np.exp(level)
     if high.any() and not high.all():
         times = float(ratio[high].mean())
         if times >= _SLOWER * max(1.0, float(ratio[~high].mean())):
-            found = tuple((first + run.first, first + run.end) for run in spells.runs(high) if run.high)
-            ((begin, end), *others) = found
-            if not others and first < begin and end == first + len(level) and not is_sudden(level, begin - first):
-                return "drift", float(ratio[-len(ratio) // _PARTS_OF_DRIFT :].mean()), float(high.mean()), found
-            return "spells", times, float(high.mean()), found
+            spell_ends = tuple((first + run.first, first + run.end) for run in spells.runs(high) if run.high)
+            ((begin, end), *later_spells) = spell_ends
+            if not later_spells and first < begin and end == first + len(level) and not is_sudden(level, begin - first):
+                return "drift", float(ratio[-len(ratio) // _PARTS_OF_DRIFT :].mean()), float(high.mean()), spell_ends
+            return "spells", times, float(high.mean()), spell_ends
     times = float(np.exp(np.median(level)))
     return ("always", float(ratio.mean()), 1.0, ()) if times >= _SLOWER else None
 

@@ -28,7 +28,7 @@ from scipy.stats import rankdata
 
 _WINDOW = 9  # rounds of the running median
 _EXPLAINED, _OF_THE_SMOOTHED = 0.35, 0.8  # least share of the variance explained by two levels; one of the two suffices
-_APART = 0.1  # least distance of the levels, in logarithms: 10 %
+_LEAST_DISTANCE = 0.1  # least distance of the levels, in logarithms: 10 %
 _SHORTEST = 5  # least rounds in a spell, and between two
 _OFTEN = 1 / 3  # share of late rounds with which a spell goes on
 _REST = 0.02  # share of values clipped at each end for the whole variance
@@ -62,15 +62,15 @@ def waiting(seconds: Floats) -> Floats:
     return np.asarray(np.log(seconds.max(axis=1) / np.median(seconds, axis=1)))
 
 
-def find(series: Floats) -> Bools:
+def find_spells(series: Floats) -> Bools:
     """Return True for rounds in a spell: a stretch at the higher of two levels; all False if there are not two [rounds].
 
     Args:
         series: logarithms, one per round [rounds].
 
-    >>> find(np.repeat([0.0, 1.0, 0.0], [20, 10, 30])).nonzero()[0].tolist()
+    >>> find_spells(np.repeat([0.0, 1.0, 0.0], [20, 10, 30])).nonzero()[0].tolist()
     [20, 21, 22, 23, 24, 25, 26, 27, 28, 29]
-    >>> find(np.sin(np.arange(200.0) ** 2)).any()
+    >>> find_spells(np.sin(np.arange(200.0) ** 2)).any()
     np.False_
     """
     none = np.zeros(len(series), bool)
@@ -79,14 +79,14 @@ def find(series: Floats) -> Bools:
     smooth = median_filter(series, size=_WINDOW, mode="reflect")
     high = smooth > threshold(smooth)
     inner = np.clip(series, *np.quantile(series, (_REST, 1 - _REST)))
-    if apart(smooth, high) < _APART:
+    if class_distance(smooth, high) < _LEAST_DISTANCE:
         return none
-    clear = explained(smooth, high) >= _OF_THE_SMOOTHED or explained(inner, high) >= _EXPLAINED
+    clear = explained_share(smooth, high) >= _OF_THE_SMOOTHED or explained_share(inner, high) >= _EXPLAINED
     lasting = _lasting(high) if clear else none
     return none if lasting.all() else lasting
 
 
-def grown(level: Floats, high: Bools) -> Bools:
+def extend_spells(level: Floats, high: Bools) -> Bools:
     """Return spells that go on while late rounds are frequent, if not in the majority, for longer than a window [rounds].
 
     Args:
@@ -94,22 +94,22 @@ def grown(level: Floats, high: Bools) -> Bools:
         high: True for rounds in a spell [rounds].
 
     >>> level = np.array([0.0] * 20 + [1.0] * 20 + [1.0, 0.0, 1.0, 0.0, 0.0] * 6 + [0.0] * 20)
-    >>> int(find(level).sum()), int(grown(level, find(level)).sum())
+    >>> int(find_spells(level).sum()), int(extend_spells(level, find_spells(level)).sum())
     (24, 47)
     """
     if not high.any() or high.all():
         return high
     late = level > (np.median(level[high]) + np.median(level[~high])) / 2
     often = uniform_filter(late.astype(float), _WINDOW, mode="nearest") >= _OFTEN
-    grown = high.copy()
+    extended = high.copy()
     for run in runs(often | high):
         inside = np.flatnonzero(high[run.first : run.end]) + run.first
         if not run.high or not len(inside):
             continue
         first = run.first if inside[0] - run.first > _WINDOW else inside[0]
         end = run.end if run.end - inside[-1] > _WINDOW else inside[-1] + 1
-        grown[first:end] = True
-    return grown
+        extended[first:end] = True
+    return extended
 
 
 def runs(high: Bools) -> list[Run]:
@@ -136,36 +136,36 @@ def threshold(values: Floats) -> float:
     """
     ordered, count = np.sort(values), len(values)
     below, size = np.cumsum(ordered)[:-1], np.arange(1, count)
-    between = (below / size - (ordered.sum() - below) / (count - size)) ** 2 * size * (count - size)
-    best = int(np.argmax(between))
+    variance = (below / size - (ordered.sum() - below) / (count - size)) ** 2 * size * (count - size)
+    best = int(np.argmax(variance))
     return float(ordered[best] + ordered[best + 1]) / 2
 
 
-def apart(values: Floats, high: Bools) -> float:
+def class_distance(values: Floats, high: Bools) -> float:
     """Return the difference of the means of two classes; 0 if one is empty.
 
     Args:
         values: numbers, such as logarithms of times.
         high: True for those of the higher class.
 
-    >>> apart(np.array([1.0, 1.2, 3.1]), np.array([False, False, True])), apart(np.ones(2), np.zeros(2, bool))
+    >>> class_distance(np.array([1.0, 1.2, 3.1]), np.array([False, False, True])), class_distance(np.ones(2), np.zeros(2, bool))
     (2.0, 0.0)
     """
     return float(values[high].mean() - values[~high].mean()) if 0 < high.mean() < 1 else 0.0
 
 
-def explained(values: Floats, high: Bools) -> float:
+def explained_share(values: Floats, high: Bools) -> float:
     """Return the share of the variance that lies between two classes.
 
     Args:
         values: numbers, such as logarithms of times.
         high: True for those of the higher class.
 
-    >>> explained(np.array([1.0, 1.0, 3.0]), np.array([False, False, True])).__round__(9)
+    >>> explained_share(np.array([1.0, 1.0, 3.0]), np.array([False, False, True])).__round__(9)
     1.0
     """
     share, variance = float(high.mean()), float(values.var())
-    return share * (1 - share) * apart(values, high) ** 2 / variance if variance else 0.0
+    return share * (1 - share) * class_distance(values, high) ** 2 / variance if variance else 0.0
 
 
 def _lasting(high: Bools) -> Bools:
@@ -330,8 +330,8 @@ def _change(series: Floats, chance: float) -> tuple[int, float] | None:
         return None
     ranks = rankdata(series)  # Mann and Whitney's statistic
     surprise = abs(ranks[at:].mean() - (count + 1) / 2) / np.sqrt((count + 1) * at / (12 * (count - at)))
-    around = np.concatenate([part - part.mean() for part in (series[:at], series[at:])])
-    if ndtr(-surprise / np.sqrt(_persistence(around))) > chance:
+    residuals = np.concatenate([part - part.mean() for part in (series[:at], series[at:])])
+    if ndtr(-surprise / np.sqrt(_persistence(residuals))) > chance:
         return None
     right = (smooth > middle) == (change > 0)
     if min(1 - right[:at].mean(), right[at:].mean()) < _CLEAN or not is_sudden(series, at):

@@ -133,7 +133,7 @@ def _iterations(files: Files) -> Measured:
     """Figures 5 and 6."""
     mnist = iterations.table_of(files.reached)
     ratio, steps = mnist[100] / mnist[50], [mnist[n] for n in sorted(mnist)]
-    best = [int(found.waited_for[found.best]) for found in iterations.plans(files.reached, files.arrived).values()]
+    best = [int(found.waited_for[found.best_index]) for found in iterations.plans(files.reached, files.arrived).values()]
     papers, ours = (", ".join(f"N = {n}" for n in own) for own in (best[:2], best[2:]))
     agrees = all(abs(n - iterations.BEST) <= 2 for n in best)
     return {

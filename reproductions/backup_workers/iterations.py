@@ -59,8 +59,8 @@ def picture(reached: pd.DataFrame, arrived: pd.DataFrame) -> figures.Picture:
         left.legend()
         for colour, (name, found) in zip(figures.COLOURS, plans(reached, arrived).items(), strict=False):
             own = found.waited_for >= min(PAPER)
-            relative = found.seconds / found.seconds[found.best]
-            label = f"{name}: best {found.waited_for[found.best]}"
+            relative = found.seconds / found.seconds[found.best_index]
+            label = f"{name}: best {found.waited_for[found.best_index]}"
             right.plot(found.waited_for[own], relative[own], color=colour, label=label, **marks(colour))
         right.axvline(BEST, color="#5B5B5B", linestyle=":")
         right.set(

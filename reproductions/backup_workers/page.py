@@ -67,8 +67,8 @@ def _percent(errors: smaller.Table, what: str) -> str:
 def _plans(files: Files) -> list[list[str]]:
     rows = []
     for name, found in iterations.plans(files.reached, files.arrived).items():
-        best = int(found.waited_for[found.best])
-        relative = found.seconds[found.best] / found.seconds[-1]
+        best = int(found.waited_for[found.best_index])
+        relative = found.seconds[found.best_index] / found.seconds[-1]
         rows.append([name, str(best), str(found.workers - best), f"{relative:.2f}"])
     return rows
 

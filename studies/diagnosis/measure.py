@@ -34,7 +34,7 @@ def rows(seeds: range, spells: bool, traces: int = TRACES) -> Iterator[dict[str,
             yield {
                 **{"cluster": seed, "spells": spells, "who": cluster.who, "times": cluster.times, "cycle": cluster.cycle},
                 **{"trace": number, "true": gain, RULE: rule.value, "low": rule.low, "high": rule.high},
-                **{"verdict": found.verdict, "more": found.more, "seen": found.spells},
+                **{"verdict": found.verdict, "more": found.more_iterations, "seen": found.spells},
             }
 
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from fred.diagnosis.findings import CANNOT_TELL, LITTLE, SAVES, SAVES_LITTLE
+from fred.diagnosis.findings import CANNOT_TELL, LITTLE_GAIN, SAVES, SAVES_LITTLE
 from fred.diagnosis.remedies import RULE
 from studies.diagnosis.clusters import ROUNDS, WORKERS
 from studies.diagnosis.measure import FOUND
@@ -20,7 +20,7 @@ def wrong(found: pd.DataFrame) -> "pd.Series[bool]":
         found: a row for each trace.
     """
     saves = (found["verdict"] == SAVES) & (found["true"] <= 1)
-    return saves | ((found["verdict"] == SAVES_LITTLE) & (found["true"] >= LITTLE))
+    return saves | ((found["verdict"] == SAVES_LITTLE) & (found["true"] >= LITTLE_GAIN))
 
 
 def text(found: pd.DataFrame) -> str:
