@@ -134,7 +134,7 @@ class TestWhoIsNamed:
         found = diagnose(trace(seconds))
         named = {each.name: each for each in found.slowness.slow}
         assert list(named) == ["m7", "m0 and m1"] and named["m7"].loss_share > 0.5
-        assert named["m0 and m1"].alone == pytest.approx(1.33, abs=0.03)
+        assert named["m0 and m1"].slowdown_alone == pytest.approx(1.33, abs=0.03)
         assert "repair m7" in {each.remedy.name for each in found.gains}
 
 

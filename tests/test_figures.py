@@ -321,7 +321,7 @@ def test_traffic_is_the_mean_of_the_summarys_bytes(untrained):
 
 
 def test_each_kind_of_runs_has_its_figures(learned, untrained):
-    assert set(FIGURES) == set(pictures.DRAWN)
+    assert set(FIGURES) == set(pictures.DRAW_FUNCTIONS)
     assert all(name in str(Result.plot.__doc__) for name in FIGURES)
     timed = {"paired", "staleness", "throughput", "timeline", "traffic", "workers-time"}
     assert (set(untrained.pictures()), set(learned.pictures())) == (timed, timed | {"loss", "error"})

@@ -1,12 +1,7 @@
-"""An answer as one HTML page of sentences, figures and tables: a single file without scripts or links.
+"""The HTML pages of a diagnosis and of a plan: sentences, figures and tables in one file without scripts or links.
 
-Figures of a diagnosis: times by worker and iteration, gains of the remedies, and used gradients.
-
-The HTML page of a diagnosis.
-
-The figure of a plan: each system's time against its cost, with the Pareto front.
-
-The HTML page of a plan: the answer and its doubts, the ranking, and where time is lost.
+A diagnosis has figures of times by worker and iteration, of the gains of the remedies, and of used gradients. A plan has a
+figure of each system's time against its cost, with the Pareto front.
 """
 
 import base64
@@ -35,6 +30,13 @@ from fred.views import comparison_figures
 from fred.views.figures import COLOURS, FAINT, Picture, style
 from fred.views.page_tables import html, marked_up
 from fred.views.table import Table
+
+_MOST_CELLS = 600  # workers up to which the image is not smoothed
+_KINDS = {  # kind of a remedy -> number of its colour
+    **{"repair": 2, "remove": 2, "align": 2, "backup": 0, "deadline": 0, "rule": 0, "local": 3, "asynchronous": 3},
+}
+_MOST_NAMES, _LONGEST_NAME = 16, 12  # workers with a name in the image; letters of a name, from its end
+_MOST_TIMES = 8.0  # largest time shown, relative to the median worker
 
 
 class Figure(NamedTuple):
@@ -93,14 +95,6 @@ def _figure(figure: Figure) -> str:
         f'<div class="figure" tabindex="0" role="region" aria-label="figure">{image}</div>'
         f'<p class="note">{marked_up(figure.note)}</p></section>'
     )
-
-
-_MOST_CELLS = 600  # workers up to which the image is not smoothed
-_KINDS = {  # kind of a remedy -> number of its colour
-    **{"repair": 2, "remove": 2, "align": 2, "backup": 0, "deadline": 0, "rule": 0, "local": 3, "asynchronous": 3},
-}
-_MOST_NAMES, _LONGEST_NAME = 16, 12  # workers with a name in the image; letters of a name, from its end
-_MOST_TIMES = 8.0  # largest time shown, relative to the median worker
 
 
 def draw_slowness(diagnosis: Diagnosis) -> Picture:

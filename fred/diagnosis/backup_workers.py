@@ -1,10 +1,7 @@
 """The number N of N + b workers to wait for [Chen, Pan, Monga, Bengio, Jozefowicz 2017, sections 3.1-3.2, figures 3-6].
 
-The table of backup workers that `fred plan` prints.
-
-A figure of the number of workers to wait for: the time to the target for each number.
-
-Measurements of synchronous runs: arrival times of gradients, and rounds to the target.
+The time to the target is the number of iterations with N gradients, times the mean time of the N-th of N + b arrivals. Both
+can be measured in synchronous runs. `fred plan` prints the time for each N, and draws it.
 """
 
 import json
@@ -28,6 +25,7 @@ from fred.views.table import Cell, Table, show, terminal
 
 Floats = NDArray[np.float64]
 Curve = Literal["linear", "fitted"]
+_MOST_PLANS = 20  # plans shown, apart from those around the best
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,9 +117,6 @@ def _log_choices(
     """Return log of (of over some), where that is possible."""
     taken, left = np.where(possible, part, 0), np.where(possible, np.subtract(total, part), 0)
     return gammaln(taken + left + 1) - gammaln(taken + 1) - gammaln(left + 1)
-
-
-_MOST_PLANS = 20  # plans shown, apart from those around the best
 
 
 def print_plan(plan: Plan, source: str) -> None:

@@ -1,6 +1,6 @@
-"""The tables of a diagnosis for the terminal and the page: the numbers of its JSON, rounded.
+"""The output of `fred diagnose` on a terminal: the first screen, then more sentences, then tables.
 
-The output of `fred diagnose`: the first screen, then more sentences, then tables.
+The page has the same tables. Their numbers are those of the JSON, rounded.
 """
 
 import math
@@ -18,6 +18,7 @@ from fred.diagnosis.sentences import SCREEN, sections, wrapped
 from fred.views.table import NONE, Table, show, terminal
 
 _NAME = 28  # letters of a line of a remedy's name
+_COMMANDS = ("fred ", "python ")  # beginnings of lines that are for copying, and stay whole
 
 
 def tables(diagnosis: Diagnosis) -> Iterator[Table]:
@@ -95,9 +96,6 @@ def _interval(gain: Gain) -> str:
 
 def _share(share: float) -> str:
     return NONE if math.isnan(share) else f"{100 * share:.3g} %"
-
-
-_COMMANDS = ("fred ", "python ")  # beginnings of lines that are for copying, and stay whole
 
 
 def print_diagnosis(diagnosis: Diagnosis, answer: Answer | None, out: Path | None) -> None:

@@ -1,12 +1,11 @@
-"""The systems to try on a cluster, with their knobs, and reasons why others are not tried.
+"""The question of a plan, the systems that it tries, and the criteria by which it tunes and ranks them.
+
+A question consists of a cluster, a task, a target, a budget and seeds. A scenario answers it: it has a run for each system,
+with a sweep over its knob and its learning rate. The criterion is the time, the cost or the energy until the target.
 
 Every system gets the same number of points; systems without a knob try more learning rates. Learning rates lie around one
 for synchronous SGD. Where every gradient is an update of its own, the rate is divided by the number of workers. Then one
 update from each worker moves the model about as far.
-
-The criteria by which a plan tunes and ranks systems: the time, the cost or the energy until the target.
-
-The question behind a plan (cluster, task, target, budget and seeds), and the scenario that answers it.
 """
 
 from collections.abc import Iterable
@@ -28,6 +27,18 @@ POINTS = 12  # points tried of each system
 SYNC = "sync"  # the baseline, which waits for all
 RATE = "algorithm.learning_rate"
 _SPAN = 5.0  # rates go from this factor below to this factor above
+TASKS: dict[str, tuple[dict[str, Any], dict[str, float]]] = {  # name -> task and target
+    "digits": ({"data": "digits", "model": {"name": "mlp", "hidden": [32]}, "batch_size": 8}, {"target_error": 0.12}),
+}
+LOOKS = 100  # evaluations of the error during a run
+GRADIENTS = 200  # gradients per worker in the default budget
+_TUNING, _REPORTED = 1, 101  # the first seeds
+_STUB: dict[str, Any] = {  # completes a file that has only a task
+    "algorithm": {"name": "ssgd", "learning_rate": 0.1},
+    "cluster": {"workers": 1},
+    "stop": {"updates": 1},
+}
+_ANYTHING = ("algorithm={name: ssgd, learning_rate: 0.1}", "stop={updates: 1}")  # completes a file of a cluster alone
 
 
 @dataclass(frozen=True)
@@ -184,20 +195,6 @@ def check(by: By, cluster: Cluster, source: str) -> None:
             f"--by energy: no machine in {source} draws power; add, for example, "
             "`prices: {workers: [{busy_watts: 400, idle_watts: 80}]}` to its `cluster`"
         )
-
-
-TASKS: dict[str, tuple[dict[str, Any], dict[str, float]]] = {  # name -> task and target
-    "digits": ({"data": "digits", "model": {"name": "mlp", "hidden": [32]}, "batch_size": 8}, {"target_error": 0.12}),
-}
-LOOKS = 100  # evaluations of the error during a run
-GRADIENTS = 200  # gradients per worker in the default budget
-_TUNING, _REPORTED = 1, 101  # the first seeds
-_STUB: dict[str, Any] = {  # completes a file that has only a task
-    "algorithm": {"name": "ssgd", "learning_rate": 0.1},
-    "cluster": {"workers": 1},
-    "stop": {"updates": 1},
-}
-_ANYTHING = ("algorithm={name: ssgd, learning_rate: 0.1}", "stop={updates: 1}")  # completes a file of a cluster alone
 
 
 @dataclass(frozen=True)

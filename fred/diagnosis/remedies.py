@@ -15,9 +15,8 @@
 
 All remedies use the recorded times, assuming that compute times do not depend on how rounds end.
 
-The cost of a remedy: it drops gradients of some workers, whose data then count less.
-
-The effective number of workers follows Kish's design effect, (sum of u)^2 / sum of u^2, where u is the used share of each
+The cost of a remedy is that it drops gradients of some workers, whose data then count less (`Fairness`). The effective number
+of workers follows Kish's design effect, (sum of u)^2 / sum of u^2, where u is the used share of each
 worker's gradients [Kish 1965, Survey Sampling]. It is 10 if ten workers count equally, and 5 if five of them count for
 nothing.
 """
@@ -48,6 +47,8 @@ RULE = "auto"  # cutoff rule that is tried
 LEARNING = 20  # most first rounds that only train rules and do not count
 _SHARE_LEARNING = 4  # at most one round in this many trains rules
 LOCAL_STEPS = (4, 16)
+EXCLUDED = 0.05  # used share of gradients below which a worker might as well be switched off
+RARE = 0.5  # used share of gradients below which a worker's data count for little
 
 
 @dataclass(frozen=True, eq=False)
@@ -289,10 +290,6 @@ def _cut_rounds(
     used = mask.mean(axis=0)
     played = Played(counts[:, None].astype(float), ends[:, None])
     return Remedy(name, kind, played, used / used.max(), mask, run)
-
-
-EXCLUDED = 0.05  # used share of gradients below which a worker might as well be switched off
-RARE = 0.5  # used share of gradients below which a worker's data count for little
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,6 +1,6 @@
-"""The causes of lost time in sentences, with the trace's names: slow workers, stalls of all, pauses, changes.
+"""A diagnosis in sentences: the verdict, its reasons and the next steps on the first screen; then all the rest.
 
-A diagnosis in sentences: first the verdict, its reasons and what to do next; then all the rest.
+The reasons are the causes of lost time, with the trace's names: slow workers, stalls of all, pauses and changes.
 """
 
 import math
@@ -27,6 +27,14 @@ from fred.diagnosis.worker_names import name_workers
 LITTLE_LOSS = 0.05  # share of the time below which a loss is not explained
 _LARGE_ROUND = 0.3  # share of the loss from which a single round is reported
 _FEW_ROUNDS = 10  # in fewer, one round is often a large part
+SCREEN = ("Verdict", "Why", "Next")  # headings of the first screen
+_LETTERS, _LINES = 71, 12  # of a line of the first screen at 80 columns; lines of the whole screen
+_REASONS = 4  # lines of the reasons
+_NO_BREAK = "\N{NO-BREAK SPACE}"
+_UNLIKE = 0.2  # difference between quarters of the record, in share of time lost, that is reported
+_MANY_ROUNDS = 100  # in fewer, the median worker's time may change by chance
+_CHANGES = 1.2  # ratio of the median worker's times in two quarters that is reported
+_MOST_USED = 0.95  # share of rounds with the same workers that is reported
 
 
 def causes(diagnosis: Diagnosis) -> list[str]:
@@ -153,16 +161,6 @@ def _is_plural(slow: Slow) -> bool:
 
 def _s(slow: Slow) -> str:
     return "" if _is_plural(slow) else "s"
-
-
-SCREEN = ("Verdict", "Why", "Next")  # headings of the first screen
-_LETTERS, _LINES = 71, 12  # of a line of the first screen at 80 columns; lines of the whole screen
-_REASONS = 4  # lines of the reasons
-_NO_BREAK = "\N{NO-BREAK SPACE}"
-_UNLIKE = 0.2  # difference between quarters of the record, in share of time lost, that is reported
-_MANY_ROUNDS = 100  # in fewer, the median worker's time may change by chance
-_CHANGES = 1.2  # ratio of the median worker's times in two quarters that is reported
-_MOST_USED = 0.95  # share of rounds with the same workers that is reported
 
 
 def sections(diagnosis: Diagnosis) -> dict[str, list[str]]:

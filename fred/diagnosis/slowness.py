@@ -43,6 +43,7 @@ _CLEAR = 0.8  # share of the variance between workers that two groups of them mu
 _MOST_CHANGE = 0.75  # share of the workers that must change for a change of all
 _PARTS_OF_DRIFT = 10  # parts of the record, the last of which is the end of a drift
 _LASTING = 0.8  # share of the rounds in which the slower group must be slower
+Pattern = tuple[str, float, float, tuple[tuple[int, int], ...]]
 
 
 @dataclass(frozen=True)
@@ -323,9 +324,6 @@ def _level(seconds: Floats, workers: list[int]) -> Floats:
 def _first_iteration(trace: Trace, seconds: Floats) -> int:
     """Return the iteration of the first counted round."""
     return trace.iterations - len(seconds)
-
-
-Pattern = tuple[str, float, float, tuple[tuple[int, int], ...]]
 
 
 def _pattern(level: Floats, first: int) -> Pattern | None:

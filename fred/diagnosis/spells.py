@@ -1,19 +1,19 @@
-"""Patterns in times: slow spells, lasting changes, pauses, and the part that all workers share.
+"""Patterns in times: slow spells, lasting changes, stalls and pauses, and the part that all workers share.
 
-Spells: stretches of rounds in which a series has a higher level, such as a node that is slow for some time.
+| pattern | meaning                                                                                                |
+|---------|--------------------------------------------------------------------------------------------------------|
+| spell   | a stretch of rounds in which a series has a higher level, such as a node that is slow for some time    |
+| change  | a worker that is slower or faster than before, from some iteration to the end of the record            |
+| stall   | a single slow round of all workers at once                                                             |
+| pause   | a single slow round of some workers, which comes back after a number of iterations                     |
 
-A running median smooths the series, so that single late rounds make no spell. A threshold then separates two levels such
-that they explain most of the variance [Otsu 1979, IEEE Transactions on Systems, Man, and Cybernetics 9(1)]. Levels that
+Spells: a running median smooths the series, so that single late rounds make no spell. A threshold then separates two levels
+such that they explain most of the variance [Otsu 1979, IEEE Transactions on Systems, Man, and Cybernetics 9(1)]. Levels that
 explain little do not count. With independent normal values they explain 64 % of the smoothed variance, and about 10 % of
 the whole.
 
-The part of the times that all workers share, and the rest: what each worker does relative to its usual time.
-
-Lasting changes: workers that are slower or faster than before from some iteration to the end of the record.
-
-Pauses: single slow rounds of all workers at once, and those of workers that come back after a number of iterations.
-
-A running median over 31 rounds is the usual time, so spells and drifts are no pauses.
+Changes, stalls and pauses: times are split into a part that all workers share, and the deviations of each worker from its
+usual time. For stalls and pauses, a running median over 31 rounds is the usual time, so spells and drifts are no pauses.
 """
 
 import itertools
@@ -35,6 +35,25 @@ _REST = 0.02  # share of values clipped at each end for the whole variance
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
+_PACE_WINDOW = 31  # rounds of the running median, within which single slow rounds do not count
+_CHANGE_WINDOW = 9  # rounds of the running median
+_FEWEST = 10  # least rounds before a change, and after it
+_CHANGED = 1.15  # least ratio of the times after and before
+_BY_CHANCE = 0.001  # probability that some series without a change shows one
+_CLEAN = 0.8  # share of the rounds on the right side of the middle, before and after
+_ROUNDING = 1e-18  # variance of logarithms below which they do not vary
+_SUDDEN = 0.5  # part of a sudden change that happens within a tenth of the rounds
+_TOGETHER = 5  # rounds between changes of workers that change together
+_STALLED = 1.5  # time relative to the usual one from which a round stalls
+_OF_ALL = 0.25  # quantile of the workers that must stall: three in four
+_COSTS = 0.02  # share of the time from which stalls or pauses are reported
+_LATE = 1.25  # least time of a pause, relative to the worker's usual one
+_CLEAR = 8.0  # least distance of a stall or pause from usual times, in their median absolute deviations
+_FEWEST_PAUSES = 4  # pauses from which their distances show a period
+_REGULAR = 0.8  # share of the distances that must be multiples of the period
+_PERIOD_BY_CHANCE = 0.01  # probability that irregular pauses of some worker look regular
+_SHORTEST_PERIOD = 3  # iterations of the shortest period
+_MOST = 0.34  # share of the rounds above which slow ones are no pauses
 
 
 class Run(NamedTuple):
@@ -177,9 +196,6 @@ def _lasting(high: Bools) -> Bools:
     return high
 
 
-_PACE_WINDOW = 31  # rounds of the running median, within which single slow rounds do not count
-
-
 class Levels(NamedTuple):
     """Log times in two parts.
 
@@ -225,16 +241,6 @@ def above_usual(series: Floats) -> Floats:
     """
     size = (_PACE_WINDOW, *([1] * (series.ndim - 1)))
     return np.asarray(series - median_filter(series, size=size, mode="reflect"))
-
-
-_CHANGE_WINDOW = 9  # rounds of the running median
-_FEWEST = 10  # least rounds before a change, and after it
-_CHANGED = 1.15  # least ratio of the times after and before
-_BY_CHANCE = 0.001  # probability that some series without a change shows one
-_CLEAN = 0.8  # share of the rounds on the right side of the middle, before and after
-_ROUNDING = 1e-18  # variance of logarithms below which they do not vary
-_SUDDEN = 0.5  # part of a sudden change that happens within a tenth of the rounds
-_TOGETHER = 5  # rounds between changes of workers that change together
 
 
 @dataclass(frozen=True)
@@ -337,18 +343,6 @@ def _change(series: Floats, chance: float) -> tuple[int, float] | None:
     if min(1 - right[:at].mean(), right[at:].mean()) < _CLEAN or not is_sudden(series, at):
         return None
     return at, float(np.exp(change))
-
-
-_STALLED = 1.5  # time relative to the usual one from which a round stalls
-_OF_ALL = 0.25  # quantile of the workers that must stall: three in four
-_COSTS = 0.02  # share of the time from which stalls or pauses are reported
-_LATE = 1.25  # least time of a pause, relative to the worker's usual one
-_CLEAR = 8.0  # least distance of a stall or pause from usual times, in their median absolute deviations
-_FEWEST_PAUSES = 4  # pauses from which their distances show a period
-_REGULAR = 0.8  # share of the distances that must be multiples of the period
-_PERIOD_BY_CHANCE = 0.01  # probability that irregular pauses of some worker look regular
-_SHORTEST_PERIOD = 3  # iterations of the shortest period
-_MOST = 0.34  # share of the rounds above which slow ones are no pauses
 
 
 @dataclass(frozen=True)

@@ -1,10 +1,8 @@
-"""Figures of comparisons: time against cost, paired differences, and cutoff rules in closed loop.
+"""Figures that compare runs: time against cost, paired differences, and cutoff rules in closed loop.
 
-The figure of time against cost, with the Pareto front.
-
-The figure of paired differences: a dot and an interval for each run, against the baseline.
-
-Figures of cutoff rules in closed loop: their cutoffs and their throughput.
+- `cost` draws the time and the cost of each run, or point of a sweep, and the Pareto front.
+- `paired` draws each run's differences from the baseline: a dot for the mean, and an interval.
+- `cutoffs` and `throughput` draw the cutoffs of cutoff rules, and their gradients per second.
 """
 
 import math
@@ -23,6 +21,14 @@ from fred.views.view import COLOURS, MARKERS, SCREEN, View, lines
 _DASHES = list(dict.fromkeys(dashes for _, dashes in lines()))
 _MOST = 6  # points of the front that are named
 _LETTER = 0.015  # width of a letter of a name, share of the panel's
+_LABELS = {
+    "loss": "loss, difference",
+    "error": "error, difference",
+    "gradient_norm": "norm of the gradient, ratio",
+    "to_target": "time or updates to the target, ratio",
+    "cost_to_target": "cost to the target, ratio",
+    "throughput": "gradients per second, ratio",
+}
 
 
 def cost(points: pd.DataFrame, title: str, means: str = "", missed: str = "", view: View = SCREEN) -> Picture:
@@ -76,16 +82,6 @@ def _annotate_front(axis: Axes, front: pd.DataFrame) -> None:
         left = (axis.transData - axis.transAxes).transform(place)[0] > _LETTER * max(map(len, values.split("\n")))
         shape: dict[str, Any] = {"textcoords": "offset points", "ha": "right" if left else "left", "va": "top"}
         axis.annotate(values, place, (-5 if left else 5, -4), fontsize="small", parse_math=False, **shape)
-
-
-_LABELS = {
-    "loss": "loss, difference",
-    "error": "error, difference",
-    "gradient_norm": "norm of the gradient, ratio",
-    "to_target": "time or updates to the target, ratio",
-    "cost_to_target": "cost to the target, ratio",
-    "throughput": "gradients per second, ratio",
-}
 
 
 def paired(pairs: pd.DataFrame, title: str, view: View = SCREEN) -> Picture:

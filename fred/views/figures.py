@@ -1,8 +1,7 @@
-"""The parts that all figures share: style, size on a screen or in a paper, titles, legends, and reproducible files.
+"""The parts that all figures share: style, size, titles, names of lines, axes, and reproducible files.
 
-Names of lines, at their ends in the last panel or in a legend.
-
-Linear and logarithmic axes: when small values need a logarithmic axis, and the format of the numbers.
+A figure is for a screen, with a title, or as wide as one or two columns of a paper, without one. Its lines have their names at
+their ends in the last panel, or in a legend. An axis is logarithmic if a linear one would hide the small values.
 """
 
 import io
@@ -57,6 +56,12 @@ _STYLE: Any = {
     "savefig.dpi": 200,
 }
 _POINTS = {None: 9.0, "two": 8.0, "one": 7.0}  # font size in points, by the width
+_MOST = 8  # more lines than this are named in a legend
+_NEAR = 0.9  # where all lines must end, share of the panel's width
+_PLACE = 1.06  # of the labels, share of the panel's width
+_MARGINS = 1.3  # inches of a figure's height that are not the panel's
+_SPACING = 1.3  # distance of two labels, in font sizes
+_DECADES = 3.0  # from this span on, only powers of ten get a tick
 
 
 @contextmanager
@@ -311,13 +316,6 @@ def listed(names: Sequence[str], width: int) -> str:
     return text if len(text) <= width + 4 else f"{text[:width]} …"
 
 
-_MOST = 8  # more lines than this are named in a legend
-_NEAR = 0.9  # where all lines must end, share of the panel's width
-_PLACE = 1.06  # of the labels, share of the panel's width
-_MARGINS = 1.3  # inches of a figure's height that are not the panel's
-_SPACING = 1.3  # distance of two labels, in font sizes
-
-
 def name_lines(figure: Picture, axes: Sequence[Axes], view: View) -> None:
     """Name the lines at their right ends if there are up to eight; otherwise, and in a paper, in a legend.
 
@@ -379,9 +377,6 @@ def spaced(heights: NDArray[np.float64], gap: float) -> NDArray[np.float64]:
             groups[-1] = [groups[-1][0] + total, groups[-1][1] + number]
     places: NDArray[np.float64] = np.concatenate([np.full(int(number), total / number) for total, number in groups])
     return np.clip(places, 0, max(0, 1 - steps[-1])) + steps
-
-
-_DECADES = 3.0  # from this span on, only powers of ten get a tick
 
 
 def plain_logarithmic(axis: Axes, letter: str, decades: float = 1) -> None:

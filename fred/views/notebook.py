@@ -1,8 +1,6 @@
-"""Results in a notebook: the verdict, notes, table and curves of the report, and the report itself in a frame.
+"""Results in a notebook: verdict, table and first figure of a result, its report in a frame, and the losses of runs under way.
 
-A figure of losses as SVG, drawn in a millisecond: matplotlib takes a third of a second to load and a tenth to draw.
-
-The losses of runs under way, in a notebook: when the figure is drawn, and when it disappears.
+The losses under way are drawn as SVG, in a millisecond: matplotlib takes a third of a second to load and a tenth to draw.
 """
 
 import itertools
@@ -57,6 +55,18 @@ _THEMED = {  # colours of figures -> colours that can be read on the notebook's 
     **{dark: f"color-mix(in srgb, {dark} 65%, currentColor)" for dark in ("#7f3c8d", "#8c2d04")},
 }
 _COLOUR = re.compile(rf"(?<=(?:fill|roke): )(?:{'|'.join(_THEMED)})")  # after `fill: ` or `stroke: `
+_WIDTH, _CURVE_HEIGHT, _LEFT, _RIGHT, _TOP, _BOTTOM = 420, 180, 46, 330, 10, 36  # px: the panel, and its margins
+_ROW = 17  # px of a line of text
+_LETTERS = 24  # of a name
+_POINTS = 300  # largest number of points of a line
+_LARGE_RATIO = 6  # an axis is logarithmic if the largest value is more than 6 times the smallest
+_CLOSE = 1.5  # an axis begins at the smallest value if the largest is less than 1.5 times that
+_DECADES = 3.0  # from this span on, only powers of ten get a tick
+_TICKS = 4
+_DASHES = {"-": "", "--": "6 3", ":": "2 2", "-.": "6 3 2 3"}
+_CURVE_STYLE = "max-width: 100%; font: 12px sans-serif; fill: currentColor"
+_INTERVAL = 0.5  # least number of seconds between two drawings
+_RUNS = 10  # number of runs shown: the last ones
 
 
 def result_html(tables: Tables, notes: Sequence[str]) -> str:
@@ -134,18 +144,6 @@ class Inline(NamedTuple):
 
     def __repr__(self) -> str:
         return f"<a page of {len(self.page) // 1000:,} kB, which a notebook shows>"
-
-
-_WIDTH, _CURVE_HEIGHT, _LEFT, _RIGHT, _TOP, _BOTTOM = 420, 180, 46, 330, 10, 36  # px: the panel, and its margins
-_ROW = 17  # px of a line of text
-_LETTERS = 24  # of a name
-_POINTS = 300  # largest number of points of a line
-_LARGE_RATIO = 6  # an axis is logarithmic if the largest value is more than 6 times the smallest
-_CLOSE = 1.5  # an axis begins at the smallest value if the largest is less than 1.5 times that
-_DECADES = 3.0  # from this span on, only powers of ten get a tick
-_TICKS = 4
-_DASHES = {"-": "", "--": "6 3", ":": "2 2", "-.": "6 3 2 3"}
-_CURVE_STYLE = "max-width: 100%; font: 12px sans-serif; fill: currentColor"
 
 
 class SeedLosses(NamedTuple):
@@ -280,10 +278,6 @@ def _label(name: str, run: SeedLosses, y: int) -> str:
 def _stroke(run: SeedLosses) -> str:
     colour, dashes = run.look
     return f'stroke="{colour}" stroke-width="1.6" stroke-dasharray="{_DASHES[dashes]}"'
-
-
-_INTERVAL = 0.5  # least number of seconds between two drawings
-_RUNS = 10  # number of runs shown: the last ones
 
 
 @contextmanager

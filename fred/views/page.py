@@ -24,6 +24,7 @@ from fred.views.view import COLOURS, OF_TIME
 MARK = b'<meta name="generator" content="FRED">'  # identifies a file as a report
 _FOLDED = 24  # points of a sweep from which their table is folded
 _YAML = 30_000  # letters of the scenario that are shown at most
+_FILES = {"style": "page.css", "script": "page.js", "uplot": "uPlot.js", "uplot_style": "uPlot.css"}
 
 
 class Circumstances(NamedTuple):
@@ -72,9 +73,6 @@ def page(result: Tables, circumstances: Circumstances) -> str:
         **{name: _read_asset(file) for name, file in _FILES.items()},
     }
     return Template(_read_asset("page.html")).substitute(parts)
-
-
-_FILES = {"style": "page.css", "script": "page.js", "uplot": "uPlot.js", "uplot_style": "uPlot.css"}
 
 
 def _read_asset(name: str) -> str:

@@ -1,12 +1,7 @@
 """The data of the HTML report: curves, the replay of workers, and histograms of staleness.
 
-The data for the curves of the HTML report: for each run the mean over the seeds and their range, along each axis.
-
-The data for the replay of the HTML report: workers' activities in a window of each timing, updates and staleness.
-
-Histograms of staleness: their bars and their scales, for figures and for the page of a result.
-
-The histograms of staleness in the HTML report, as SVG.
+A curve has the mean of a run over the seeds, and their range, along each axis. A replay has the workers' activities, updates
+and staleness in a window of each timing. The histograms are those of the figures, drawn as SVG for the report.
 """
 
 import math
@@ -52,6 +47,17 @@ _COUNTS = {"gradients": "gradients", "updates": "updates"}  # quantities of runs
 _NUMBERS = 60_000  # numbers on the page, of about seven letters each
 _MOST, _FEWEST = 160, 12  # points of a curve
 _RUNS, _LINES = 48, 24  # largest numbers of runs, and of lines of a sweep
+_TIMINGS, _WORKERS = 8, 32  # largest numbers drawn
+_SPANS = 12_000  # spans on the page, in all timings together
+_TICKS = 250_000  # time steps in a window
+_BEFORE = 1 / 3  # share of the window before the first fault, if the window does not start at 0
+_BINS = 60
+_LARGEST_RATIO = 6  # scales are common unless the largest value of one histogram is more than 6 times that of another
+_SHORTEST = 4  # updates; an axis is at least this long
+_MOST_HISTOGRAMS = 12  # largest number of histograms
+_NAMES = 3  # largest number of runs that are named together
+_WIDTH, _HEIGHT, _LEFT, _RIGHT, _TOP, _BOTTOM = 360, 140, 46, 6, 8, 38  # units of the drawing
+_HISTOGRAM_TICKS = 4
 
 
 def curves(tables: Tables) -> dict[str, Any]:
@@ -179,12 +185,6 @@ def sweep(tables: Tables) -> dict[str, Any] | None:
     }
 
 
-_TIMINGS, _WORKERS = 8, 32  # largest numbers drawn
-_SPANS = 12_000  # spans on the page, in all timings together
-_TICKS = 250_000  # time steps in a window
-_BEFORE = 1 / 3  # share of the window before the first fault, if the window does not start at 0
-
-
 def replays(tables: Tables) -> list[dict[str, Any]]:
     """Return a replay of each different timing with a clock, for the first seed.
 
@@ -268,11 +268,6 @@ def window(schedule: Schedule, account: pd.DataFrame, most: int) -> tuple[int, i
     return begin, min(begin + length, schedule.end_ns)
 
 
-_BINS = 60
-_LARGEST_RATIO = 6  # scales are common unless the largest value of one histogram is more than 6 times that of another
-_SHORTEST = 4  # updates; an axis is at least this long
-
-
 class Histogram(NamedTuple):
     """A histogram of staleness, and where its axes end.
 
@@ -331,12 +326,6 @@ def _bars(counts: NDArray[np.int64], width: int) -> tuple[NDArray[np.float64], N
 def _common(values: Sequence[float]) -> list[float]:
     """Return the end of each panel's axis: the largest of all values, unless that would hide the smallest."""
     return list(values) if max(values) > _LARGEST_RATIO * min(values) else [max(values)] * len(values)
-
-
-_MOST_HISTOGRAMS = 12  # largest number of histograms
-_NAMES = 3  # largest number of runs that are named together
-_WIDTH, _HEIGHT, _LEFT, _RIGHT, _TOP, _BOTTOM = 360, 140, 46, 6, 8, 38  # units of the drawing
-_HISTOGRAM_TICKS = 4
 
 
 def of_gradients(tables: Tables) -> str:

@@ -1,7 +1,4 @@
-"""Tables, independent of their output: the terminal, LaTeX, and the HTML report (`page_tables.py`).
-
-Tables in LaTeX.
-"""
+"""Tables of text, and their output on a terminal and in LaTeX. `page_tables.py` writes them as HTML."""
 
 import os
 import re
@@ -21,6 +18,20 @@ WIDTH = 80  # columns, if there is no terminal
 _LONGEST = 20  # letters of a heading's word, which is broken if it is longer
 _MOST_TURNED = 8  # a table with more rows than this is not transposed
 NONE = "–"
+_ESCAPED = {
+    **{letter: f"\\{letter}" for letter in "&%$#_{}"},
+    "\\": r"\textbackslash{}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+    "|": r"\textbar{}",
+    "±": r"$\pm$",
+    "×": r"$\times$",
+    "–": "--",
+    "…": r"\dots{}",
+}
+_MINUS = re.compile(r"(?<![\w.])-(?=\d)")
 
 
 class _Wrapper(textwrap.TextWrapper):
@@ -198,22 +209,6 @@ def _part(table: Table, cells: Sequence[Sequence[Cell]], begin: int, end: int) -
     columns = [*range(table.words), *range(begin, end)]
     rows = [[row[i] for i in columns] for row in cells]
     return replace(table, columns=[table.columns[i] for i in columns], rows=rows, words=table.words)
-
-
-_ESCAPED = {
-    **{letter: f"\\{letter}" for letter in "&%$#_{}"},
-    "\\": r"\textbackslash{}",
-    "~": r"\textasciitilde{}",
-    "^": r"\textasciicircum{}",
-    "<": r"\textless{}",
-    ">": r"\textgreater{}",
-    "|": r"\textbar{}",
-    "±": r"$\pm$",
-    "×": r"$\times$",
-    "–": "--",
-    "…": r"\dots{}",
-}
-_MINUS = re.compile(r"(?<![\w.])-(?=\d)")
 
 
 def tabular(table: Table) -> str:
