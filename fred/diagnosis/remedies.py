@@ -249,6 +249,9 @@ def bound(seconds: Floats) -> Remedy:
         2.0
     """
     ordered, counts = np.sort(seconds, axis=1), np.arange(1.0, seconds.shape[1] + 1)
+    # A ratio of sums, gradients / seconds, cannot be maximised round by round. Dinkelbach's way: for a given rate, the sum of
+    # gradients - rate * seconds can, as each round contributes to it by itself. The numbers that maximise it have a higher
+    # rate, unless the given one was the highest. There are finitely many choices, so the loop ends.
     rate, numbers = 0.0, np.full(len(seconds), seconds.shape[1])
     while True:
         ends = ordered[np.arange(len(ordered)), numbers - 1]

@@ -151,7 +151,7 @@ def slowness(trace: Trace, seconds: Floats, node_of: NDArray[np.int64], has_node
     Here one of four workers is always three times slower:
 
         >>> seconds = np.tile([1.0, 1.0, 1.0, 3.0], (50, 1))
-        >>> found = slowness(Trace(seconds, tuple("abcd")), seconds, np.zeros(4, np.int64), told=False)
+        >>> found = slowness(Trace(seconds, tuple("abcd")), seconds, np.zeros(4, np.int64), has_nodes=False)
         >>> round(found.lost_share, 3), found.slow[0].name, round(found.slow[0].times, 6), found.slow[0].loss_share
         (0.667, 'd', 3.0, 1.0)
     """
