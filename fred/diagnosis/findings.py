@@ -112,7 +112,7 @@ class Diagnosis:
 
     def _narrower(self, ratio: Ratio) -> int:
         """Return the number of further iterations for a narrow interval, whose width shrinks as 1 / sqrt(iterations)."""
-        if not ratio.known or ratio.above or ratio.high < LITTLE_GAIN:
+        if not ratio.has_interval or ratio.above or ratio.high < LITTLE_GAIN:
             return 0
         up = ratio.value >= math.sqrt(LITTLE_GAIN)
         reach = math.log(ratio.value / ratio.low) if up else math.log(ratio.high / ratio.value)

@@ -91,7 +91,7 @@ def _gain(gain: Gain) -> str:
 
 
 def _interval(gain: Gain) -> str:
-    return f"{percent(gain.ratio.low)} to {percent(gain.ratio.high)} %" if gain.ratio.known else NONE
+    return f"{percent(gain.ratio.low)} to {percent(gain.ratio.high)} %" if gain.ratio.has_interval else NONE
 
 
 def _share(share: float) -> str:

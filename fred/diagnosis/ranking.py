@@ -218,7 +218,7 @@ def compare_spent(systems: Sequence[Spent], first: Spent) -> list[dict[str, Any]
     (1.93, 'yes')
     """
     logs, comparisons = [_logs(spent, first) for spent in systems], []
-    for log_ratios, (low, high) in zip(logs, intervals([Mean.over(log_ratios) for log_ratios in logs]), strict=True):
+    for log_ratios, (low, high) in zip(logs, intervals([Mean.estimate(log_ratios) for log_ratios in logs]), strict=True):
         low, high = (math.inf, math.inf) if np.isposinf(log_ratios).all() else (low, high)  # the first is free
         ends = {"mean": log_ratios.mean(), "low": low, "high": high, "least": log_ratios.min(), "largest": log_ratios.max()}
         higher = verdict((low, high), low=0.0, high=math.inf).value

@@ -202,7 +202,7 @@ def gain(ratio: Ratio) -> str:
     >>> gain(Ratio(1.25, 1.1, 1.4)), gain(Ratio(3.0, 0.0, math.inf)), gain(Ratio(1.0, 1.0, 1.0))
     ('+25 % (+10 to +40 %)', '+200 %', '+0 %')
     """
-    if not ratio.known or ratio.low == ratio.high:
+    if not ratio.has_interval or ratio.low == ratio.high:
         return f"{percent(ratio.value)} %"
     return f"{percent(ratio.value)} % ({percent(ratio.low)} to {percent(ratio.high)} %)"
 
@@ -353,7 +353,7 @@ def _surely(diagnosis: Diagnosis) -> Iterator[str]:
         yield f"All numbers refer to {rounds} rounds; the first {diagnosis.first} iterations only trained the rules."
     else:
         yield f"All numbers refer to {rounds} rounds."
-    if not diagnosis.recommended.ratio.known:
+    if not diagnosis.recommended.ratio.has_interval:
         yield "There are too few rounds for intervals."
     elif spells:
         number = "1 spell" if spells == 1 else f"{spells} spells"
