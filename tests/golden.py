@@ -37,7 +37,36 @@ SHORTENED = {  # scenario -> settings that make it short, runs
     "systems/wagma-sgd": (["seeds=[1]", "stop.seconds=10"], ["wagma-4"]),
     "systems/cutoff-sgd": (["seeds=[1]", "stop.seconds=50"], ["elfving", "dmm"]),
 }
-_MORE = ("b-fasgd", "exponential", "ringmaster-lmo")  # algorithms beside the first of each page
+_MORE = (  # algorithms beside the first of each page, with steps or messages of their own
+    *(
+        "b-fasgd",
+        "bmuf",
+        "cgad",
+        "choco-sgd",
+        "cutoff-sgd",
+        "cycle",
+        "dbw",
+        "demo",
+        "eager-diloco",
+        "edit",
+        "exponential",
+        "fadas",
+    ),
+    *(
+        "fasgd",
+        "fedadam",
+        "fedasync",
+        "heloco",
+        "ormo",
+        "palsgd",
+        "rescaled-asgd",
+        "ringmaster-lmo",
+        "sasgd",
+        "scaffold",
+        "sgp",
+    ),
+    *("sparseloco", "ssp", "swarm-sgd"),
+)
 _OPTIMIZERS = ("adamw", "adafactor", "lamb", "muon", "novograd", "rprop", "sm3")  # with norms, means of rows, products, signs
 _TASKS: dict[str, dict[str, Any]] = {
     "cnn": {"data": "digits", "model": {"name": "cnn", "channels": [3], "hidden": 8}},

@@ -239,7 +239,7 @@ def test_options_that_do_not_fit_are_refused():
         ({"weights": [0.5]}, "`weights` must be as many as there are `candidates`"),
         ({"candidates": ["ewma"], "weights": [0.0]}, "at least one of `weights` must be more than 0"),
         ({"excesses": [1.0, 2.0]}, "`excesses` must be 250 numbers"),
-        ({"candidates": []}, "at least 1 item"),
+        ({"candidates": []}, "found 0 items; expected at least 1"),
         ({"candidates": ["ewmas"]}, "did you mean"),
         ({"candidates": ["count"]}, "`count` needs `workers`"),
         ({"candidates": [{"name": "count", "workers": 5}]}, r"`workers` \(5\) must not exceed"),

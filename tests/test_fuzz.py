@@ -7,6 +7,7 @@ import pytest
 from fred import FredError, load
 from fred.components import registry
 from fred.running.execution import execute
+from tests.from_schema import optimizers
 from tests.fuzz import disagreement, refusal, sharing
 from tests.whole import whole
 from tests.worlds import make_run, mostly_slow, same
@@ -39,6 +40,23 @@ def test_inline_equals_replay_where_it_once_did_not(name):
     options = {"stop": {"gradients": 30}, **DIFFERED[name]}
     run = make_run(**options | {"algorithm": {"learning_rate": 0.1} | options["algorithm"]})
     assert same(execute("run", run, 5), execute("run", run, 5, inline=True))
+
+
+@pytest.mark.slow
+@pytest.mark.nightly
+def test_inline_equals_replay_with_every_optimizer_of_optax():
+    """As it did not with `madgrad`, which is refused since."""
+    task = DIGITS | {
+        "data": {"name": "synthetic-classification", "examples": 60, "evaluation": 20, "features": 3, "classes": 3}
+    }
+    differing = []
+    for name in optimizers():
+        for rate in (1.0, 0.07):
+            algorithm = {"name": "asgd", "learning_rate": rate, "optimizer": name}
+            run = make_run(task=task | {"batch_size": 4}, algorithm=algorithm, stop={"gradients": 25})
+            if not same(execute("run", run, 3), execute("run", run, 3, inline=True)):
+                differing.append((name, rate))
+    assert len(optimizers()) > 40 and not differing
 
 
 @pytest.mark.parametrize("seed", mostly_slow(range(6), [0]))

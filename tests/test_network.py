@@ -39,7 +39,8 @@ def arrivals(network: dict[str, Any], ways: str, **cluster: Any) -> list[float]:
         yield round(float(begin or 0) * 1e9)
         one, *other = map(int, ends.split())
         count = round(float(size or 1) * 1e6)
-        method = getattr(links, kind)
+        names = {"across": "send_between_workers", "between": "send_between_servers"}
+        method = getattr(links, names.get(kind, kind))
         way = method(one, count, *other) if kind in ("upload", "download") else method(one, *other, count)
         if isinstance(way, int | simpy.Event):
             yield way

@@ -188,7 +188,9 @@ class TestModules:
             fred.scenario(SETTINGS | RATE | settings)
 
     def test_a_module_that_does_not_fit_the_data_is_refused(self):
-        with pytest.raises(fred.FredError, match=r"model `object` gives \[2, 3\] for 2 examples; expected \[2, 4\]"):
+        with pytest.raises(
+            fred.FredError, match=r"run `asgd`: model `nnx.Linear` gives \[2, 3\] for 2 examples; expected \[2, 4\]"
+        ):
             fred.run(SETTINGS | RATE | task(nnx.Linear(8, 3, rngs=nnx.Rngs(0))))
 
 

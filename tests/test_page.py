@@ -359,7 +359,7 @@ class TestInAFolder:
         def broken(*_: Any) -> None:
             raise ArithmeticError("odd <data>")
 
-        parts = ("answer", "page_curves.curves", "page_replay.replays", "machines.machines", "page_tables.of_runs", "as_yaml")
+        parts = ("answer", "page_data.curves", "page_data.replays", "machines.machines", "page_tables.of_runs", "as_yaml")
         for part in parts:
             monkeypatch.setattr(f"fred.views.page.{part}", broken)
         assert fred_command("run", file, "--out", tmp_path / "out").code == 0

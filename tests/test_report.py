@@ -123,7 +123,7 @@ def test_divergence_is_shown_in_the_table_and_explained_below_it(timed):
 
 def test_programs_are_counted_as_they_are_compiled(monkeypatch):
     texts: list[str] = []
-    monkeypatch.setattr(progress, "doing", lambda what: contextlib.nullcontext(texts.append(what)))  # type: ignore[func-returns-value]
+    monkeypatch.setattr(progress, "show_activity", lambda what: contextlib.nullcontext(texts.append(what)))  # type: ignore[func-returns-value]
     task = {**TASK, "data": {**TASK["data"], "examples": 601}}  # which no other test compiles
     rates = (("asgd", 0.1), ("asgd", 0.2), ("fasgd", 0.1))
     runs = {f"{number}": {"algorithm": {"name": name, "learning_rate": rate}} for number, (name, rate) in enumerate(rates)}

@@ -131,12 +131,18 @@ _OF_MATRICES = {"muon", "scale_by_muon", "galore", "scale_by_galore"}
 _NOT_ANNOTATED = ("dog", "dowg", "hutchinson_estimator_diag_hessian")  # of optax.contrib
 _NEEDS_VALUES = "it needs the loss, or a function of the parameters, at each update, and servers receive only gradients"
 _ELSEWHERE = "its state holds the parameters to evaluate, and averaging and modulated steps do not change that state"
+_OTHER_BITS = "compiled in a loop it gives other last bits than alone, so a shared or resumed run would differ; take `adagrad`"
 _REFUSED = {
     **dict.fromkeys(("momo", "momo_adam", "reduce_on_plateau", "lbfgs", "scale_by_polyak", "polyak_sgd"), _NEEDS_VALUES),
     **dict.fromkeys(("sophia", "hutchinson_estimator_diag_hessian", "sam", "scale_by_backtracking_linesearch"), _NEEDS_VALUES),
     **dict.fromkeys(("schedule_free", "schedule_free_adamw", "schedule_free_sgd"), _ELSEWHERE),
+    **dict.fromkeys(("madgrad", "scale_by_madgrad"), _OTHER_BITS),
 }
-_REFUSED_STATES = {"ScheduleFreeState": _ELSEWHERE, "SAMState": _NEEDS_VALUES}  # of objects, whose names are unknown
+_REFUSED_STATES = {
+    "ScheduleFreeState": _ELSEWHERE,
+    "SAMState": _NEEDS_VALUES,
+    "MadgradState": _OTHER_BITS,
+}  # of objects, whose names are unknown
 
 
 class Transformation(FromOptax):

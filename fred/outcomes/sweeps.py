@@ -72,7 +72,7 @@ def value_texts(values: Iterable[Any]) -> list[str]:
     Args:
         values: numbers, words, or NaN.
 
-    >>> said([0.10000, 3, "asgd", np.nan])
+    >>> value_texts([0.10000, 3, "asgd", np.nan])
     ['0.1', '3', 'asgd', '–']
     """
     return ["–" if pd.isna(value) else f"{value:g}" if isinstance(value, float) else str(value) for value in values]
@@ -88,7 +88,7 @@ def best_points(points: pd.DataFrame, highest: bool = False) -> pd.DataFrame:
         highest: True if higher is better.
 
     >>> points = pd.DataFrame({"run": ["a", "a", "b"], "point": ["a1", "a2", "b1"], "mean": [2.0, 1.0, np.inf]})
-    >>> best(points)["point"].tolist(), best(points, highest=True)["point"].tolist()
+    >>> best_points(points)["point"].tolist(), best_points(points, highest=True)["point"].tolist()
     (['a2'], ['a1'])
     """
     means = points[np.isfinite(points["mean"])].groupby("run", sort=False)["mean"]

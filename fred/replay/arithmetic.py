@@ -4,10 +4,10 @@ The bits of each result depend only on its operands (`portable/`, environment.py
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, partial, wraps
-from typing import Any, TypeVar
+from functools import cached_property, partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -20,28 +20,14 @@ from fred.learning import wrapper
 from fred.learning.loss import Arrays, Loss
 from fred.learning.models.model import Params
 from fred.learning.server import Message, Scalar, Server, State
+from fred.portable.barriers import sealed
 from fred.replay.blocks import Blocks
 from fred.replay.compact import Split, split_function
 from fred.replay.hooks import Hooks
 from fred.schedule.layout import Layout, Sizes, size_in_bytes
 
-_SMALL = 1 << 14  # numbers in a gradient
-_EXPENSIVE = 1 << 25  # parameters x predictions in a minibatch; about 3 ms
+_SMALL, _EXPENSIVE = 1 << 14, 1 << 25  # numbers in a gradient; parameters x predictions in a minibatch, about 3 ms
 Batch = int | Sequence[int]  # examples in each minibatch, or in those of each worker
-F = TypeVar("F", bound=Callable[..., Any])
-
-
-def sealed(function: F) -> F:
-    """Keep the compiler from optimizing a function together with the code before or after it.
-
-    For example, it would merge two multiplications by constants into one, whose product is rounded once instead of twice.
-    """
-
-    @wraps(function)
-    def sealed_method(self: Any, *operands: Any, **options: Any) -> Any:
-        return jax.lax.optimization_barrier(function(self, *jax.lax.optimization_barrier(operands), **options))
-
-    return sealed_method  # type: ignore[return-value]
 
 
 @dataclass(frozen=True)
@@ -302,13 +288,11 @@ def _traced(server: Server, blocks: Blocks, workers: int) -> str:
         message, _ = server.send(memory, model, model)
         steps = server.send_steps(memory, model, model, state.params)
         contribution = server.contribute(state, message, integer, integer)
-        states = (
-            server.apply_update(state, message, integer, integer),
-            server.apply_round(state, contribution, integer, integer),
-        )
+        updated = server.apply_update(state, message, integer, integer)
+        stepped = server.apply_round(state, contribution, integer, integer)
         synchronized = server.synchronize(state, state.params, fraction, fraction)
         statistic = server.statistic(state) if server.has_statistic else None
-        return states, server.publish(state, integer), synchronized, server.evaluated(state), statistic, steps
+        return updated, stepped, server.publish(state, integer), synchronized, server.evaluated(state), statistic, steps
 
     state = jax.eval_shape(lambda params: wrapper.init_state(server, params, workers), blocks.like)
     memory = jax.eval_shape(server.memory, blocks.like)
@@ -324,9 +308,8 @@ def _halves(arithmetic: Arithmetic, examples: Any, members: int, masked: bool) -
     first = shapes, jax.ShapeDtypeStruct((members * arithmetic.width,), np.int32), jax.ShapeDtypeStruct((), np.int32)
     shared = tuple(jax.ShapeDtypeStruct(*shape) for shape in examples)
     memory = jax.eval_shape(arithmetic.remember, params)
-    return split_function(
-        partial(arithmetic._full_message, members, masked), first, shared, memory, undivided=arithmetic.stores_gradients
-    )
+    message = partial(arithmetic._full_message, members, masked)
+    return split_function(message, first, shared, memory, undivided=arithmetic.stores_gradients)
 
 
 def _shapes_of(examples: Arrays) -> tuple[tuple[tuple[int, ...], Any], ...]:

@@ -159,9 +159,9 @@ def _undivided_option(run: Run, _: Any) -> str:
     return run.protocol.needs_division if run.task is None or run.task.division == "shared" else ""
 
 
-def _other_number(run: Run, sizes: Any) -> int:
-    """Return the number of batch sizes if it is not that of the workers."""
-    return len(sizes) if isinstance(sizes, tuple) and len(sizes) != run.cluster.size else 0
+def _other_number(run: Run, sizes: Any) -> str:
+    """Return the number of batch sizes, as text so that 0 counts, if it is not that of the workers."""
+    return str(len(sizes)) if isinstance(sizes, tuple) and len(sizes) != run.cluster.size else ""
 
 
 def _averages_models(run: Run, _: Any) -> bool:

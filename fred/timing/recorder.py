@@ -227,9 +227,8 @@ class Recorder:
     def stop(self) -> None:
         """End the schedule here."""
         if not self.full:
+            self._end, self._remaining = (len(self), len(self._intervals), self.started), self._in_flight()
             self.full = True
-            self._end = len(self), len(self._intervals), self.started
-            self._remaining = self._in_flight()
 
     def retain(self, gradient: Gradient) -> None:
         """Store a gradient that still needs rows, although its worker begins another one or never began it."""
@@ -243,8 +242,7 @@ class Recorder:
         return self._remaining if self.full else self._in_flight()
 
     def _in_flight(self) -> list[Gradient]:
-        now = self.last_ns
-        gradients = (*self._unsettled, *self.latest)
+        now, gradients = self.last_ns, (*self._unsettled, *self.latest)
         return [gradient for gradient in gradients if not gradient.dropped and (gradient.due > 0 or gradient.end > now)]
 
     def statistic(self, replica: int, block: int) -> float:
@@ -290,11 +288,9 @@ class Recorder:
         for interval in extra:
             packed += _pack_interval(*interval)
         intervals = Intervals.from_table(np.frombuffer(packed, np.int64))
-        intervals = intervals._replace(
-            end_ns=np.where(intervals.what == _TRIP, np.minimum(intervals.end_ns, end_ns), intervals.end_ns)
-        )
+        ends = np.where(intervals.what == _TRIP, np.minimum(intervals.end_ns, end_ns), intervals.end_ns)
         facts = self.workers, self.layout.replicas, self._blocks, gradients, end_ns, self.layout.on_servers, standstill
-        return Schedule(columns, *facts, intervals)
+        return Schedule(columns, *facts, intervals._replace(end_ns=ends))
 
     def __len__(self) -> int:
         """Return the number of rows written so far."""

@@ -48,6 +48,8 @@ def explain_refusal(log: BenchmarkLog, rows: Sequence[Sequence[str]]) -> FredErr
     if {"iteration", "step", "worker", "rank"} & {name.lower() for name in names} and "time" in kinds:
         return FredError(f"{log.path}: step times of workers, not times of messages: `fred fit {log.path}` reads them")
     missing = " and no ".join(columns_of_kind for kind, columns_of_kind in _QUANTITIES.items() if kind not in kinds)
+    if not missing:
+        return FredError(f"{log.path}: no measurement below the names of the columns; expected a row for each")
     problem = f"{log.path}: no column with a {missing}; the columns are: {briefly(names, 12)}"
     elements = next((name for name in names if ELEMENTS.search(name.lower())), "")
     if "size" not in kinds and elements:
