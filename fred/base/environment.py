@@ -193,6 +193,7 @@ def _settings() -> dict[str, str]:
         "PJRT_NPROC": os.environ.get("FRED_THREADS", "1"),
         "XLA_FLAGS": " ".join([*_user_flags(flags), *(f"{name}={value}" for name, value in flags.items())]),
         "JAX_PLATFORMS": os.environ.get("JAX_PLATFORMS") or "cpu",
+        **{name: value for name, value in options.of_initial_parameters().items() if name in os.environ},
     }
 
 

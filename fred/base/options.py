@@ -73,6 +73,12 @@ refused = {option: values for options in _REFUSED.values() for option, values in
 _REASONS = {option: reason for reason, options in _REFUSED.items() for option in options}
 
 
+def of_initial_parameters() -> dict[str, str]:
+    """Return the environment variables that change initial parameters, with the values that FRED sets instead of a user's."""
+    names = ("jax_default_prng_impl", "jax_random_seed_offset", "jax_threefry_partitionable")
+    return {name.upper(): str(recorded[name][0]) for name in names}
+
+
 def check() -> None:
     """Raise FredError if an option has a value that FRED refuses. Imports jax."""
     import jax
