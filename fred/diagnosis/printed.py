@@ -117,7 +117,7 @@ def print_diagnosis(diagnosis: Diagnosis, answer: Answer | None, out: Path | Non
     if diagnosis.doubt:
         console.print(*readings, sep="\n")
         return
-    more_sections = {"How more_sections": sentences(answer)} if answer else {}
+    more_sections = {"How soon": sentences(answer)} if answer else {}
     for heading, lines in {**parts, **more_sections}.items():
         console.print(Text(heading, style="bold"))
         for line in lines:
