@@ -42,7 +42,7 @@ for line in sys.stdin:
         os.chdir(order["folder"])
         os.environ.update(order["environment"])
         if order["stopped"]:
-            checkpoints.EVERY, checkpoints.save = -1, save_and_stop
+            checkpoints.INTERVAL, checkpoints.save = -1, save_and_stop
         sys.path[:0] = order["path"]
         with open("output", "w") as output:
             os.dup2(output.fileno(), 1)
