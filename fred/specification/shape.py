@@ -90,12 +90,7 @@ class Run(Component):
 
     @property
     def has_usual_protocol(self) -> bool:
-        """Return True if the run has its algorithm's usual protocol with the usual options.
-
-        Return False for an algorithm that is not FRED's: a reader of the result may not have the class that names the protocol.
-        """
-        if not type(self.algorithm).__module__.startswith("fred.systems."):
-            return False
+        """Return True if the run has its algorithm's usual protocol with the usual options."""
         name, usual = _usual_protocol(self.algorithm)
         with contextlib.suppress(FredError):  # an option without a default
             return bool(self.protocol == registry.lookup("protocol", name)(**usual))
