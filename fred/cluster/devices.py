@@ -24,7 +24,7 @@ from fred.base.words import listed
 from fred.cluster.bandwidths import Bandwidth
 from fred.cluster.latency import AnyLatency, Positive
 from fred.components.component import Component
-from fred.components.input_path import InputPath
+from fred.components.input_path import InputPath, file_instead
 from fred.tables.content import content
 from fred.tables.named_units import BANDWIDTHS, bandwidth_in, split_name
 from fred.tables.small_tables import read_table
@@ -108,11 +108,9 @@ class Devices(Component):
     @model_validator(mode="before")
     @classmethod
     def _read_file(cls, options: Any, info: ValidationInfo) -> Any:
-        if not isinstance(options, dict) or not options.get("file"):
+        path = file_instead(options, info, "file", "kinds")
+        if path is None:
             return options
-        if options.get("kinds"):
-            raise ValueError("give `kinds` or `file`, not both")
-        path = InputPath.of(options["file"], info).located()
         try:
             return {"kinds": _kinds(path), **{key: value for key, value in options.items() if key != "file"}}
         except FredError as error:

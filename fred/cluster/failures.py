@@ -28,7 +28,7 @@ from fred.cluster.durations import check_median
 from fred.cluster.latency import AnyLatency, Constant, Exponential, Latency
 from fred.cluster.recorded import Dated, begin_of, check_has_file
 from fred.components.component import Component, Count, Duration, Time, Whole
-from fred.components.input_path import InputPath
+from fred.components.input_path import InputPath, file_instead
 from fred.components.limits import LONGEST, MOST_BYTES
 from fred.tables.common_names import BEGINS, ENDS, MACHINES
 from fred.tables.small_tables import intervals, numbers_of, read_table, tell_order
@@ -220,11 +220,9 @@ class Failures(Dated):
     def _read_file(cls, options: Any, info: ValidationInfo) -> Any:
         if isinstance(options, dict):
             check_has_file(options, "file")
-        if not isinstance(options, dict) or not options.get("file"):
+        path = file_instead(options, info, "file", "recorded")
+        if path is None:
             return options
-        if options.get("recorded"):
-            raise ValueError("give `recorded` or `file`, not both")
-        path = InputPath.of(options["file"], info).located()
         try:
             rest = {key: value for key, value in options.items() if key not in ("file", "from")}
             return {**rest, "recorded": _recorded(path, begin_of(options))}

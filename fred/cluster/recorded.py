@@ -28,7 +28,7 @@ from fred.base.errors import FredError
 from fred.base.words import listed
 from fred.cluster.latency import Latency, NonNegative, Seconds, Uniforms
 from fred.components.component import Component, Count
-from fred.components.input_path import InputPath, UnreadError
+from fred.components.input_path import InputPath, UnreadError, file_instead
 from fred.tables import quantities
 from fred.tables.content import content
 from fred.tables.named_units import split_unit
@@ -63,11 +63,9 @@ class Empirical(Latency):
     @model_validator(mode="before")
     @classmethod
     def _read_csv(cls, options: Any, info: ValidationInfo) -> Any:
-        if not isinstance(options, dict) or not options.get("csv"):
+        path = file_instead(options, info, "csv", "values")
+        if path is None:
             return options
-        if options.get("values"):
-            raise ValueError("give `values` or `csv`, not both")
-        path = InputPath.of(options["csv"], info).located()
         rest = {key: value for key, value in options.items() if key not in ("csv", "column")}
         return {**rest, "values": _read_column(path, str(options.get("column", "seconds")))}  # self-contained manifest
 

@@ -23,7 +23,7 @@ from fred.base.errors import FredError
 from fred.cluster.faults import NOT_AT_ALL, Fault, FaultProcess, MachineKind, Span
 from fred.cluster.recorded import Dated, begin_of, check_has_file
 from fred.components.component import Duration, Time, Whole
-from fred.components.input_path import InputPath
+from fred.components.input_path import InputPath, file_instead
 from fred.components.limits import LONGEST, NANOSECONDS
 from fred.tables.common_names import ARRIVALS, BEGINS, DEPARTURES, ENDS, MACHINES
 from fred.tables.content import Content, content
@@ -80,11 +80,9 @@ class Sessions(Dated, Fault):
     def _load_file(cls, options: Any, info: ValidationInfo) -> Any:
         if isinstance(options, dict):
             check_has_file(options, "file")
-        if not isinstance(options, dict) or not options.get("file"):
+        path = file_instead(options, info, "file", "sessions")
+        if path is None:
             return options
-        if options.get("sessions"):
-            raise ValueError("give `sessions` or `file`, not both")
-        path = InputPath.of(options["file"], info).located()
         rest = {key: value for key, value in options.items() if key not in ("file", "from")}
         try:
             return {**_read_file(path, begin_of(options)), **rest}

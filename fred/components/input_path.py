@@ -114,6 +114,24 @@ class InputPath(str):
         return {"type": "string", "format": "path"}
 
 
+def file_instead(options: Any, info: ValidationInfo, key: str, option: str) -> Path | None:
+    """Return the file that options name in place of the option that it holds; None if they name none.
+
+    Raises ValueError if both are given, FredError if the file belonged to a result and is gone.
+
+    Args:
+        options: what a component's validator gets before the fields are read.
+        info: pydantic's context, as in `InputPath.of`.
+        key: option that names the file.
+        option: option that the file's content becomes.
+    """
+    if not isinstance(options, dict) or not options.get(key):
+        return None
+    if options.get(option):
+        raise ValueError(f"give `{option}` or `{key}`, not both")
+    return InputPath.of(options[key], info).located()
+
+
 def name_alone(path: InputPath) -> str:
     """Return the file name alone, which does not depend on the inputs' folder."""
     return path.place.name
