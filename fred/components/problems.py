@@ -70,7 +70,7 @@ def with_examples(errors: Iterable[Any], fields: Mapping[str, Any]) -> list[Any]
 
 
 def _expectation(error: Any, name: str, in_python: bool) -> str:
-    """Return what was expected at the option `name`, in words."""
+    """Return the expected value of the option `name`, in words."""
     example = _example(name, None, in_python)
     if error["type"] == "model_type":
         return f"expected settings, such as {example or f'`{name}: {{key: value}}`'}"
