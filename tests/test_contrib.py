@@ -24,6 +24,7 @@ REFUSED: dict[str, str] = {
     **dict.fromkeys(
         ("dpsgd", "differentially_private_aggregate"), "it needs each example's gradient, and servers get the mean"
     ),
+    **dict.fromkeys(("madgrad", "scale_by_madgrad"), "compiled in a loop it gives other last bits"),
     "scale_by_muon": "(Expected dict|pytree structure error)",  # as jax 0.10 and 0.12 say it
 }
 OPTIONS: dict[str, dict[str, Any]] = {

@@ -1,6 +1,10 @@
 """Expectation maximisation for nodes that switch between common levels, with a median per worker [Baum et al. 1970].
 
-A hidden Markov model of nodes that become slow and fast again, with times censored at the cutoff [Rabiner 1989].
+| name | source       |
+|------|--------------|
+| HMM  | Rabiner 1989 |
+
+A hidden Markov model of nodes that become slow and fast again, with times censored at the cutoff.
 """
 
 import math

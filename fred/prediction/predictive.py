@@ -1,14 +1,20 @@
 """Rules that predict order statistics of the next round: their base, and those with normal, empirical and averaged times.
 
+| name      | source                                |
+|-----------|---------------------------------------|
+| Elfving   | Elfving 1947; Teng & Wood 2018, eq. 3 |
+| Empirical | Kaplan & Meier 1958                   |
+| EWMA      | Tobin 1958; Roberts 1959              |
+
 The base of predicting rules: expected order statistics of the next round, and the best cutoff for them.
 
-The cutoff rule for independent normal times [Elfving 1947; Teng & Wood 2018, eq. 3].
+The cutoff rule for independent normal times.
 
-Expected order statistics from the steps between ranks in the last rounds [Kaplan & Meier 1958].
+Expected order statistics from the steps between ranks in the last rounds.
 
 Log-normal times: expected order statistics of independent times, and moments of censored ones.
 
-Exponentially weighted averages of each worker's log-normal times, dropped workers imputed [Tobin 1958; Roberts 1959].
+Exponentially weighted averages of each worker's log-normal times, dropped workers imputed.
 """
 
 import math

@@ -1,10 +1,16 @@
 """Simple rules: a constant count or deadline, a deadline from recent times, and dynamic backup workers.
 
-Constant rules: a count, a deadline, or both, given or found in training [Chen et al. 2016; Giladi et al. 2023].
+| name                                            | source                               |
+|-------------------------------------------------|--------------------------------------|
+| FixedCount, FixedDeadline, FixedCountOrDeadline | Chen et al. 2016; Giladi et al. 2023 |
+| MADDeadline                                     | Hampel 1974; Leys et al. 2013        |
+| DynamicBackup                                   | Xu, Neglia & Sebastianelli 2020      |
 
-A deadline from the median of recent times and the median absolute deviation [Hampel 1974; Leys et al. 2013].
+Constant rules: a count, a deadline, or both, given or found in training.
 
-Dynamic backup workers: wait for the k with the largest expected loss decrease per time [Xu, Neglia & Sebastianelli 2020].
+A deadline from the median of recent times and the median absolute deviation.
+
+Dynamic backup workers: wait for the k with the largest expected loss decrease per time.
 """
 
 import math

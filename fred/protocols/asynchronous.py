@@ -1,6 +1,11 @@
 """Asynchronous SGD: with a clock, and with a dispatcher that draws the next worker.
 
-The protocol of asynchronous SGD, in which no worker waits [Dean et al. 2012; Chen et al. 2017, algorithms 1-2].
+| name         | source                                             |
+|--------------|----------------------------------------------------|
+| asynchronous | Dean et al. 2012; Chen et al. 2017, algorithms 1-2 |
+| dispatcher   | Odena 2016, section 3                              |
+
+The protocol of asynchronous SGD, in which no worker waits.
 
 The dispatcher's selection rules, which draw the next worker.
 
@@ -14,7 +19,7 @@ The dispatcher's selection rules, which draw the next worker.
 >>> list(islice(Shifting(change=-9.0).choices(0, 3), 6))
 [0, 2, 1, 0, 1, 2]
 
-FRED's dispatcher [Odena 2016, section 3]: a selection rule draws the next worker, without a clock.
+FRED's dispatcher: a selection rule draws the next worker, without a clock.
 
 Example: the four workers' gradients arrive in random order, and no virtual time passes.
     >>> import fred

@@ -1,5 +1,9 @@
 """Gates, which decide whether pushes and fetches pass [Odena 2016, sections 2.3 and 3; Dean et al. 2012].
 
+| name  | source                                           |
+|-------|--------------------------------------------------|
+| gated | Odena 2016, section 2.3, eq. 9; Dean et al. 2012 |
+
 >>> Periodic(k=3).passes(Offer(worker=0, number=6)), Periodic(k=3).passes(Offer(worker=0, number=7))
 (True, False)
 >>> [Statistical(c=0.1).passes(Offer(worker=0, number=1, draw=0.5, measured=v)) for v in (0.05, 0.2)]
@@ -7,7 +11,7 @@
 
 Pushes and fetches that pass through gates, to save messages [Dean et al. 2012; Odena 2016, sections 2.3 and 3].
 
-Gated pushes and fetches [Odena 2016, section 2.3, eq. 9; Dean et al. 2012]: asynchronous SGD with fewer messages.
+Gated pushes and fetches: asynchronous SGD with fewer messages.
 
 Example: a minute in which three workers take 0.5 s for each gradient, and the fourth 2 s.
     >>> import fred

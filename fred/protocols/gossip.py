@@ -1,5 +1,9 @@
 """Models on their way between workers: the senders, and the inboxes in which models wait.
 
+| name   | source                                                                |
+|--------|-----------------------------------------------------------------------|
+| gossip | Lian et al. 2017, algorithm 1; Assran et al. 2019, algorithms 1 and 2 |
+
 Topologies, the graphs along which workers send models; some change from iteration to iteration.
 
 >>> [Ring().receivers(worker, 0, 4) for worker in range(4)]
@@ -17,7 +21,7 @@ Topologies, the graphs along which workers send models; some change from iterati
 >>> [Edges(edges=((0, 1), (1, 2))).receivers(worker, 0, 4) for worker in range(4)]
 [[1], [0, 2], [1], []]
 
-Synchronous gossip between neighbours [Lian et al. 2017, algorithm 1; Assran et al. 2019, algorithms 1 and 2].
+Synchronous gossip between neighbours.
 
 Example: a minute in which three workers take 0.5 s for each gradient, and the fourth 2 s.
     >>> import fred

@@ -1,6 +1,12 @@
 """Synchronous SGD: with servers and backup workers, with cutoffs, and with allreduces.
 
-Synchronous SGD with backup workers [Chen, Pan, Monga, Bengio, Jozefowicz 2017, algorithms 3-4].
+| name        | source                                                      |
+|-------------|-------------------------------------------------------------|
+| allreduce   | Li et al. 2021, section 2; Thakur, Rabenseifner, Gropp 2005 |
+| cutoff      | Teng & Wood 2018, algorithm 1                               |
+| synchronous | Chen, Pan, Monga, Bengio, Jozefowicz 2017, algorithms 3-4   |
+
+Synchronous SGD with backup workers.
 
 Example: a minute in which three workers take 0.5 s for each gradient, and the fourth 2 s.
     >>> import fred
@@ -19,9 +25,9 @@ Example: a minute in which three workers take 0.5 s for each gradient, and the f
     >>> measured(name="synchronous", backup_workers=1, late="interrupt")
     [119.0, 119.0, 0.0]
 
-Cutoff SGD [Teng & Wood 2018, algorithm 1]: before each round a rule chooses a cutoff.
+Cutoff SGD: before each round a rule chooses a cutoff.
 
-Allreduce-SGD [Li et al. 2021, section 2; Thakur, Rabenseifner, Gropp 2005]: a barrier in each step, no server.
+Allreduce-SGD: a barrier in each step, no server.
 
 Example: four workers compute for 1 s per step. A ring allreduce then moves 6/4 of a model of 1 MB at 1 MB/s.
     >>> import fred

@@ -1,13 +1,14 @@
 """Asynchronous SGD: plain, with steps weighted by staleness, and FASGD.
 
-Asynchronous SGD [Dean et al. 2012, "Large scale distributed deep networks"; Odena 2016, section 2.1].
-
-Staleness-aware asynchronous SGD: steps are weighted by a function of the staleness.
-
 | name        | source                                                                              |
 |-------------|-------------------------------------------------------------------------------------|
+| asgd        | Dean et al. 2012, "Large scale distributed deep networks"; Odena 2016, section 2.1  |
 | sasgd       | Zhang, Gupta, Lian, Liu 2016, arXiv:1511.05950, eq. 7; Odena 2016, eqs. 1-2         |
 | exponential | Chan & Lane 2014, "Distributed asynchronous optimization of convolutional networks" |
+
+Asynchronous SGD.
+
+Staleness-aware asynchronous SGD: steps are weighted by a function of the staleness.
 
 FASGD: steps that are divided by a moving standard deviation of the gradient.
 

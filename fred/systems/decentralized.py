@@ -1,6 +1,12 @@
 """Synchronous gossip: D-PSGD, SGP and CHOCO-SGD.
 
-D-PSGD: workers average with their neighbours [Lian, Zhang, Zhang, Hsieh, Zhang, Liu 2017, arXiv:1705.09056, algorithm 1].
+| name             | source                                                                    |
+|------------------|---------------------------------------------------------------------------|
+| choco-sgd, choco | Koloskova, Stich, Jaggi 2019, arXiv:1902.00340, algorithm 2               |
+| d-psgd           | Lian, Zhang, Zhang, Hsieh, Zhang, Liu 2017, arXiv:1705.09056, algorithm 1 |
+| sgp              | Assran, Loizou, Ballas, Rabbat 2019, arXiv:1811.10792, algorithm 1        |
+
+D-PSGD: workers average with their neighbours.
 
 Example: a worker at 1, whose only neighbour is at 3; it averages, then steps with its gradient of 2 at rate 0.5:
     >>> import fred
@@ -11,9 +17,7 @@ Example: a worker at 1, whose only neighbour is at 3; it averages, then steps wi
     >>> server.apply_update(state, {"w": jnp.array([2.0])}, timestamp=0, worker=0).params["w"].tolist()
     [1.0]
 
-Stochastic gradient push [Assran, Loizou, Ballas, Rabbat 2019, arXiv:1811.10792, algorithm 1].
-
-CHOCO-SGD: gossip with compressed changes of models [Koloskova, Stich, Jaggi 2019, arXiv:1902.00340, algorithm 2].
+CHOCO-SGD: gossip with compressed changes of models.
 
 Example: a ring of four workers at 1 kB/s; changes of 2.6 kB without codec, and with 16 bits per number.
     >>> import fred

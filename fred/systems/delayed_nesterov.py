@@ -1,12 +1,13 @@
 """Asynchronous local SGD with momentum: Delayed Nesterov and HeLoCo.
 
-Delayed Nesterov: momentum of N pseudo-gradients together.
-
 | name             | source                                                                                                  |
 |------------------|---------------------------------------------------------------------------------------------------------|
+| heloco           | "HeLoCo" 2026, arXiv:2606.00271                                                                         |
 | delayed-nesterov | Liu et al. 2024, "Asynchronous local-SGD training for language modeling", arXiv:2401.09135, algorithm 3 |
 
-HeLoCo: pseudo-gradients are rotated towards the server's momentum ["HeLoCo" 2026, arXiv:2606.00271].
+Delayed Nesterov: momentum of N pseudo-gradients together.
+
+HeLoCo: pseudo-gradients are rotated towards the server's momentum.
 """
 
 from __future__ import annotations

@@ -2,12 +2,13 @@
 
 | name           | source                                                                                            |
 |----------------|---------------------------------------------------------------------------------------------------|
+| ormo           | Shi, Yang, Li 2024, arXiv:2407.19234                                                              |
 | delay-adaptive | Mishchenko, Bach, Even, Woodworth 2022, arXiv:2206.07638, section 2; Koloskova, Stich, Jaggi 2022 |
 | dc-asgd        | Zheng et al. 2017, arXiv:1609.08326, eqs. 10 and 13                                               |
 | clipped-asgd   | "Clipped asynchronous SGD" 2026, arXiv:2606.13287                                                 |
 | picky-sgd      | Cohen, Daniely, Drori, Koren, Schain 2021, arXiv:2106.11879, algorithm 1                          |
 
-OrMo: momentum of asynchronous gradients, ordered by iteration [Shi, Yang, Li 2024, arXiv:2407.19234].
+OrMo: momentum of asynchronous gradients, ordered by iteration.
 
 The implementation follows the paper's abstract and figure 1, which define the momentum. FRED infers that a bucket opens with
 the first update at which one of its gradients could arrive. The paper's delay-adaptive rates are left out.

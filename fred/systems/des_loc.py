@@ -1,12 +1,14 @@
 """Less communication of moments: DES-LOC and DeMo.
 
-DES-LOC: moments averaged less often than parameters [Iacob et al. 2025, "DES-LOC", arXiv:2505.22549, algorithm 1].
+| name    | source                                                                                               |
+|---------|------------------------------------------------------------------------------------------------------|
+| des-loc | Iacob et al. 2025, "DES-LOC", arXiv:2505.22549, algorithm 1                                          |
+| demo    | Peng, Quesnelle, Kingma 2024, "DeMo: decoupled momentum optimization", arXiv:2411.19870, algorithm 1 |
+
+DES-LOC: moments averaged less often than parameters.
 
 DeMo: workers send the largest frequencies of a local momentum.
 
-| name    | source                                                                                               |
-|---------|------------------------------------------------------------------------------------------------------|
-| demo    | Peng, Quesnelle, Kingma 2024, "DeMo: decoupled momentum optimization", arXiv:2411.19870, algorithm 1 |
 """
 
 from __future__ import annotations

@@ -1,10 +1,11 @@
 """Asynchronous federated learning: FedBuff, FedAsync, FADAS and CGAD.
 
-FedBuff: a step with the mean of K pseudo-gradients, weighted by staleness.
-
 | name    | source                                                       |
 |---------|--------------------------------------------------------------|
+| cgad    | "CGAD" 2026, arXiv:2605.09126                                |
 | fedbuff | Nguyen et al. 2022, "FedBuff", arXiv:2106.06639, algorithm 1 |
+
+FedBuff: a step with the mean of K pseudo-gradients, weighted by staleness.
 
 FedAsync: the server model moves towards each model that arrives.
 
@@ -18,7 +19,7 @@ FADAS: AMSGrad on the mean of buffered pseudo-gradients, with shorter steps for 
 |---------|--------------------------------------------------------------------------------------------------------|
 | fadas   | Wang, Wang, Chen 2024, "FADAS: towards federated adaptive asynchronous optimization", arXiv:2407.18365 |
 
-CGAD: Adam on pseudo-gradients that fade with their staleness ["CGAD" 2026, arXiv:2605.09126].
+CGAD: Adam on pseudo-gradients that fade with their staleness.
 """
 
 from __future__ import annotations

@@ -1,6 +1,11 @@
 """Stale and partially synchronous parallel SGD.
 
-Partially synchronous parallel SGD [PSP-SGD, algorithm 1, extending Pan et al. 2017; docs/errata.md, items 9 and 12].
+| name                  | source                                                                                            |
+|-----------------------|---------------------------------------------------------------------------------------------------|
+| psp-sgd, partial      | PSP-SGD, algorithm 1, extending Pan et al. 2017; docs/errata.md, items 9 and 12                   |
+| ssp, StaleSynchronous | Ho et al. 2013, "More effective distributed ML via a stale synchronous parallel parameter server" |
+
+Partially synchronous parallel SGD.
 
 Example: four servers hold a block each, and one worker of four is four times slower; in a minute, with c = 4 and 3:
     >>> import fred
@@ -16,10 +21,6 @@ Example: four servers hold a block each, and one worker of four is four times sl
     [119, 29]
 
 SSP: stale synchronous parallel SGD.
-
-| name                  | source                                                                                            |
-|-----------------------|---------------------------------------------------------------------------------------------------|
-| ssp, StaleSynchronous | Ho et al. 2013, "More effective distributed ML via a stale synchronous parallel parameter server" |
 
 Example: a minute in which three workers take 0.5 s for each gradient, and the fourth 2 s.
     >>> import fred

@@ -1,15 +1,16 @@
 """Heterogeneous data under asynchrony: IA2SGD, Ringleader and Rescaled ASGD.
 
-IA2SGD and Ringleader: the server stores a gradient of each worker, and steps with the mean of all.
+| name          | source                                                                                          |
+|---------------|-------------------------------------------------------------------------------------------------|
+| rescaled-asgd | Mahran, Maranjyan, Richtarik 2026, arXiv:2605.13434                                             |
+| ia2sgd        | a rival in Maranjyan, Richtarik 2025, arXiv:2509.22860: incremental aggregated asynchronous SGD |
+| ringleader    | Maranjyan, Richtarik 2025, "Ringleader ASGD", arXiv:2509.22860, algorithm 1                     |
 
-| name       | source                                                                                          |
-|------------|-------------------------------------------------------------------------------------------------|
-| ia2sgd     | a rival in Maranjyan, Richtarik 2025, arXiv:2509.22860: incremental aggregated asynchronous SGD |
-| ringleader | Maranjyan, Richtarik 2025, "Ringleader ASGD", arXiv:2509.22860, algorithm 1                     |
+IA2SGD and Ringleader: the server stores a gradient of each worker, and steps with the mean of all.
 
 Means are updated incrementally, so that an update does not read the whole table.
 
-Rescaled ASGD: steps in proportion to compute times [Mahran, Maranjyan, Richtarik 2026, arXiv:2605.13434].
+Rescaled ASGD: steps in proportion to compute times.
 
 The implementation follows the paper's abstract; the constant of the steps and the estimate of times are FRED's choice.
 """

@@ -1,12 +1,14 @@
 """Synchronous SGD that waits for fewer workers: backup workers, cutoffs and DBW.
 
-Synchronous SGD: each update averages the gradients of a round.
-
 | name          | source                                                                      |
 |---------------|-----------------------------------------------------------------------------|
+| cutoff-sgd    | Teng & Wood 2018, algorithm 1                                               |
+| dbw           | Xu, Neglia & Sebastianelli 2020, arXiv:2004.14696                           |
 | ssgd          | Chen, Pan, Monga, Bengio, Jozefowicz 2017, arXiv:1604.00981, algorithm 4    |
 | m-sync        | Dutta et al. 2018, arXiv:1803.01113, section 2, as k-sync; arXiv:2602.03802 |
 | allreduce-sgd | Li et al. 2021, section 2                                                   |
+
+Synchronous SGD: each update averages the gradients of a round.
 
 A round of two gradients, 1 and 3:
 
@@ -18,7 +20,7 @@ A round of two gradients, 1 and 3:
     >>> state.params["w"].tolist(), int(state.clock)
     ([0.0], 1)
 
-Cutoff SGD: a step with the gradients before a cutoff [Teng & Wood 2018, algorithm 1].
+Cutoff SGD: a step with the gradients before a cutoff.
 
 Example: a minute in which three workers take 0.5 s for each gradient, and the fourth 2 s.
     >>> import fred
@@ -33,7 +35,7 @@ Example: a minute in which three workers take 0.5 s for each gradient, and the f
     [29, 116, 0]
     [119, 357, 119]
 
-DBW: synchronous SGD with dynamic backup workers [Xu, Neglia & Sebastianelli 2020, arXiv:2004.14696].
+DBW: synchronous SGD with dynamic backup workers.
 """
 
 from __future__ import annotations

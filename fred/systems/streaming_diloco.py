@@ -1,10 +1,11 @@
 """Streaming and eager DiLoCo: synchronization while workers keep computing.
 
-Streaming DiLoCo: the model is synchronized in fragments, while workers keep computing.
+| name                           | source                                                                   |
+|--------------------------------|--------------------------------------------------------------------------|
+| eager-diloco, overlapped-steps | Kale, Douillard, Donchev 2025, arXiv:2502.12996                          |
+| streaming-diloco, Streaming    | Douillard et al. 2025, "Streaming DiLoCo", arXiv:2501.18512, algorithm 2 |
 
-| name                        | source                                                                   |
-|-----------------------------|--------------------------------------------------------------------------|
-| streaming-diloco, Streaming | Douillard et al. 2025, "Streaming DiLoCo", arXiv:2501.18512, algorithm 2 |
+Streaming DiLoCo: the model is synchronized in fragments, while workers keep computing.
 
 Example: a minute in which three workers take 0.5 s for each gradient, and the fourth 2 s; a message takes 0.5 s.
     >>> import fred
@@ -26,7 +27,7 @@ Example: a minute in which three workers take 0.5 s for each gradient, and the f
     >>> measured(name="streaming", period=8, fragments=2, delay=2)
     [125, 168]
 
-Eager DiLoCo: an allreduce lasts as long as the next local steps [Kale, Douillard, Donchev 2025, arXiv:2502.12996].
+Eager DiLoCo: an allreduce lasts as long as the next local steps.
 
 Example: a minute in which workers take 0.5 s for each gradient, and an allreduce 3 s: it hides behind eight of them.
     >>> import fred

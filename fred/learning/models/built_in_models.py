@@ -1,12 +1,17 @@
 """Built-in models: dense, convolutional and transformer networks, and a worst-case quadratic.
 
+| name        | source                                   |
+|-------------|------------------------------------------|
+| Quadratic   | Tyurin, Richtarik 2023, arXiv:2305.12387 |
+| Transformer | Vaswani et al. 2017, arXiv:1706.03762    |
+
 A convolutional network.
 
 Models of dense layers: softmax regression and the multilayer perceptron.
 
-A worst-case quadratic for comparisons of asynchronous methods [Tyurin, Richtarik 2023, arXiv:2305.12387].
+A worst-case quadratic for comparisons of asynchronous methods.
 
-A small decoder-only transformer [Vaswani et al. 2017, arXiv:1706.03762], and a linear next-token model.
+A small decoder-only transformer, and a linear next-token model.
 """
 
 import math
