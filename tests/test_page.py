@@ -124,7 +124,7 @@ reached a -, missed b 0.2 -> No run reached 12 % error. a ended with the lowest 
 reached a 8 9, reached b 2 2, clockless c 35 45 -> b reached 12 % error first, after 2 s (mean of 2 seeds); 4 to 4.5 times before a over the seeds, too few to decide, c, which has no clock, after 40 updates (mean of 2 seeds).
 clockless a 0, clockless b 0 -> a and b reached 12 % error first, after 0 updates (1 seed).
 ended a 0.10 0.11, ended b 0.12 0.16, diverged c 0.5 0.5 -> a ended with the lowest error, 10.5 % (mean of 2 seeds); b came next, 2 points to 5 points above it over the seeds, too few to decide. c diverged.
-ended a 0.10 0.11, ended b 0.09 0.16 -> a ended with the lowest mean error, 10.5 % (mean of 2 seeds), but is indistinguishable from b: -1 points to 5 points above it over the seeds, too few to decide.
+ended a 0.10 0.11, ended b 0.09 0.16 -> a ended with the lowest mean error, 10.5 % (mean of 2 seeds), but is indistinguishable from b, which ended between 1 points below and 5 points above it over the seeds, too few to decide.
 ended a 0.1 -> a ended with error 10 % (1 seed).
 computed a 10 20, computed b 20 60 -> b computed the most gradients per second, 40 (mean of 2 seeds); 2 to 3 times as many as a over the seeds, too few to decide.
 computed a 10 20 -> a computed 15 gradients per second (mean of 2 seeds).

@@ -150,13 +150,14 @@ def _at_the_end(tables: Tables, runs: Sequence[_Run], share: bool) -> str:
     second, pair = finite[1].name, _pair(tables, first.name, finite[1].name, quantity)
     if pair["least"] == pair["largest"] == 0:
         return f"{_tied(finite, quantity)} ended with the same lowest {quantity}, {value}"
-    ends = [_measured(quantity, pair[end], signed=True) for end in _ends(pair)]
-    difference = ends[0] if ends[0] == ends[1] else " to ".join(ends)
     if _lowest(pair) > 0:
+        ends = [_measured(quantity, pair[end], signed=True) for end in _ends(pair)]
+        difference = ends[0] if ends[0] == ends[1] else " to ".join(ends)
         return f"{first.name} ended with the lowest {quantity}, {value}; {second} came next, {difference} above it{_sure(pair)}"
+    below, above = (_measured(quantity, abs(pair[end]), signed=True) for end in _ends(pair))
     return (
-        f"{first.name} ended with the lowest mean {quantity}, {value}, but is indistinguishable from {second}: "
-        f"{difference} above it{_sure(pair)}"
+        f"{first.name} ended with the lowest mean {quantity}, {value}, but is indistinguishable from {second}, "
+        f"which ended between {below} below and {above} above it{_sure(pair)}"
     )
 
 
