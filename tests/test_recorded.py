@@ -20,7 +20,7 @@ from fred.components import registry
 from fred.outcomes.outcome import run_times
 from fred.protocols.asynchronous import Asynchronous
 from fred.running.execution import execute
-from fred.tables.content import contents
+from fred.tables.content import read_contents
 from fred.traces import reading
 from fred.traces.reading import read
 from tests.worlds import fitting, make_run, record
@@ -121,7 +121,7 @@ def test_what_cannot_be_is_refused(trace, options, message):
 
 
 def test_the_file_is_read_once_and_again_when_it_has_changed(trace, monkeypatch):
-    monkeypatch.setattr(reading, "contents", reads := MagicMock(wraps=contents))
+    monkeypatch.setattr(reading, "read_contents", reads := MagicMock(wraps=read_contents))
     del trace["name"]
     first, again = (RecordedTrace(**trace).digest for _ in range(2))
     assert reads.call_count == 1 and again == first

@@ -22,15 +22,15 @@ import pytest
 from fred.base.errors import FredError
 from fred.tables import quantities
 from fred.tables.columns import File
-from fred.tables.content import content, contents
-from fred.tables.opening import opened
+from fred.tables.content import read_content, read_contents
+from fred.tables.opening import open_table
 
 FRAME = pd.DataFrame({"step": [0, 0, 1, 1], "rank": [0, 1, 0, 1], "step_time": [0.5, 1633.5, 2.0, 0.25]})
 CSV = FRAME.to_csv(index=False)
 
 
 def opened_path(path: Path) -> File:
-    return opened(content(path))
+    return open_table(read_content(path))
 
 
 def zipped(data: bytes) -> bytes:
@@ -101,7 +101,7 @@ def test_a_table_has_the_same_cells_in_every_file(name, tmp_path):
     np.testing.assert_allclose(numbers["step_time"], expected, rtol=1e-12)
     assert numbers["step"].tolist() == [0, 0, 1, 1] and labels["rank"].codes.tolist() == [0, 1, 0, 1]
     if name.endswith("csv"):
-        line = int(file.where(3).rpartition(":")[2])
+        line = int(file.describe_row(3).rpartition(":")[2])
         assert (
             (tmp_path / name)
             .read_bytes()
@@ -134,7 +134,7 @@ def test_archives_and_folders_hold_files_in_the_order_of_their_names(tmp_path):
     (tmp_path / "more").mkdir()
     for name in ("2.csv", "1.csv", ".hidden"):
         (tmp_path / "more" / name).write_text(CSV)
-    names = [str(each.path.relative_to(tmp_path)) for each in contents([tmp_path / "logs.zip", tmp_path / "more"])]
+    names = [str(each.path.relative_to(tmp_path)) for each in read_contents([tmp_path / "logs.zip", tmp_path / "more"])]
     assert names == ["logs.zip/a/c.csv", "logs.zip/b.csv", "more/1.csv", "more/2.csv"]
 
 
@@ -146,8 +146,8 @@ def test_a_tape_archive_holds_the_files_of_its_folder(mode, tmp_path):
     (tmp_path / "logs" / "run.yaml").write_text("a: 1")
     with tarfile.open(tmp_path / "logs.tar", mode) as archive:
         archive.add(tmp_path / "logs", "logs")
-    members = contents([tmp_path / "logs.tar"])
-    assert [member.text for member in members] == [member.text for member in contents([tmp_path / "logs"])]
+    members = read_contents([tmp_path / "logs.tar"])
+    assert [member.text for member in members] == [member.text for member in read_contents([tmp_path / "logs"])]
     assert [str(member.path.relative_to(tmp_path)) for member in members] == [
         "logs.tar/logs/rank0.csv",
         "logs.tar/logs/rank1.csv",
@@ -155,7 +155,7 @@ def test_a_tape_archive_holds_the_files_of_its_folder(mode, tmp_path):
     data = (tmp_path / "logs.tar").read_bytes()
     (tmp_path / "cut.tar").write_bytes(data[: min(700, len(data) // 2)])
     with pytest.raises(FredError, match=r"cannot read .*cut\.tar: "):
-        contents([tmp_path / "cut.tar"])
+        read_contents([tmp_path / "cut.tar"])
 
 
 @pytest.mark.parametrize("names", [("0/stdout.log", "0/stderr.log"), ("step-0.out", "step-0.err")], ids=["torchrun", "Slurm"])
@@ -165,7 +165,7 @@ def test_of_two_streams_that_a_launcher_wrote_the_one_with_the_steps_counts(name
     for name, text in zip(names, texts, strict=True):
         (tmp_path / "0").mkdir(exist_ok=True)
         (tmp_path / name).write_text(text)
-    (member,) = contents([tmp_path])
+    (member,) = read_contents([tmp_path])
     assert member.text.startswith("step: 1") and member.notes[-1] == f"files of {'stderr' if order == 1 else 'stdout'} left out"
 
 
@@ -180,8 +180,8 @@ def test_reports_of_rays_trials_count_whatever_files_of_its_state_lie_above_and_
         archive.add(tmp_path / "exp", "exp")
     reports = ["train_0,progress.csv", "train_1,progress.csv"]
     for path in (tmp_path, tmp_path / "exp", tmp_path / "exp.tar"):
-        assert [member.text for member in contents([path])] == reports
-    assert [member.text for member in contents([tmp_path / "exp" / "train_1"])] == reports[1:]
+        assert [member.text for member in read_contents([path])] == reports
+    assert [member.text for member in read_contents([tmp_path / "exp" / "train_1"])] == reports[1:]
 
 
 def test_other_files_and_folders_around_the_logs_count_alike_in_folders_and_archives(tmp_path):
@@ -194,7 +194,7 @@ def test_other_files_and_folders_around_the_logs_count_alike_in_folders_and_arch
             if path.is_file():
                 archive.write(path, path.relative_to(folder))
     for path in (folder, tmp_path / "runs.zip"):
-        files = contents([path])
+        files = read_contents([path])
         assert [str(each.path.relative_to(path)) for each in files] == ["rank0/metrics.csv", "rank1/metrics.csv"]
         assert files[0].notes == (f"files of {path} with other endings than .csv left out: hparams.yaml",)
 
@@ -204,7 +204,7 @@ def test_rows_of_one_value_are_chosen_and_keep_their_places(tmp_path):
     file = opened_path(tmp_path / "a.csv")
     file.restrict({"rank": "1"})
     assert file.columns([], ["step_time"])[1]["step_time"].tolist() == [1633.5, 0.25]
-    assert file.where(1).endswith("a.csv:5")
+    assert file.describe_row(1).endswith("a.csv:5")
     with pytest.raises(FredError, match="no row has '7' in column `rank`; it has '0', '1'"):
         file.restrict({"rank": "7"})
 
@@ -227,7 +227,7 @@ def test_a_single_column_may_have_units_after_spaces(tmp_path):
 )
 def test_a_number_that_may_mean_two_things_is_refused(cells, row):
     with pytest.raises(quantities.CellError) as refused:
-        quantities.numbers(cells)
+        quantities.parse_numbers(cells)
     assert refused.value.row == row
 
 
@@ -243,13 +243,13 @@ def test_a_comma_before_three_digits_is_clear_between_semicolons_only_if_all_num
 
 def test_dates_of_many_forms_are_the_same_moment():
     dates = ["2026-05-03T10:00:00Z", "2026-05-03 10:00", "2026/05/03 10:00:00.0", "2026-05-03T12:00:00+02:00", "20260503"]
-    assert np.ptp(quantities.moments(dates[:-1])) == 0
-    assert quantities.moments(["2025-06-21 8:54", "2025-06-21T08:54", "6/21/2025 8:54"]).tolist() == [1750496040.0] * 3
-    assert quantities.moments(["21/6/2025 10:54", "1/7/2025 10:54 AM"]).tolist() == [1750503240.0, 1751367240.0]
+    assert np.ptp(quantities.parse_moments(dates[:-1])) == 0
+    assert quantities.parse_moments(["2025-06-21 8:54", "2025-06-21T08:54", "6/21/2025 8:54"]).tolist() == [1750496040.0] * 3
+    assert quantities.parse_moments(["21/6/2025 10:54", "1/7/2025 10:54 AM"]).tolist() == [1750503240.0, 1751367240.0]
     with pytest.raises(quantities.CellError, match="day and month can be told apart"):
-        quantities.moments(["6/7/2025 10:54", "5/7/2025 10:54"])
+        quantities.parse_moments(["6/7/2025 10:54", "5/7/2025 10:54"])
     with pytest.raises(quantities.CellError, match="a date and a time"):
-        quantities.moments(dates[-1:])
+        quantities.parse_moments(dates[-1:])
 
 
 def test_damaged_and_foreign_files_are_refused_with_what_they_are(tmp_path):

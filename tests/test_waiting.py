@@ -119,14 +119,16 @@ def test_what_varies_with_the_unit_or_the_order_of_workers_is_no_sign():
     times = waiting_for_all(5)
     one, other = find_waiting(times), find_waiting(1000 * times[:, ::-1])
     assert one.state == other.state == "certain"
-    assert (one.within, one.between) == pytest.approx((other.within, other.between), rel=1e-9)
+    assert (one.worker_deviation, one.round_deviation) == pytest.approx(
+        (other.worker_deviation, other.round_deviation), rel=1e-9
+    )
 
 
 def test_the_signs_are_those_of_a_plain_computation():
     deviation, rounds = 0.001, 4000
     common = np.random.default_rng(0).normal(1.0, 0.02, (rounds, 1))
     signs = find_waiting(common + np.random.default_rng(1).normal(0, deviation, (rounds, WORKERS)))
-    assert (signs.within, signs.between) == pytest.approx((deviation, 0.02), rel=0.2)
+    assert (signs.worker_deviation, signs.round_deviation) == pytest.approx((deviation, 0.02), rel=0.2)
     assert signs.correlation == pytest.approx(0.02**2 / (0.02**2 + deviation**2), rel=1e-3)
 
 

@@ -24,7 +24,7 @@ from fred.components.component import Component, Count
 from fred.components.limits import NANOSECONDS
 from fred.components.one_of import OneOf
 from fred.components.rules import Rule, check_rules
-from fred.traces.nodes import spread
+from fred.traces.nodes import spread_workers
 
 T = TypeVar("T")
 MOST_WORKERS = 10_000_000
@@ -103,7 +103,7 @@ class Cluster(Component):
     @model_validator(mode="after")
     def _parts_fit(self) -> "Cluster":
         check_rules(self, _RULES)
-        spread(self.nodes, self.size)
+        spread_workers(self.nodes, self.size)
         regions = self.network.regions if self.network else None
         if regions is not None:
             regions.of_workers(self.size)
@@ -175,7 +175,7 @@ class Cluster(Component):
     @property
     def node_of(self) -> NodeOf:
         """Return the node of each worker, an array [workers]."""
-        return spread(self.nodes, self.size)
+        return spread_workers(self.nodes, self.size)
 
     @property
     def workers_place(self) -> Place:

@@ -25,10 +25,10 @@ from fred.cluster.bandwidths import Bandwidth
 from fred.cluster.latency import AnyLatency, Positive
 from fred.components.component import Component
 from fred.components.input_path import InputPath, file_instead
-from fred.tables.content import content
+from fred.tables.content import read_content
 from fred.tables.named_units import BANDWIDTHS, bandwidth_in, split_name
 from fred.tables.small_tables import read_table
-from fred.tables.table_commands import written
+from fred.tables.table_commands import rewrite_command
 from fred.tables.table_kinds import Column, match_column
 from fred.tables.table_kinds import Kind as _Kind
 
@@ -40,7 +40,9 @@ _UNIT = "bytes/s, or with a unit as in `upload_mbps` (bits), `upload_MBps` (byte
 _TABLE = _Kind(
     "devices",
     (
-        Column("device", "names", ("name", "model", "kind", "type", "phone", "client", "client_id", "device_id"), needed=False),
+        Column(
+            "device", "names", ("name", "model", "kind", "type", "phone", "client", "client_id", "device_id"), required=False
+        ),
         Column(
             "speed",
             "numbers",
@@ -185,8 +187,8 @@ def _kinds(path: Path) -> list[dict[str, float]]:
             values = listed([f"{number:g}" for number in row.values()])
             cure = ""
             if any(map(math.isnan, row.values())):
-                cure = f"; fill empty cells, or leave their rows out: {written(content(path), '.dropna()')}"
-            raise FredError(f"{file.where(place)}: expected positive numbers; found {values}{cure}")
+                cure = f"; fill empty cells, or leave their rows out: {rewrite_command(read_content(path), '.dropna()')}"
+            raise FredError(f"{file.describe_row(place)}: expected positive numbers; found {values}{cure}")
     for header in file.header:
         way, _ = match_column(file, header, _TABLE) or ("", 1.0)
         has_unit = any(bandwidth_in(unit) for _, unit in split_name(header))

@@ -31,7 +31,7 @@ from fred.components.component import Component, Count, Duration, Time, Whole
 from fred.components.input_path import InputPath, file_instead
 from fred.components.limits import LONGEST, MOST_BYTES
 from fred.tables.common_names import BEGINS, ENDS, MACHINES
-from fred.tables.small_tables import intervals, numbers_of, read_table, tell_order
+from fred.tables.small_tables import intervals, number_names, read_table, warn_of_order
 from fred.tables.table_kinds import Column, Kind
 
 _NO_TIME = Constant(seconds=0.0)
@@ -53,7 +53,7 @@ _KIND = Kind(
             ("up_at", "repaired", "repaired_at", "fixed", "recovered", "recovered_at", "restored", *ENDS),
             if_dates=_RETURNS,
         ),
-        Column("length", "lengths", ("duration", "downtime", "down_time", "outage_duration"), needed=False),
+        Column("length", "lengths", ("duration", "downtime", "down_time", "outage_duration"), required=False),
     ),
     "gpu-3,600,1500",
 )
@@ -271,8 +271,8 @@ def _recorded(path: Path, begin: date | None) -> list[tuple[int, float, float]]:
     table = read_table(path, _KIND, begin)
     for row, name in enumerate(table.names["worker"]):
         if not name:
-            raise FredError(f"{table.file.where(row)}: expected the number or the name of a worker; found none")
+            raise FredError(f"{table.file.describe_row(row)}: expected the number or the name of a worker; found none")
     rows = intervals(table, "down", "up")
-    workers, order = numbers_of([table.names["worker"][row] for row, _, _ in rows], not table.is_record)
-    tell_order(path, order)
+    workers, order = number_names([table.names["worker"][row] for row, _, _ in rows], not table.is_record)
+    warn_of_order(path, order)
     return [(worker, down, min(up, LONGEST)) for worker, (_, down, up) in zip(workers, rows, strict=True)]

@@ -272,17 +272,17 @@ def _read_steps(path: Path, begin: date | None) -> list[Step]:
     table = read_table(path, _KIND, begin)
     begins, prices = table.numbers["begin"], table.numbers["per_hour"]
     for row in np.flatnonzero(~(np.isfinite(begins) & (prices >= 0) & (prices < np.inf))):
-        raise FredError(
-            f"{table.file.where(int(row))}: expected a time from 0 s on and a price; found {begins[row]:g} and {prices[row]:g}"
-        )
+        place = table.file.describe_row(int(row))
+        raise FredError(f"{place}: expected a time from 0 s on and a price; found {begins[row]:g} and {prices[row]:g}")
     order = np.argsort(begins, kind="stable")
     if not np.array_equal(order, np.arange(len(order))):
         warnings.warn(f"{path}: the rows are not in the order of time; FRED has sorted them", stacklevel=2)
-    for place in np.flatnonzero((np.diff(begins[order]) == 0) & (np.diff(prices[order]) != 0)):
-        first, second = (int(order[place + i]) for i in (0, 1))
+    for position in np.flatnonzero((np.diff(begins[order]) == 0) & (np.diff(prices[order]) != 0)):
+        first, second = (int(order[position + i]) for i in (0, 1))
+        places = [table.file.describe_row(row) for row in (first, second)]
         raise FredError(
-            f"{table.file.where(second)}: another price at the same time as in {table.file.where(first)}, {prices[second]:g} "
-            f"and {prices[first]:g}; expected those of one kind of machine in one place: keep their rows only"
+            f"{places[1]}: another price at the same time as in {places[0]}, {prices[second]:g} and {prices[first]:g}; "
+            "expected those of one kind of machine in one place: keep their rows only"
         )
     steps = list(zip(begins[order].tolist(), prices[order].tolist(), strict=True))
     before = [price for time, price in steps if time <= 0]

@@ -30,9 +30,9 @@ from fred.cluster.latency import Latency, NonNegative, Seconds, Uniforms
 from fred.components.component import Component, Count
 from fred.components.input_path import InputPath, UnreadError, file_instead
 from fred.tables import quantities
-from fred.tables.content import content
+from fred.tables.content import read_content
 from fred.tables.named_units import split_unit
-from fred.tables.opening import opened
+from fred.tables.opening import open_table
 from fred.tables.small_tables import read_seconds
 from fred.traces.reading import EXAMPLE, Reading
 from fred.traces.trace import Trace
@@ -95,7 +95,7 @@ class Empirical(Latency):
 def _read_column(path: Path, column: str) -> list[float]:
     """Return the numbers in one column of a CSV file. Raises ValueError with file and line of an invalid duration."""
     try:
-        file = opened(content(path), column)
+        file = open_table(read_content(path), column)
         if column not in file.header:
             raise ValueError(f"{path} has no column `{column}`; it has {listed(file.header)}: give one of them as `column`")
         if any(map(quantities.is_date, file.texts(column))):
@@ -105,7 +105,9 @@ def _read_column(path: Path, column: str) -> list[float]:
         invalid = np.flatnonzero(~((seconds >= 0) & (seconds < np.inf)))
         if len(invalid):
             value = "none" if np.isnan(seconds[invalid[0]]) else f"{seconds[invalid[0]]:g}"
-            raise ValueError(f"{file.where(int(invalid[0]))}: expected a duration in column `{column}`, s; found {value}")
+            raise ValueError(
+                f"{file.describe_row(int(invalid[0]))}: expected a duration in column `{column}`, s; found {value}"
+            )
     except FredError as error:
         raise ValueError(str(error)) from error
     return seconds.tolist()

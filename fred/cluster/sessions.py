@@ -26,8 +26,8 @@ from fred.components.component import Duration, Time, Whole
 from fred.components.input_path import InputPath, file_instead
 from fred.components.limits import LONGEST, NANOSECONDS
 from fred.tables.common_names import ARRIVALS, BEGINS, DEPARTURES, ENDS, MACHINES
-from fred.tables.content import Content, content
-from fred.tables.records import record_of
+from fred.tables.content import Content, read_content
+from fred.tables.records import read_record
 from fred.tables.small_tables import intervals, read_table
 from fred.tables.table_kinds import Column, Kind
 
@@ -40,7 +40,7 @@ _KIND = Kind(
         Column("member", "names", MACHINES),
         Column("begin", "times", (*BEGINS, *ARRIVALS, "available_from")),
         Column("end", "times", (*ENDS, *DEPARTURES, "available_until")),
-        Column("length", "lengths", ("duration", "uptime", "up_time"), needed=False),
+        Column("length", "lengths", ("duration", "uptime", "up_time"), required=False),
     ),
     "phone-3,600,1500",
 )
@@ -217,7 +217,7 @@ def _gaps(sessions: Sequence[tuple[float, float]], length: int) -> list[Span]:
 
 def _read_file(path: Path, begin: date | None) -> dict[str, Any]:
     """Return the options that a file gives: `sessions`, and `length` if it has one. Raises FredError."""
-    file = content(path)
+    file = read_content(path)
     if file.head.lstrip().startswith("{") and ('"gap_seconds"' in file.head or '"metadata"' in file.head):
         if begin is not None:
             raise FredError(f"{path} has no dates, and the scenario counts times `from` one: leave `from` out")
@@ -225,7 +225,7 @@ def _read_file(path: Path, begin: date | None) -> dict[str, Any]:
     try:
         return _read_sessions(path, begin)
     except FredError as error:
-        if file.name.endswith(".json") and record_of(file, _KIND.name) is None:
+        if file.name.endswith(".json") and read_record(file, _KIND.name) is None:
             raise FredError(f"{error}, with member, begin and end; or expected {_COUNTS}") from None
         raise
 
@@ -258,10 +258,10 @@ def _read_sessions(path: Path, begin: date | None) -> dict[str, Any]:
     sessions: dict[str, list[tuple[float, float]]] = {}
     for row, first, last in rows:
         if not members[row]:
-            raise FredError(f"{table.file.where(row)}: expected a member, by number or name; found none")
+            raise FredError(f"{table.file.describe_row(row)}: expected a member, by number or name; found none")
         if first >= record_end:
             raise FredError(
-                f"{table.file.where(row)}: the session begins with the end of the record, {record_end:g} s: give its end"
+                f"{table.file.describe_row(row)}: the session begins with the end of the record, {record_end:g} s: give its end"
             )
         sessions.setdefault(members[row], []).append((first, min(last, record_end)))
     return {"sessions": list(sessions.values())} | ({"length": table.length} if table.length else {})

@@ -23,11 +23,11 @@ def print_comparison(outcome: comparison.Comparison, notes: Sequence[str] = ()) 
         rate, share = f"{row['throughput']:,.4g}", f"{row['of_oracle']:.1%}"
         rows.append([name, rate, share, *gains, f"{row['cutoff']:,.1f}", f"{row['milliseconds']:.2f}"])
     show(Table(["rule", *_HEADINGS], rows, outcome.trace.source, _caption(outcome)), console)
-    say(console, (*outcome.trace.said, *notes, *outcome.doubts, outcome.verdict(), *outcome.trace.warnings))
+    say(console, (*outcome.trace.remarks, *notes, *outcome.doubts, outcome.verdict(), *outcome.trace.warnings))
 
 
 def _caption(outcome: comparison.Comparison) -> str:
-    nodes = outcome.trace.names_of_nodes
+    nodes = outcome.trace.node_names
     workers = outcome.trace.seconds.shape[1]
     origin = "found in the compute times" if outcome.found else f"as given: {nodes}" if nodes else "as given"
     if outcome.trained == 1:

@@ -111,9 +111,9 @@ def _summary(options: argparse.Namespace, trace: Trace, trained: saved.Trained, 
     facts, held_back = trained.about, trained.about.held_back
     assert held_back is not None
     nodes = "given" if trace.node_of is not None else "found"
-    names = trace.names_of_nodes
+    names = trace.node_names
     return [
-        *trace.said,
+        *trace.remarks,
         *trace.warnings,
         f"trained on {options.train or trace.iterations} iterations of {facts.workers} workers, "
         f"{max(facts.nodes) + 1} nodes ({nodes}{': ' if names else ''}{names}), in {seconds:.0f} s",

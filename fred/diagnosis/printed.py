@@ -108,7 +108,7 @@ def print_diagnosis(diagnosis: Diagnosis, answer: Answer | None, out: Path | Non
     """
     console = terminal()
     parts = sections(diagnosis)
-    readings = [Text(line) for line in diagnosis.trace.said]
+    readings = [Text(line) for line in diagnosis.trace.remarks]
     if not diagnosis.doubt:
         console.print(*readings, sep="\n", end="\n" if readings else "")
     for heading in SCREEN:

@@ -21,7 +21,10 @@ _MOST_OUTSIDE = 5  # most measures outside the intervals that the table lists
 def print_report(fitted: Fitted) -> None:
     """Print the verdict and the slow workers in sentences; then tables, and the `cluster:` block."""
     console = terminal()
-    say(console, (f"{fitted.verdict}.", *fitted.sentences, fitted.description.cost, *fitted.trace.said, *fitted.trace.warnings))
+    say(
+        console,
+        (f"{fitted.verdict}.", *fitted.sentences, fitted.description.cost, *fitted.trace.remarks, *fitted.trace.warnings),
+    )
     facts = _description_rows(fitted.description, fitted.trace.node_of is not None)
     for table in (
         Table(["", ""], list(facts), fitted.trace.source, words=2),

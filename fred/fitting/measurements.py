@@ -15,7 +15,7 @@ from fred.components.registry import nearest
 from fred.fitting.benchmark_log import VALUES, BenchmarkLog, strip_prefixes
 from fred.fitting.formats import ds_bench, imb, iperf, measurement_table, nccl_tests, nccom, osu, perftest, rccl_tests
 from fred.fitting.measurement import Measurement, Skipped
-from fred.tables.content import content
+from fred.tables.content import read_content
 
 
 class Format(NamedTuple):
@@ -96,7 +96,7 @@ def read_file(path: Path, columns: Mapping[str, str] | None = None, values: Mapp
             raise FredError(
                 f"--values {name}={values[name]}: unknown{nearest(name, VALUES)}; expected some of {listed(VALUES)}"
             )
-    log = BenchmarkLog(path, strip_prefixes(content(path).text), values, dict(columns or {}))
+    log = BenchmarkLog(path, strip_prefixes(read_content(path).text), values, dict(columns or {}))
     matching = [] if columns else [candidate for candidate in FORMATS if candidate.sniff(log.text, path.name)]
     if len(matching) > 1:
         raise FredError(

@@ -22,13 +22,13 @@ from fred.base.errors import FredError, quoted
 from fred.base.words import listed
 from fred.tables import quantities, table_commands
 from fred.tables.content import Content
-from fred.tables.text_layout import TRACE, Layout, layout_of
+from fred.tables.text_layout import TRACE_HEADER, Layout, find_layout
 
 Floats = NDArray[np.float64]  # NaN: missing
-_MISSING = ["", "NA", "N/A", "na", "nan", "NaN", "NAN", "null", "NULL", "None", "none", "-", "<NA>", "NaT"]
+_MISSING_CELLS = ["", "NA", "N/A", "na", "nan", "NaN", "NAN", "null", "NULL", "None", "none", "-", "<NA>", "NaT"]
 _PANDAS_INDEX = re.compile(r"|__index_level_\d+__|Unnamed: \d+")  # how pandas writes, and reads, an index without a name
-_WHOLE = re.compile(r"-?\d+\.0+")  # a whole number in a column with gaps
-_LOOKED_AT = 100  # rows that tell what a column holds
+_INTEGER = re.compile(r"-?\d+\.0+")  # a whole number in a column with gaps
+_SAMPLE_ROWS = 100  # rows by which a column is known to have dates
 
 
 class Labels(NamedTuple):
@@ -49,11 +49,13 @@ class File(ABC):
     `notes` say how the table was read, in words.
     """
 
-    def __init__(self, path: Path, names: Sequence[str], example: str = TRACE):
+    _comma = False  # True if a comma can only stand before decimals
+
+    def __init__(self, path: Path, names: Sequence[str], example: str = TRACE_HEADER):
         self._example = example
         self.path, self.names, self.notes = path, list(names), list[str]()
         self.header = [name for name in self.names if not _is_index(name)]
-        self._kept: NDArray[np.int64] | None = None
+        self._rows: NDArray[np.int64] | None = None
         self._check_header()
 
     def restrict(self, only: Mapping[str, str]) -> None:
@@ -72,7 +74,7 @@ class File(ABC):
                 values = listed([quoted(value) for value in labels.names[:8]])
                 raise FredError(f"{self.path}: no row has {quoted(value)} in column `{name}`; it has {values}")
             rows = np.flatnonzero(labels.codes == labels.names.index(value))
-            self._kept = rows if self._kept is None else self._kept[rows]
+            self._rows = rows if self._rows is None else self._rows[rows]
 
     def columns(self, labels: Sequence[str], numbers: Sequence[str]) -> tuple[dict[str, Labels], dict[str, Floats]]:
         """Return columns, read as names or as numbers; durations and dates become s.
@@ -83,11 +85,11 @@ class File(ABC):
         """
         try:
             table = self._table(labels, numbers)
-            if self._kept is not None:
-                table = table.take(self._kept)
+            if self._rows is not None:
+                table = table.take(self._rows)
             return {name: _labels(table[name]) for name in labels}, {name: self._numbers(table, name) for name in numbers}
         except (OSError, pa.ArrowException) as error:
-            raise unreadable(self.path, error) from error
+            raise unreadable_error(self.path, error) from error
 
     def texts(self, name: str) -> list[str]:
         """Return a column as it is written, with empty texts for missing cells.
@@ -116,13 +118,13 @@ class File(ABC):
         """
         return self._units.get(name, "")
 
-    def where(self, row: int) -> str:
+    def describe_row(self, row: int) -> str:
         """Return the file and the place of a row.
 
         Args:
             row: number of the row, from 0, without the header.
         """
-        return self._where(row if self._kept is None else int(self._kept[row]))
+        return self._where(row if self._rows is None else int(self._rows[row]))
 
     def has_moments(self, name: str) -> bool:
         """Return True for a column of dates with times, which `columns` returns as numbers, s.
@@ -140,8 +142,8 @@ class File(ABC):
     def _table(self, labels: Sequence[str], numbers: Sequence[str]) -> pa.Table:
         """Return these columns of the whole table."""
 
-    def _look(self, samples: Mapping[str, Sequence[str]]) -> None:
-        """Find out which columns have dates, from their first cells."""
+    def _inspect(self, samples: Mapping[str, Sequence[str]]) -> None:
+        """Find the columns that have dates, from their first cells."""
         self._moments = {name for name, cells in samples.items() if any(map(quantities.is_moment, cells))}
         self._units: dict[str, str] = {}
 
@@ -162,19 +164,18 @@ class File(ABC):
         """Return the numbers in a column of text."""
         try:
             if name in self._moments:
-                return quantities.moments(cells)
-            values, unit, notes = quantities.numbers(cells, units, self._comma)
+                return quantities.parse_moments(cells)
+            values, unit, notes = quantities.parse_numbers(cells, units, self._comma)
         except quantities.CellError as error:
             expected = f"a time in column `{name}`, {error.expected}"
             expected = f"{error.expected} in column `{name}`" if units or name in self._moments else expected
-            cure = self._clear_comma(name) if "comma is clear" in expected else ""
-            raise FredError(f"{self.where(error.row)}: expected {expected}; found {quoted(cells[error.row])}{cure}") from None
+            cure = self._comma_cure(name) if "comma is clear" in expected else ""
+            place = self.describe_row(error.row)
+            raise FredError(f"{place}: expected {expected}; found {quoted(cells[error.row])}{cure}") from None
         self.notes += [f"{note} in `{name}`" for note in notes if f"{note} in `{name}`" not in self.notes]
         if unit:
             self._units[name] = unit
         return values
-
-    _comma = False  # True if a comma can only stand before decimals
 
     def command(self, change: str) -> str:
         """Return a command that writes the table with a change; an empty text if the table is not in text.
@@ -184,16 +185,17 @@ class File(ABC):
         """
         return ""
 
-    def _second_header(self, name: str) -> str:
+    def _two_headers_cure(self, name: str) -> str:
         """Return a command that keeps the second of two header lines, as pandas writes them for columns in two levels."""
         return ""
 
-    def _clear_comma(self, name: str) -> str:
+    def _comma_cure(self, name: str) -> str:
         """Return commands that write a column without commas."""
-        without, point = (self.command(f".replace({{'{name}': {{',': '{to}'}}}}, regex=True)") for to in ("", "."))
-        return f". If thousands, {without}; if decimals, {point}" if without else ""
+        changes = (f".replace({{'{name}': {{',': '{mark}'}}}}, regex=True)" for mark in ("", "."))
+        as_thousands, as_decimals = map(self.command, changes)
+        return f". If thousands, {as_thousands}; if decimals, {as_decimals}" if as_thousands else ""
 
-    def _cure(self) -> str:
+    def _header_cure(self) -> str:
         """Return a command that adds the names of columns to a table without them."""
         return ""
 
@@ -202,43 +204,45 @@ class File(ABC):
             raise FredError(f"{self.path} is empty; expected a line with the names of the columns, and rows below it")
         for name in self.header:
             if "." in name and quantities.is_number(name):
-                raise FredError(f"{self.path}: expected names of columns, such as {self._example}; found {name}{self._cure()}")
+                raise FredError(
+                    f"{self.path}: expected names of columns, such as {self._example}; found {name}{self._header_cure()}"
+                )
         for name, number in Counter(self.header).items():
             if number > 1:
-                cure = self._second_header(name)
+                cure = self._two_headers_cure(name)
                 raise FredError(f"{self.path} has {number} columns `{name}`; columns need different names{cure}")
 
 
 class TextFile(File):
     """A table in text: values between commas, tabs, semicolons, bars or spaces, below a header line."""
 
-    def __init__(self, file: Content, example: str = TRACE):
+    def __init__(self, file: Content, example: str = TRACE_HEADER):
         self._content = file
-        self._layout: Layout = layout_of(file, example)
+        self._layout: Layout = find_layout(file, example)
         super().__init__(file.path, self._layout.names, example)
         self._comma = self._layout.delimiter == ";"
-        self._look(self._layout.samples)
+        self._inspect(self._layout.samples)
         self._units = dict(self._layout.units)
         self.notes += [*file.notes, *self._layout.notes]
 
     def command(self, change: str) -> str:
-        return table_commands.written(self._content, change)
+        return table_commands.rewrite_command(self._content, change)
 
-    def _second_header(self, name: str) -> str:
+    def _two_headers_cure(self, name: str) -> str:
         if self.names.count(name) < len(self.names) - 1 or quantities.is_number(self._layout.samples[self.names[0]][0]):
             return ""
         table = f"pandas.read_csv('{self.path}', header=[0, 1], index_col=0)['{name}'].to_csv('{self.path.stem}-2.csv')"
         return f'; if pandas wrote two lines of names: `python -c "import pandas; {table}"`'
 
-    def _cure(self) -> str:
-        are_workers = self._example == TRACE and len(self.names) != TRACE.count(",") + 1
+    def _header_cure(self) -> str:
+        are_workers = self._example == TRACE_HEADER and len(self.names) != TRACE_HEADER.count(",") + 1
         example = ",".join(f"worker{number}" for number in range(len(self.names))) if are_workers else self._example
         if len(self.names) != example.count(",") + 1:
             names = example.split(",")
             change = f"[{list(range(len(names)))}].set_axis({names}, axis=1).to_csv('{self.path.stem}-2.csv', index=False)"
-            read = f"pandas.read_csv('{self.path}', header=None, sep=None, engine='python')"
+            load = f"pandas.read_csv('{self.path}', header=None, sep=None, engine='python')"
             numbers = f"if columns {', '.join(map(str, range(len(names))))}, counted from 0, are {', '.join(names)}"
-            return f'; {numbers}: `python -c "import pandas; {read}{change}"`'
+            return f'; {numbers}: `python -c "import pandas; {load}{change}"`'
         line = example.replace(",", "\\t" if self._layout.delimiter == "\t" else self._layout.delimiter or " ")
         order = "if each column is a worker" if are_workers else "in the order of your columns"
         return f"; put them first, {order}: `sed -i '1i {line}' {self.path}`"
@@ -248,28 +252,30 @@ class TextFile(File):
 
     def _table(self, labels: Sequence[str], numbers: Sequence[str]) -> pa.Table:
         dictionary = pa.dictionary(pa.int32(), pa.string())
-        if not self._layout.is_plain:
-            return self._by_rows([*labels, *numbers])
-        plain = [name for name in numbers if name not in self._moments]
+        if not self._layout.has_only_rows:
+            return self._read_by_rows([*labels, *numbers])
+        plain_numbers = [name for name in numbers if name not in self._moments]
         types = dict.fromkeys(numbers, pa.string()) | dict.fromkeys(labels, dictionary)
-        for kinds in (types | dict.fromkeys(plain, pa.float64()), types):
+        # Arrow parses plain numbers without Python objects, but refuses a column with a `408 ms` or `0,4`. So columns are first
+        # read as plain numbers, then as text whose cells `quantities` parses, and row by row if a row has another length.
+        for column_types in (types | dict.fromkeys(plain_numbers, pa.float64()), types):
             try:
-                return self._by_arrow(kinds)
+                return self._read_by_arrow(column_types)
             except pa.ArrowInvalid:
-                continue  # cells that are not plain numbers, or a row of another length
-        return self._by_rows([*labels, *numbers])
+                continue
+        return self._read_by_rows([*labels, *numbers])
 
-    def _by_arrow(self, types: Mapping[str, pa.DataType]) -> pa.Table:
+    def _read_by_arrow(self, types: Mapping[str, pa.DataType]) -> pa.Table:
         return pyarrow.csv.read_csv(
             pa.BufferReader(self._content.data),
-            pyarrow.csv.ReadOptions(skip_rows=self._layout.skipped, column_names=_all_different(self.names)),
+            pyarrow.csv.ReadOptions(skip_rows=self._layout.skipped, column_names=_unique_names(self.names)),
             pyarrow.csv.ParseOptions(delimiter=self._layout.delimiter),
             convert_options=pyarrow.csv.ConvertOptions(
-                include_columns=list(types), column_types=types, null_values=_MISSING, strings_can_be_null=True
+                include_columns=list(types), column_types=types, null_values=_MISSING_CELLS, strings_can_be_null=True
             ),
         )
 
-    def _by_rows(self, names: Sequence[str]) -> pa.Table:
+    def _read_by_rows(self, names: Sequence[str]) -> pa.Table:
         rows = [fields for _, fields in self._layout.rows(self._content)]
         if not rows:
             raise FredError(f"{self.path} has no rows")
@@ -290,18 +296,18 @@ class ArrowFile(File):
         super().__init__(path, table.column_names)
         if not table.num_rows:
             raise FredError(f"{path} has no rows")
-        self._all, self._place = table, place
-        self._look({name: _texts(table[name].slice(0, _LOOKED_AT)) for name in self.header})
+        self._arrow_table, self._place = table, place
+        self._inspect({name: _texts(table[name].slice(0, _SAMPLE_ROWS)) for name in self.header})
         self._moments |= {name for name in self.header if pa.types.is_timestamp(table.schema.field(name).type)}
 
     def _where(self, row: int) -> str:
         return self._place(row) if self._place else f"{self.path}, row {row + 1}"
 
     def _table(self, labels: Sequence[str], numbers: Sequence[str]) -> pa.Table:
-        return self._all.select(list(dict.fromkeys([*labels, *numbers])))
+        return self._arrow_table.select(list(dict.fromkeys([*labels, *numbers])))
 
 
-def of_columns(path: Path, columns: Mapping[str, Any], place: Callable[[int], str] | None = None) -> ArrowFile:
+def table_from_columns(path: Path, columns: Mapping[str, Any], place: Callable[[int], str] | None = None) -> ArrowFile:
     """Return a table of columns that a reader has taken from a file.
 
     Args:
@@ -309,14 +315,14 @@ def of_columns(path: Path, columns: Mapping[str, Any], place: Callable[[int], st
         columns: values by name.
         place: function that names the place of a row.
 
-    >>> table = of_columns(Path("a.log"), {"step": [0, 1], "time": ["408 ms", "1.5 s"]})
+    >>> table = table_from_columns(Path("a.log"), {"step": [0, 1], "time": ["408 ms", "1.5 s"]})
     >>> table.columns([], ["time"])[1]["time"].tolist(), table.unit("time")
     ([0.408, 1.5], 's')
     """
     return ArrowFile(path, pa.table({name: pa.array(values) for name, values in columns.items()}), place)
 
 
-def unreadable(path: Path, error: Exception) -> FredError:
+def unreadable_error(path: Path, error: Exception) -> FredError:
     """Return an error about a file that a library could not read, without the content that Arrow appends to its reason.
 
     Args:
@@ -337,23 +343,23 @@ def _texts(column: pa.ChunkedArray) -> list[str]:
 
 def _labels(column: pa.ChunkedArray) -> Labels:
     """Return a column as labels; whole numbers written as decimals, as in columns with gaps, become integers."""
-    if pa.types.is_floating(column.type) and _is_whole(column):
+    if pa.types.is_floating(column.type) and _are_integers(column):
         column = column.cast(pa.int64())
     if not pa.types.is_dictionary(column.type):
         column = column.cast(pa.string()).dictionary_encode()
     encoded = column.combine_chunks()
     if isinstance(encoded, pa.ChunkedArray):
         encoded = pa.concat_arrays(encoded.unify_dictionaries().chunks)
-    written = [str(name).strip() for name in encoded.dictionary.to_pylist()]
-    if all(_WHOLE.fullmatch(name) for name in written if name):
-        written = [name.partition(".")[0] for name in written]
-    names = list(dict.fromkeys(name for name in written if name not in _MISSING))
-    number = {**dict.fromkeys(_MISSING, -1), **{name: i for i, name in enumerate(names)}}
-    renumbered = np.array([*(number[name] for name in written), -1], np.int64)
-    return Labels(renumbered[pc.fill_null(encoded.indices, -1).to_numpy()], names)
+    texts = [str(name).strip() for name in encoded.dictionary.to_pylist()]
+    if all(_INTEGER.fullmatch(name) for name in texts if name):
+        texts = [name.partition(".")[0] for name in texts]
+    names = list(dict.fromkeys(name for name in texts if name not in _MISSING_CELLS))
+    code_of = {**dict.fromkeys(_MISSING_CELLS, -1), **{name: i for i, name in enumerate(names)}}
+    codes = np.array([*(code_of[name] for name in texts), -1], np.int64)
+    return Labels(codes[pc.fill_null(encoded.indices, -1).to_numpy()], names)
 
 
-def _is_whole(column: pa.ChunkedArray) -> bool:
+def _are_integers(column: pa.ChunkedArray) -> bool:
     return bool(pc.all(pc.equal(pc.floor(column), column)).as_py())
 
 
@@ -361,6 +367,6 @@ def _is_index(name: str) -> bool:
     return _PANDAS_INDEX.fullmatch(name) is not None
 
 
-def _all_different(names: Sequence[str]) -> list[str]:
+def _unique_names(names: Sequence[str]) -> list[str]:
     """Return the names, with those of indices made unique."""
     return [f"{name}\0{i}" if _is_index(name) else name for i, name in enumerate(names)]

@@ -22,11 +22,11 @@ from fred.base import inputs
 from fred.base.errors import FredError
 from fred.base.words import briefly
 
-_MOST = 2**33  # bytes after unpacking; more is a mistake or an attack
-_MOST_RATIO, _SMALL = 300, 2**28  # times as many bytes after unpacking; up to so many bytes any ratio will do
+_MOST_BYTES = 2**33  # bytes after unpacking; more is a mistake or an attack
+_MOST_RATIO, _ANY_RATIO_BYTES = 300, 2**28  # times as many bytes after unpacking; up to so many bytes any ratio will do
 _TAR = slice(257, 262)  # where a tape archive has its mark
 _TRIAL, _REPORTS = "params.json", ("progress.csv", "result.json")  # in the folder of a trial of Ray
-_OF_STEP = re.compile(rb"step|iter|epoch", re.IGNORECASE)
+_STEP_WORDS = re.compile(rb"step|iter|epoch", re.IGNORECASE)
 _HEAD = 2**15  # bytes that tell what a file is
 _PACKED: dict[bytes, tuple[str, Callable[[IO[bytes]], Any]]] = {  # first bytes -> ending, reader
     b"\x1f\x8b": (".gz", lambda file: gzip.GzipFile(fileobj=file)),
@@ -44,8 +44,9 @@ _BINARY = {  # first bytes -> kind of a file that is no text
     b"\x80\x04": "pickle",
     b"\x80\x05": "pickle",
 }
-_SPARE = (".old", ".bak", ".tmp", ".md", ".yaml", ".yml", ".py", ".png", ".svg", ".html")  # endings of no log in a folder
+_IGNORED_ENDINGS = (".old", ".bak", ".tmp", ".md", ".yaml", ".yml", ".py", ".png", ".svg", ".html")  # of no log in a folder
 _BY_PANDAS = {"hdf5": "read_hdf", "pickle": "read_pickle", "xlsx": "read_excel"}
+_Packed = tuple[Callable[[Any], Any], int, Any]  # function that opens a member, its packed bytes, the function's argument
 
 
 @dataclass(frozen=True)
@@ -86,7 +87,7 @@ class Content:
         return self.data.decode(errors="replace") if self.kind == "text" else ""
 
 
-def document(file: Content) -> Any:
+def parse_json(file: Content) -> Any:
     """Return a document of JSON. Raises FredError.
 
     Args:
@@ -101,7 +102,7 @@ def document(file: Content) -> Any:
         raise FredError(f"cannot read {file.path}: {reason}") from None
 
 
-def contents(paths: Sequence[Path]) -> list[Content]:
+def read_contents(paths: Sequence[Path]) -> list[Content]:
     """Return what files hold, and what archives and folders among them hold, in the order of their names.
 
     Args:
@@ -112,23 +113,23 @@ def contents(paths: Sequence[Path]) -> list[Content]:
     members: list[Content] = []
     for path in paths:
         files, notes = _files(path)
-        inside, more = _of_one_stream([member for file in files for member in _members(file)])
-        notes = (*notes, *more)
-        members += [replace(member, notes=(*notes, *member.notes)) for member in inside[:1]] + inside[1:]
+        contents, stream_notes = _select_stream([member for file in files for member in _members(file)])
+        notes = (*notes, *stream_notes)
+        members += [replace(member, notes=(*notes, *member.notes)) for member in contents[:1]] + contents[1:]
     return members
 
 
-def content(path: Path) -> Content:
+def read_content(path: Path) -> Content:
     """Return what one file holds. Raises FredError, also for an archive with several members.
 
     Args:
         path: the file.
     """
-    several = list(_members(path))
-    if len(several) != 1:
-        names = briefly([entry.path.name for entry in several])
-        raise FredError(f"{path} holds {len(several)} files: {names}; expected one: unpack it, and name the file")
-    return several[0]
+    members = list(_members(path))
+    if len(members) != 1:
+        names = briefly([member.path.name for member in members])
+        raise FredError(f"{path} holds {len(members)} files: {names}; expected one: unpack it, and name the file")
+    return members[0]
 
 
 def _files(path: Path) -> tuple[list[Path], tuple[str, ...]]:
@@ -136,13 +137,10 @@ def _files(path: Path) -> tuple[list[Path], tuple[str, ...]]:
     try:
         if not path.is_dir():
             return [path], ()
-        near = [file for depth in ("", "*/", "*/*/") for mark in path.glob(depth + _TRIAL) for file in mark.parent.iterdir()]
-        for entries in (
-            _of_trials(near),
-            path.iterdir(),
-            path.rglob("*"),
-        ):  # the files of its folders only if it has none itself
-            files, notes = _of_times(path, sorted(entry for entry in entries if entry.is_file()))
+        trials = [trial.parent for depth in ("", "*/", "*/*/") for trial in path.glob(depth + _TRIAL)]
+        reports = _trial_reports([file for trial in trials for file in trial.iterdir()])
+        for entries in (reports, path.iterdir(), path.rglob("*")):  # the files of its folders only if it has none itself
+            files, notes = _select_files(path, sorted(entry for entry in entries if entry.is_file()))
             if files:
                 return files, notes
     except (OSError, ValueError):  # an impossible name; opening the file reports the reason
@@ -150,40 +148,44 @@ def _files(path: Path) -> tuple[list[Path], tuple[str, ...]]:
     raise FredError(f"cannot read {path}: the folder has no files of times; expected one of each worker, or one of all")
 
 
-def _of_one_stream(members: list[Content]) -> tuple[list[Content], tuple[str, ...]]:
+def _select_stream(members: list[Content]) -> tuple[list[Content], tuple[str, ...]]:
     """Return the stream with the steps if a launcher wrote two files for each process, and a note about the other."""
     streams: dict[str, list[Content]] = {"stdout": [], "stderr": []}
     for member in members:
         streams["stderr" if member.path.stem == "stderr" or member.path.suffix == ".err" else "stdout"].append(member)
     if not all(streams.values()):
         return members, ()
-    lines = {name: sum(len(_OF_STEP.findall(member.data)) for member in stream) for name, stream in streams.items()}
-    most = max(lines, key=lambda name: lines[name])
-    return streams.pop(most), (f"files of {next(iter(streams))} left out",)
+    lines = {name: sum(len(_STEP_WORDS.findall(member.data)) for member in stream) for name, stream in streams.items()}
+    largest = max(lines, key=lambda name: lines[name])
+    return streams.pop(largest), (f"files of {next(iter(streams))} left out",)
 
 
-def _of_times(path: Path, files: Sequence[Path]) -> tuple[list[Path], tuple[str, ...]]:
+def _select_files(path: Path, files: Sequence[Path]) -> tuple[list[Path], tuple[str, ...]]:
     """Return the files of a folder or archive with the most frequent ending, and a note about the others."""
-    if reports := _of_trials(files):
+    if reports := _trial_reports(files):
         return reports, ()
-    seen = [file for file in files if not any(part.startswith((".", "__MACOSX")) for part in _inside(path, file).parts)]
-    endings = Counter(_ending(file) for file in seen if _ending(file) not in _SPARE or len(seen) == 1)
+    visible = [file for file in files if not _is_hidden(_relative_path(path, file))]
+    endings = Counter(_ending(file) for file in visible if _ending(file) not in _IGNORED_ENDINGS or len(visible) == 1)
     if not endings:
         return [], ()
-    most = max(endings, key=lambda ending: (endings[ending], ending not in (".txt", ".md", "")))
-    rest = [file.name for file in seen if _ending(file) != most]
-    notes = (f"files of {path} with other endings than {most or 'none'} left out: {briefly(rest)}",) if rest else ()
-    return [file for file in seen if _ending(file) == most], notes
+    ending = max(endings, key=lambda ending: (endings[ending], ending not in (".txt", ".md", "")))
+    excluded = [file.name for file in visible if _ending(file) != ending]
+    notes = (f"files of {path} with other endings than {ending or 'none'} left out: {briefly(excluded)}",) if excluded else ()
+    return [file for file in visible if _ending(file) == ending], notes
 
 
-def _of_trials(files: Sequence[Path]) -> list[Path]:
+def _trial_reports(files: Sequence[Path]) -> list[Path]:
     """Return the reports of Ray's trials, which lie next to files of their state."""
     trials = {file.parent for file in files if file.name == _TRIAL}
     reports = ([file for file in files if file.name == name and file.parent in trials] for name in _REPORTS)
-    return next((some for some in reports if some), [])
+    return next((group for group in reports if group), [])
 
 
-def _inside(path: Path, file: Path) -> Path:
+def _is_hidden(path: Path) -> bool:
+    return any(part.startswith((".", "__MACOSX")) for part in path.parts)
+
+
+def _relative_path(path: Path, file: Path) -> Path:
     return file.relative_to(path) if file.is_relative_to(path) else file
 
 
@@ -197,6 +199,7 @@ def _ending(path: Path) -> str:
 
 
 def _members(path: Path) -> Iterator[Content]:
+    """Yield the file, or the members of an archive."""
     with inputs.opened(path) as file:
         data = file.read()
     try:
@@ -204,58 +207,64 @@ def _members(path: Path) -> Iterator[Content]:
             with ZipFile(io.BytesIO(data)) as archive:
                 zipped = {Path(member.filename): member for member in archive.infolist() if not member.is_dir()}
                 if Path("xl/workbook.xml") in zipped:
-                    raise _for_pandas(path, "xlsx")
-                yield from _of_archive(
-                    path, {name: (archive.open, member.compress_size, member) for name, member in zipped.items()}
-                )
-        elif (data := _unpacked(path, data))[_TAR] == b"ustar":
+                    raise _pandas_error(path, "xlsx")
+                packed: Mapping[Path, _Packed] = {
+                    name: (archive.open, member.compress_size, member) for name, member in zipped.items()
+                }
+                yield from _archive_members(path, packed)
+        elif (data := _unpack(path, data))[_TAR] == b"ustar":
             with TarFile(fileobj=io.BytesIO(data)) as tape:
-                stored = {Path(member.name): member for member in tape if member.isfile()}
-                yield from _of_archive(path, {name: (tape.extractfile, member.size, member) for name, member in stored.items()})
+                taped = {Path(member.name): member for member in tape if member.isfile()}
+                packed = {name: (tape.extractfile, member.size, member) for name, member in taped.items()}
+                yield from _archive_members(path, packed)
         else:
-            yield _decoded(path, data)
+            yield _decode(path, data)
     except (BadZipFile, TarError, zlib.error, NotImplementedError, RuntimeError, EOFError) as error:
         raise FredError(f"cannot read {path}: it is a damaged or locked archive ({type(error).__name__})") from None
 
 
-def _of_archive(path: Path, members: Mapping[Path, tuple[Callable[[Any], Any], int, Any]]) -> Iterator[Content]:
+def _archive_members(path: Path, members: Mapping[Path, _Packed]) -> Iterator[Content]:
     """Yield the members of an archive.
 
     Args:
         path: the archive.
-        members: a function that opens the member, its packed bytes, and what that function takes, by name.
+        members: packed members by name.
     """
-    names, notes = _of_times(path, sorted(members))
+    names, notes = _select_files(path, sorted(members))
     for place, name in enumerate(names):
-        opened, size, member = members[name]
-        with opened(member) as file:
-            data = _unpacked(path / name, _limited(path, file, size))
-        entry = _decoded(path / name, data)
-        yield replace(entry, notes=(*notes, *entry.notes)) if place == 0 else entry
+        open_member, size, member = members[name]
+        with open_member(member) as file:
+            data = _unpack(path / name, _read_limited(path, file, size))
+        content = _decode(path / name, data)
+        yield replace(content, notes=(*notes, *content.notes)) if place == 0 else content
 
 
-def _unpacked(path: Path, data: bytes) -> bytes:
+def _unpack(path: Path, data: bytes) -> bytes:
+    """Return the bytes without compression, which their first bytes show."""
     packed = next((reader for magic, (_, reader) in _PACKED.items() if data.startswith(magic)), None)
     if packed is None:
         return data
     try:
-        return _limited(path, packed(io.BytesIO(data)), len(data))
+        return _read_limited(path, packed(io.BytesIO(data)), len(data))
     except (OSError, EOFError, zlib.error, lzma.LZMAError, pa.ArrowException) as error:
         raise FredError(f"cannot read {path}: its compressed bytes are damaged or cut off ({type(error).__name__})") from None
 
 
-def _limited(path: Path, file: IO[bytes], packed: int) -> bytes:
-    most = min(_MOST, max(_SMALL, _MOST_RATIO * packed))
-    data = file.read(most + 1)
-    if len(data) > most:
-        raise FredError(f"cannot read {path}: unpacked it has more than {most:,} bytes; unpack it, and name the file")
+def _read_limited(path: Path, file: IO[bytes], packed: int) -> bytes:
+    # A few kilobytes can unpack to terabytes. So unpacking stops at `_MOST_RATIO` times the packed bytes, or at 8 GiB, before
+    # the memory is full. Up to 256 MiB any ratio is accepted.
+    limit = min(_MOST_BYTES, max(_ANY_RATIO_BYTES, _MOST_RATIO * packed))
+    data = file.read(limit + 1)
+    if len(data) > limit:
+        raise FredError(f"cannot read {path}: unpacked it has more than {limit:,} bytes; unpack it, and name the file")
     return data
 
 
-def _decoded(path: Path, data: bytes) -> Content:
+def _decode(path: Path, data: bytes) -> Content:
+    """Return the content with its kind, and text in UTF-8. Raises FredError for kinds that only pandas reads."""
     kind = next((kind for magic, kind in _BINARY.items() if data.startswith(magic)), "text")
     if kind in _BY_PANDAS:
-        raise _for_pandas(path, kind)
+        raise _pandas_error(path, kind)
     if kind == "npy":
         member = path.parent.suffix.lower() == ".npz"
         load = f"numpy.load('{path.parent}')['{path.stem}']" if member else f"numpy.load('{path}')"
@@ -264,6 +273,7 @@ def _decoded(path: Path, data: bytes) -> Content:
         return Content(path, data, kind)
     encoding = next((name for mark, name in _ENCODINGS if data.startswith(mark)), "utf-8-sig")
     if encoding == "utf-8-sig" and b"\0" in data[:_HEAD]:
+        # UTF-16 without a byte order mark: in Latin text, nearly every second byte is zero. Other zeros are of binary files.
         pairs = data[: _HEAD // 2 * 2]
         zeros = [pairs[first::2].count(0) / max(len(pairs) // 2, 1) for first in (0, 1)]
         if max(zeros) < 0.4 or min(zeros) > 0.1:
@@ -293,12 +303,10 @@ def matrix_command(load: str, stem: str) -> str:
     return f'if its rows are iterations, write `python -c "{command}"`; if they are workers, with `.T` before `.add_prefix`'
 
 
-def _for_pandas(path: Path, kind: str) -> FredError:
-    read, name = f"pandas.{_BY_PANDAS[kind]}('{path}')", path.stem or path.name
-    command, written = f"{read}.to_csv('{name}.csv')", "CSV"
+def _pandas_error(path: Path, kind: str) -> FredError:
+    load, name = f"pandas.{_BY_PANDAS[kind]}('{path}')", path.stem or path.name
+    command, form = f"{load}.to_csv('{name}.csv')", "CSV"
     if kind == "pickle":  # of a table, or of dicts, as FedScale's
-        dumped = f"json.dump(d, open('{name}.json', 'w'), default=float)"
-        command, written = f"import json; d = {read}; d.to_json('{name}.json') if hasattr(d, 'to_json') else {dumped}", "JSON"
-    return FredError(
-        f'cannot read {path}: it is a file of {kind}; write it as {written}: `python -c "import pandas; {command}"`'
-    )
+        dump = f"json.dump(d, open('{name}.json', 'w'), default=float)"
+        command, form = f"import json; d = {load}; d.to_json('{name}.json') if hasattr(d, 'to_json') else {dump}", "JSON"
+    return FredError(f'cannot read {path}: it is a file of {kind}; write it as {form}: `python -c "import pandas; {command}"`')

@@ -15,22 +15,22 @@ from fred.tables.content import Content
 
 RANK, LOCAL_RANK, HOST, WORKER = "rank", "local_rank", "host", "worker"  # names of values that launchers give
 _ANSI = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b[()][A-Z0-9]")
-_LONGEST = 20_000  # characters of a line that is looked at
+_MOST_CHARACTERS = 20_000  # of a line; the rest is ignored
 _TIME_WORDS = r"ms|msecs?|milliseconds?|us|µs|μs|usecs?|ns|s|secs?|seconds?"
-_PER = r"its?|iters?|iterations?|steps?|batch(?:es)?|samples?|tokens?|tok|images?|imgs?|examples?|sequences?|seqs?|epochs?"
-_UNIT = rf"(?:{_TIME_WORDS})(?:/(?:{_PER}))?|(?:{_PER})/(?:s|sec|second|gpu/s|s/gpu)"
+_WORK = r"its?|iters?|iterations?|steps?|batch(?:es)?|samples?|tokens?|tok|images?|imgs?|examples?|sequences?|seqs?|epochs?"
+_UNIT = rf"(?:{_TIME_WORDS})(?:/(?:{_WORK}))?|(?:{_WORK})/(?:s|sec|second|gpu/s|s/gpu)"
 _NUMBER = re.compile(
     r"(?<![\w.])(?P<number>\d+:\d\d(?::\d\d)?(?:\.\d+)?"
     r"|[-+]?(?:\d{1,3}(?:,\d{3})+(?!\d|,\d)(?:\.\d+)?|\d+,\d+(?!\d|,\d)|\d+(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?|[-+]?(?:nan|inf)\b)"
     rf"(?: ?(?P<unit>(?:{_UNIT})(?![\w/=:(])|%|(?<=\d)/(?:s|sec|step)\b)|(?P<other>[A-Za-z]\w*))?"
 )
-_CUT = re.compile(r"[|;,\t{}\"<>]|\s{2,}|\][\s:]|\s[-–]\s|[:.!] (?=[A-Za-z])")
+_BEFORE_NAME = re.compile(r"[|;,\t{}\"<>]|\s{2,}|\][\s:]|\s[-–]\s|[:.!] (?=[A-Za-z])")
 _PAIR = re.compile(r"(?<![\w.])([A-Za-z_][\w.]*)=(\"[^\"]*\"|'[^']*'|[A-Za-z_][^\s,|;\])]*)")
-_HEADS_OF_TIMES = re.compile(r"\btimes?\s*\((ms|s|us)\)\s*[|:]")
+_TIME_HEADS = re.compile(r"\btimes?\s*\((ms|s|us)\)\s*[|:]")
 _BAR = re.compile(r"\b(\d+)/(\d+)\s*(?:\[[\d:]+<|\[[=>.\s]*\]|[━╸╺─\s]{4,})")
 _BRACKETS = re.compile(r"\b(?:Epoch|Train)\D{0,12}?(?P<epoch>\d+)\]?\s*\[\s*(?P<step>\d+)/\d+")  # Epoch: [0][ 10/500]
 _DATE = r"\d{4}[-/]\d\d[-/]\d\d[ T]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?"
-_WORDS_OF_STEPS = r"step|iter|epoch|batch|stage|layer|loss|top|val|train|it\d"
+_STEP_WORDS = r"step|iter|epoch|batch|stage|layer|loss|top|val|train|it\d"
 _COUNTS = re.compile(r"(?:step|iteration|iter|batch|update|epoch)$", re.IGNORECASE)
 _NAMED_STEP = re.compile(r"\b(?:step|iter|iteration|epoch)\b", re.IGNORECASE)
 _MESSAGES = ("message", "msg", "log", "text")  # names of a logger's words in JSON
@@ -46,9 +46,9 @@ _PREFIXES = tuple(
         r"\[(?P<number>\d{1,9})\]:?\s+",
         r"\((?P<worker>[A-Za-z_][\w.]* pid=\d+(?:, ip=[\w.:]+)?)\)\s*",
         r"\[pod/(?P<host>[\w.-]+)/[\w.-]+\]\s*",
-        rf"(?P<host>(?!{_WORDS_OF_STEPS}|\w*\.py)[A-Za-z][\w.-]*\d[\w.-]*):(?P<local_rank>\d\d?)\s+(?=\S)",
-        rf"(?P<host>(?!{_WORDS_OF_STEPS})[A-Za-z][\w.-]*/\d+)\s+(?=\S)",
-        rf"(?P<host>(?!{_WORDS_OF_STEPS})[A-Za-z][\w.-]*\d[\w.-]*)(?::\s|\s+\|\s)\s*",
+        rf"(?P<host>(?!{_STEP_WORDS}|\w*\.py)[A-Za-z][\w.-]*\d[\w.-]*):(?P<local_rank>\d\d?)\s+(?=\S)",
+        rf"(?P<host>(?!{_STEP_WORDS})[A-Za-z][\w.-]*/\d+)\s+(?=\S)",
+        rf"(?P<host>(?!{_STEP_WORDS})[A-Za-z][\w.-]*\d[\w.-]*)(?::\s|\s+\|\s)\s*",
         rf"[\[(]?(?P<moment>{_DATE})[\])]?(?:\s*[-|:,](?=\s))?\s*",
         r"[IWEF]\d{4} (?P<clock>\d\d:\d\d:\d\d\.\d+)\s+(?:\d+\s+)?[\w./<>-]+:\d+\]\s*",
         r"\[?\d\d:\d\d:\d\d(?:[.,]\d+)?\]?(?:\s*[-|:])?\s+",
@@ -83,23 +83,23 @@ class Line:
     is_bar: bool = False
 
 
-def lines_of(text: str) -> Iterator[Line]:
+def parse_lines(text: str) -> Iterator[Line]:
     r"""Yield the lines of a log. A progress bar that is written again and again is a line each time.
 
     Args:
         text: the log.
 
-    >>> line, = lines_of("[rank3]:2026-05-03 10:00:00,123 - INFO - \x1b[32mstep:  7  loss: 8.1  time: 402.1 ms\x1b[0m")
+    >>> line, = parse_lines("[rank3]:2026-05-03 10:00:00,123 - INFO - \x1b[32mstep:  7  loss: 8.1  time: 402.1 ms\x1b[0m")
     >>> line.source, line.values
     ({'rank': '3'}, {'step': '7', 'loss': '8.1', 'time': '402.1 ms'})
     """
     for number, raw in enumerate(text.split("\n"), 1):
         for part in raw.split("\r"):
             if part and not part.isspace():
-                yield _line(number, _ANSI.sub("", part[:_LONGEST]).strip())
+                yield _parse_line(number, _ANSI.sub("", part[:_MOST_CHARACTERS]).strip())
 
 
-def sample_of(file: Content, most: int = 200) -> str:
+def sample_lines(file: Content, lines: int = 200) -> str:
     """Return the first lines of a text, and as many from its middle: logs often begin with hundreds of options.
 
     Args:
@@ -109,26 +109,28 @@ def sample_of(file: Content, most: int = 200) -> str:
     if file.kind != "text":
         return ""
     middle = file.data[len(file.data) // 2 :][: 2**15].decode(errors="replace").split("\n")[1:]
-    return "\n".join([*file.head.split("\n")[:most], *middle[:most]])
+    return "\n".join([*file.head.split("\n")[:lines], *middle[:lines]])
 
 
-def _line(number: int, text: str) -> Line:
+def _parse_line(number: int, text: str) -> Line:
+    """Return a line with the source, moment and values in it."""
     line, step = Line(number, text), ""
     if text[:1] not in "{":
-        for _ in range(8):
+        for _ in range(8):  # prefixes of launchers and loggers, in any order
             match = next((match for pattern in _PREFIXES if (match := pattern.match(line.text))), None)
             if match is None or not match[0]:
                 break
-            said = {name: value for name, value in match.groupdict().items() if value}
-            line.moment = said.pop("moment", line.moment).replace(",", ".")
-            said.pop("clock", None)
-            if bare := said.pop("number", ""):  # a rank, or the step of JAX's loggers, which stands after a date
-                said, step = ({RANK: bare}, "") if line.text == text or _NAMED_STEP.search(line.text) else ({}, bare)
-            line.source = {**said, **line.source, **({RANK: said[RANK]} if RANK in said else {})}
+            fields = {name: value for name, value in match.groupdict().items() if value}
+            line.moment = fields.pop("moment", line.moment).replace(",", ".")
+            fields.pop("clock", None)
+            if bare_number := fields.pop("number", ""):  # a rank, or the step of JAX's loggers, which stands after a date
+                is_rank = line.text == text or _NAMED_STEP.search(line.text)
+                fields, step = ({RANK: bare_number}, "") if is_rank else ({}, bare_number)
+            line.source = {**fields, **line.source, **({RANK: fields[RANK]} if RANK in fields else {})}
             line.text = line.text[match.end() :]
-    words, record = _record(line.text)
+    words, record = _split_record(line.text)
     words = " ".join([words, *(record.pop(name).strip() for name in _MESSAGES if name in record)])
-    line.values = {**({"step": step} if step else {}), **_values(words), **record}
+    line.values = {**({"step": step} if step else {}), **_parse_values(words), **record}
     if bar := _BAR.search(words):
         line.is_bar = True
         line.values = {"bar step": bar[1], "bar steps": bar[2], **line.values}
@@ -139,45 +141,45 @@ def _line(number: int, text: str) -> Line:
     return line
 
 
-def _record(text: str) -> tuple[str, dict[str, str]]:
+def _split_record(text: str) -> tuple[str, dict[str, str]]:
     """Return the words of a line, and the values of the JSON or of the Python dictionary in it."""
     begin, end = text.find("{"), text.rfind("}")
     if begin < 0 or end < begin:
         return text, {}
-    for read in (json.loads, ast.literal_eval):
+    for parse in (json.loads, ast.literal_eval):
         try:
-            record = read(text[begin : end + 1])
+            record = parse(text[begin : end + 1])
         except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
             continue
         if isinstance(record, Mapping):
-            return text[:begin], dict(_flat(record))
+            return text[:begin], dict(_flatten(record))
     return text, {}
 
 
-def _flat(record: Mapping[Any, Any], before: str = "") -> Iterator[tuple[str, str]]:
+def _flatten(record: Mapping[Any, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
     for name, value in record.items():
         if isinstance(value, Mapping):
-            yield from _flat(value, f"{before}{name}/")
+            yield from _flatten(value, f"{prefix}{name}/")
         elif isinstance(value, str | int | float) and not isinstance(value, bool):
-            yield f"{before}{name}", str(value)
+            yield f"{prefix}{name}", str(value)
 
 
-def _values(text: str) -> dict[str, str]:
+def _parse_values(text: str) -> dict[str, str]:
     """Return the numbers in words by name, with their units, and words after `name=`."""
     values = {match[1]: match[2].strip("\"'") for match in _PAIR.finditer(text)}
     for pattern in (_PAIR, re.compile(_DATE)):
         text = pattern.sub(lambda match: " " * len(match[0]), text)
-    times = _HEADS_OF_TIMES.search(text)
+    times = _TIME_HEADS.search(text)
     end = 0
     for match in _NUMBER.finditer(text):
-        between, end = text[end : match.start()], match.end()
-        name = _CUT.split(between.rstrip(" \t:=(["))[-1].strip(" :=([/-@*#~+]).>%")
+        gap, end = text[end : match.start()], match.end()
+        name = _BEFORE_NAME.split(gap.rstrip(" \t:=(["))[-1].strip(" :=([/-@*#~+]).>%")
         if name.count("(") > name.count(")"):
             name += ")"
         if name.count("[") > name.count("]"):
             name += "]"
         unit = match["unit"] or match["other"] or ""
-        if not name and ("/" in unit or _is_alone(text, match)):
+        if not name and ("/" in unit or _stands_alone(text, match)):
             name = unit if "/" in unit else "time"
         if not name or not name[0].isalpha():
             continue
@@ -190,7 +192,7 @@ def _values(text: str) -> dict[str, str]:
     return values
 
 
-def _is_alone(text: str, match: re.Match[str]) -> bool:
+def _stands_alone(text: str, match: re.Match[str]) -> bool:
     """Return True for a duration without a name, such as `| 402.1 ms |` or `step 3: 402.1 ms`."""
     if not match["unit"] or not re.fullmatch(_TIME_WORDS, match["unit"]):
         return False

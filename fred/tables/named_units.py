@@ -47,13 +47,13 @@ def price_in(unit: str) -> float | None:
     return (0.01 if match[1] else 1.0) / _HOURS[match[2] or "h"]
 
 
-def plain(name: str) -> str:
+def to_snake_case(name: str) -> str:
     """Return a column's name in lower case, with underscores between its words.
 
     Args:
         name: the name.
 
-    >>> plain("SpotPrice"), plain("Prob Started"), plain("start-time")
+    >>> to_snake_case("SpotPrice"), to_snake_case("Prob Started"), to_snake_case("start-time")
     ('spot_price', 'prob_started', 'start_time')
     """
     words = re.sub(r"([a-z])([A-Z])", r"\1_\2", name)
@@ -71,10 +71,10 @@ def split_unit(name: str, factor: Unit) -> Iterator[tuple[str, float]]:
     >>> list(split_unit("down_ms", seconds_in))
     [('down_ms', 1.0), ('down', 0.001)]
     """
-    yield plain(name), 1.0
+    yield to_snake_case(name), 1.0
     for stem, unit in split_name(name):
         if (value := factor(unit)) is not None:
-            yield plain(stem), value
+            yield to_snake_case(stem), value
 
 
 def split_name(name: str) -> Iterator[tuple[str, str]]:

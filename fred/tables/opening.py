@@ -17,12 +17,12 @@ import pyarrow.parquet as pq
 
 from fred.base.errors import FredError
 from fred.base.words import listed
-from fred.tables.columns import ArrowFile, File, TextFile, unreadable
-from fred.tables.content import Content, document, matrix_command
-from fred.tables.text_layout import RECORD, TRACE
+from fred.tables.columns import ArrowFile, File, TextFile, unreadable_error
+from fred.tables.content import Content, matrix_command, parse_json
+from fred.tables.text_layout import RECORDING_CURE, TRACE_HEADER
 
 
-def opened(file: Content, example: str = TRACE) -> File:
+def open_table(file: Content, example: str = TRACE_HEADER) -> File:
     """Open a table by what the file holds. Raises FredError for a file that holds none.
 
     Args:
@@ -35,17 +35,17 @@ def opened(file: Content, example: str = TRACE) -> File:
         if file.kind != "text" or file.name.endswith((".parquet", ".pq", ".feather", ".arrow")):
             raise FredError(f"cannot read {file.path}: it is not text, Parquet, Arrow or SQLite; expected a table, such as CSV")
         if file.name.endswith(".json") and not re.match(r"\s*\{.*\}[ \t]*\r?\n\s*\{", file.head):
-            return _document(file)
+            return _read_document(file)
         if file.name.endswith((".jsonl", ".ndjson")) or re.match(r'\s*\{\s*"', file.head):
-            return _lines(file)
+            return _read_lines(file)
         if re.match(r"\s*\[\s*\{", file.head):
-            return _document(file)
+            return _read_document(file)
         return TextFile(file, example)
     except (OSError, pa.ArrowException, sqlite3.Error) as error:
-        raise unreadable(file.path, error) from error
+        raise unreadable_error(file.path, error) from error
 
 
-def _lines(file: Content) -> File:
+def _read_lines(file: Content) -> File:
     """Return the table in lines of JSON; a document of several lines is tried as a whole."""
     try:
         table = pyarrow.json.read_json(pa.BufferReader(file.data))
@@ -62,7 +62,7 @@ def _lines(file: Content) -> File:
             record = json.loads(line)
         except (ValueError, RecursionError):
             if number == 1 and len(text) > 1:
-                return _document(file)
+                return _read_document(file)
             if number == len(text) and records and not file.text.endswith("\n"):
                 continue  # the program was stopped while it wrote
             raise FredError(f"{file.path}:{number}: it is not JSON; expected an object in each line") from None
@@ -71,36 +71,38 @@ def _lines(file: Content) -> File:
         records.append(record)
         lines.append(number)
     if len(records) == 1 and any(isinstance(value, list) for value in records[0].values()):
-        return _document(file)
+        return _read_document(file)
     if not records:
         raise FredError(f"{file.path} is empty; expected an object of JSON in each line")
-    return of_records(file.path, records, lambda row: f"{file.path}:{lines[row]}")
+    return table_from_records(file.path, records, lambda row: f"{file.path}:{lines[row]}")
 
 
-def _document(file: Content) -> File:
+def _read_document(file: Content) -> File:
     """Return the table in one document of JSON: a list of objects, or an object of columns."""
-    whole = document(file)
-    if isinstance(whole, dict) and isinstance(whole.get("columns"), list) and isinstance(whole.get("data"), list):
-        whole = [dict(zip(map(str, whole["columns"]), row, strict=False)) for row in whole["data"]]
-    if isinstance(whole, dict):
-        lists = [value for value in whole.values() if isinstance(value, list) and value and isinstance(value[0], dict)]
+    document = parse_json(file)
+    if isinstance(document, dict) and isinstance(document.get("columns"), list) and isinstance(document.get("data"), list):
+        document = [dict(zip(map(str, document["columns"]), row, strict=False)) for row in document["data"]]
+    if isinstance(document, dict):
+        lists = [value for value in document.values() if isinstance(value, list) and value and isinstance(value[0], dict)]
         if len(lists) == 1:
-            whole = lists[0]
-        elif whole and all(isinstance(value, list | dict) and value for value in whole.values()):
-            columns = {name: [*value.values()] if isinstance(value, dict) else value for name, value in whole.items()}
+            document = lists[0]
+        elif document and all(isinstance(value, list | dict) and value for value in document.values()):
+            columns = {name: [*value.values()] if isinstance(value, dict) else value for name, value in document.items()}
             if len({len(values) for values in columns.values()}) == 1:
-                whole = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
-    is_matrix = isinstance(whole, list) and whole and all(isinstance(row, list) for row in whole)
+                document = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+    is_matrix = isinstance(document, list) and document and all(isinstance(row, list) for row in document)
     matrix = "; " + matrix_command(f"pandas.read_json('{file.path}')", file.path.stem) if is_matrix else ""
-    if not isinstance(whole, list) or not whole or not all(isinstance(record, dict) for record in whole):
+    if not isinstance(document, list) or not document or not all(isinstance(record, dict) for record in document):
         raise FredError(
             f"{file.path}: expected a table in JSON: a list of objects with the same names, an object of lists, or an object "
             f"in each line{matrix}"
         )
-    return of_records(file.path, whole)
+    return table_from_records(file.path, document)
 
 
-def of_records(path: Path, records: Iterable[Mapping[str, Any]], place: Callable[[int], str] | None = None) -> ArrowFile:
+def table_from_records(
+    path: Path, records: Iterable[Mapping[str, Any]], place: Callable[[int], str] | None = None
+) -> ArrowFile:
     """Return a table of records, whose nested values get names such as `perf/step_time`. Raises FredError.
 
     Args:
@@ -108,79 +110,80 @@ def of_records(path: Path, records: Iterable[Mapping[str, Any]], place: Callable
         records: a mapping for each row.
         place: function that names the place of a row.
     """
-    rows = [dict(_flat(record)) for record in records]
+    rows = [dict(_flatten(record)) for record in records]
     names = list(dict.fromkeys(name for row in rows for name in row))
     first = next(iter(rows), {})
     if first and all(str(value).startswith(("[{", "[[")) for value in first.values()):
         raise FredError(
             f"{path}: expected a value in each cell; {listed([*first])} holds lists of JSON. Write a row for each time, with "
-            f"the columns {TRACE}; or {RECORD}"
+            f"the columns {TRACE_HEADER}; or {RECORDING_CURE}"
         )
     columns = {}
     for name in names:
         values = [row.get(name) for row in rows]
         kinds = {type(value) for value in values if value is not None}
         if kinds <= {int, float}:
-            columns[name] = pa.array([None if value is None else _as_float(value) for value in values], pa.float64())
+            columns[name] = pa.array([None if value is None else _to_float(value) for value in values], pa.float64())
         else:
             columns[name] = pa.array([None if value is None else str(value) for value in values], pa.string())
     return ArrowFile(path, pa.table(columns), place)
 
 
-def _as_float(value: float) -> float:
+def _to_float(value: float) -> float:
     try:
         return float(value)
     except OverflowError:  # an integer of 309 digits or more
         return math.inf if value > 0 else -math.inf
 
 
-def _flat(record: Mapping[str, Any], before: str = "") -> Iterable[tuple[str, Any]]:
+def _flatten(record: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, Any]]:
     for name, value in record.items():
         if isinstance(value, Mapping):
-            yield from _flat(value, f"{before}{name}/")
+            yield from _flatten(value, f"{prefix}{name}/")
         else:
-            yield f"{before}{name}", value if isinstance(value, str | int | float) or value is None else json.dumps(value)
+            yield f"{prefix}{name}", value if isinstance(value, str | int | float) or value is None else json.dumps(value)
 
 
-def _parquet(file: Content) -> pa.Table:
+def _read_parquet(file: Content) -> pa.Table:
     return pq.ParquetFile(pa.BufferReader(file.data)).read()
 
 
-def _arrow(file: Content) -> pa.Table:
+def _read_arrow(file: Content) -> pa.Table:
     return pyarrow.feather.read_table(io.BytesIO(file.data))
 
 
-def _sqlite(file: Content) -> pa.Table:
+def _read_sqlite(file: Content) -> pa.Table:
     """Return the only table of a data base; readers of formats choose among several."""
-    with database(file.data) as base:
-        names = [
-            name for (name,) in base.execute("SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite%'")
-        ]
+    with open_database(file.data) as connection:
+        query = "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite%'"
+        names = [name for (name,) in connection.execute(query)]
         if len(names) != 1:
             tables = f"{len(names)} tables: {listed(names)}" if names else "no tables"
             raise FredError(
                 f"the data base {file.path} has {tables}; expected one: write that of the times as CSV: "
                 f"`sqlite3 -header -csv {file.path} 'SELECT * FROM TABLE' > times.csv`"
             )
-        cursor = base.execute(f'SELECT * FROM "{names[0]}"')
+        cursor = connection.execute(f'SELECT * FROM "{names[0]}"')
         columns = [name for name, *_ in cursor.description]
         return pa.Table.from_pylist([dict(zip(columns, row, strict=True)) for row in cursor])
 
 
-def database(data: bytes) -> sqlite3.Connection:
+def open_database(data: bytes) -> sqlite3.Connection:
     """Return a data base of SQLite, read into memory.
 
     Args:
         data: bytes of the file.
     """
+    # SQLite opens files only, and the bytes may come from an archive. They go through a temporary file into memory, so that
+    # nothing is left on disk while the data base is read.
     with tempfile.NamedTemporaryFile(suffix=".sqlite") as file:
         file.write(data)
         file.flush()
         memory = sqlite3.connect(":memory:")
-        stored = sqlite3.connect(f"file:{file.name}?mode=ro", uri=True)
-        stored.backup(memory)
-        stored.close()
+        on_disk = sqlite3.connect(f"file:{file.name}?mode=ro", uri=True)
+        on_disk.backup(memory)
+        on_disk.close()
     return memory
 
 
-_BINARY: dict[str, Callable[[Content], pa.Table]] = {"parquet": _parquet, "arrow": _arrow, "sqlite": _sqlite}
+_BINARY: dict[str, Callable[[Content], pa.Table]] = {"parquet": _read_parquet, "arrow": _read_arrow, "sqlite": _read_sqlite}

@@ -11,16 +11,16 @@ from numpy.typing import NDArray
 
 Unit = Literal["s", "ms", "us", "ns"]
 PER_SECOND: dict[Unit, float] = {"s": 1.0, "ms": 1e3, "us": 1e6, "ns": 1e9}
-WORDS: dict[Unit, str] = {  # of each unit, as a pattern
+WORDS: dict[Unit, str] = {  # patterns of the words for a unit
     "s": "s|secs?|seconds?",
     "ms": "ms|msecs?|millis|milliseconds?",
     "us": "us|µs|μs|usecs?|micros|microseconds?",
     "ns": "ns|nsecs?|nanos|nanoseconds?",
 }
-_LONG = {"min|mins|minutes?": 60.0, "h|hrs?|hours?": 3600.0, "d|days?": 86400.0}
-_SHORT = {words: 1 / PER_SECOND[unit] for unit, words in WORDS.items()}
-_TIMES = {re.compile(words): seconds for words, seconds in {**_SHORT, **_LONG}.items()}
-_MOST_DIGITS, _LONGEST = 18, 60  # of a whole number; letters of a duration
+_LONG_UNITS = {"min|mins|minutes?": 60.0, "h|hrs?|hours?": 3600.0, "d|days?": 86400.0}
+_SHORT_UNITS = {words: 1 / PER_SECOND[unit] for unit, words in WORDS.items()}
+_TIMES = {re.compile(words): seconds for words, seconds in {**_SHORT_UNITS, **_LONG_UNITS}.items()}
+_MOST_DIGITS, _MOST_LETTERS = 18, 60  # of a whole number; letters of a duration
 MISSING = ("", "na", "n/a", "nan", "null", "none", "-", "<na>", "nat")  # in lower case; they mean: not measured
 _NUMBER = r"[-+]?(?:\d[\d.,'\u00a0\u202f]*|[.,]\d+)(?:[eE][-+]?\d+)?|[-+]?\d{1,3}(?: \d{3})+(?:[.,]\d+)?"
 _QUANTITY = re.compile(rf"({_NUMBER})\s*\[?\(?([^\W\d_/%][\w/]*|[µμ]s|%)?\)?\]?")
@@ -39,7 +39,7 @@ class Numbers(NamedTuple):
     Args:
         values: the numbers, NaN for missing ones.
         unit: `s` if the cells had units of time or were durations; empty if they had none.
-        notes: what was understood, in words.
+        notes: the interpretation of commas, in words.
     """
 
     values: NDArray[np.float64]
@@ -52,7 +52,7 @@ class CellError(ValueError):
 
     Args:
         row: number of the cell, from 0.
-        expected: what was expected, in words.
+        expected: description of the expected content.
     """
 
     def __init__(self, row: int, expected: str):
@@ -97,7 +97,7 @@ def is_count(cell: str) -> bool:
     return len(cell) <= _MOST_DIGITS and cell.isascii() and cell.isdigit()
 
 
-def numbers(cells: Sequence[str | None], units: Mapping[str, float] | None = None, comma: bool = False) -> Numbers:
+def parse_numbers(cells: Sequence[str | None], units: Mapping[str, float] | None = None, comma: bool = False) -> Numbers:
     """Return the numbers in the cells of a column. Raises CellError for the first cell that is none.
 
     Cells with a unit are converted to the base unit; either all cells of a column have one, or none.
@@ -107,54 +107,55 @@ def numbers(cells: Sequence[str | None], units: Mapping[str, float] | None = Non
         units: factors by unit; default: those of time, so that the base unit is a second.
         comma: True if a comma that may stand before decimals or between thousands stands before decimals.
 
-    >>> numbers(["408ms", "0.61s", None]).values.tolist()
+    >>> parse_numbers(["408ms", "0.61s", None]).values.tolist()
     [0.408, 0.61, nan]
-    >>> numbers(["0 days 00:00:00.408381", "1:02:03"]).values.tolist()
+    >>> parse_numbers(["0 days 00:00:00.408381", "1:02:03"]).values.tolist()
     [0.408381, 3723.0]
-    >>> numbers(["0,4084", "1,5"]).values.tolist(), numbers(["1,633.5", "12"]).values.tolist()
+    >>> parse_numbers(["0,4084", "1,5"]).values.tolist(), parse_numbers(["1,633.5", "12"]).values.tolist()
     ([0.4084, 1.5], [1633.5, 12.0])
-    >>> numbers(["5 Mbit/s"], {"Mbit/s": 125_000.0}).values.tolist()
+    >>> parse_numbers(["5 Mbit/s"], {"Mbit/s": 125_000.0}).values.tolist()
     [625000.0]
     """
     texts = ["" if is_missing(cell) else str(cell).strip() for cell in cells]
-    split = [_number_and_unit(text) for text in texts]
-    decimal, notes = _comma([part[0] for part in split if part], comma, split)
-    values, with_unit = np.full(len(texts), math.nan), np.zeros(len(texts), bool)
-    for row, (text, part) in enumerate(zip(texts, split, strict=True)):
+    parts = [_split_quantity(text) for text in texts]
+    decimal, notes = _find_decimal_mark([part[0] for part in parts if part], comma, parts)
+    values, has_unit = np.full(len(texts), math.nan), np.zeros(len(texts), bool)
+    for row, (text, part) in enumerate(zip(texts, parts, strict=True)):
         if not text:
             continue
         number, unit = part or ("", "")
-        value = _as_float(number, decimal) if part else None
+        value = _to_float(number, decimal) if part else None
         if value is not None and unit:
             factor = _factor(unit, units)
+            # Divided by 1000, 408 ms are exactly the float 0.408; multiplied by 0.001, which is no float, they may be another.
             value = None if factor is None else value * factor if factor >= 1 else value / round(1 / factor)
         if value is None and units is None:
             value, unit = _duration(text), "s"
         if value is None:
             raise CellError(row, "a number" if units is None else f"a number, or one with a unit such as {next(iter(units))}")
-        values[row], with_unit[row] = value, bool(unit)
-    filled = np.array([bool(text) for text in texts])
-    if with_unit.any() and not with_unit[filled].all():
-        raise CellError(int(np.argmax(filled & ~with_unit)), "a number with a unit, as in the other rows")
-    return Numbers(values, "s" if with_unit.any() else "", notes)
+        values[row], has_unit[row] = value, bool(unit)
+    is_filled = np.array([bool(text) for text in texts])
+    if has_unit.any() and not has_unit[is_filled].all():
+        raise CellError(int(np.argmax(is_filled & ~has_unit)), "a number with a unit, as in the other rows")
+    return Numbers(values, "s" if has_unit.any() else "", notes)
 
 
-def with_points(cells: Sequence[str], comma: bool = False) -> list[str]:
+def normalize_decimals(cells: Sequence[str], comma: bool = False) -> list[str]:
     """Return a column with a point before decimals and no commas in its numbers. Raises CellError for an unclear comma.
 
     Args:
         cells: texts; those that are no numbers stay as they are.
-        comma: as in `numbers`.
+        comma: as in `parse_numbers`.
 
-    >>> with_points(["1,234", "0,987 us", "fast, or slow"]), with_points(["1,633.5"])
+    >>> normalize_decimals(["1,234", "0,987 us", "fast, or slow"]), normalize_decimals(["1,633.5"])
     (['1.234', '0.987 us', 'fast, or slow'], ['1633.5'])
     """
-    split = [_number_and_unit(cell.strip()) for cell in cells]
-    decimal, _ = _comma([part[0] for part in split if part], comma, split)
-    values = [_as_float(part[0], decimal) if part and "," in part[0] else None for part in split]
+    parts = [_split_quantity(cell.strip()) for cell in cells]
+    decimal, _ = _find_decimal_mark([part[0] for part in parts if part], comma, parts)
+    values = [_to_float(part[0], decimal) if part and "," in part[0] else None for part in parts]
     return [
         cell if value is None or part is None else f"{value!r} {part[1]}".strip()
-        for cell, part, value in zip(cells, split, values, strict=True)
+        for cell, part, value in zip(cells, parts, values, strict=True)
     ]
 
 
@@ -172,17 +173,17 @@ def is_moment(cell: str) -> bool:
     return bool((match and match[5]) or (len(text) > 10 and _ISO.fullmatch(text)))
 
 
-def moments(cells: Sequence[str | None]) -> NDArray[np.float64]:
+def parse_moments(cells: Sequence[str | None]) -> NDArray[np.float64]:
     """Return dates as seconds since 1970, NaN for missing ones. Raises CellError for the first cell that is no date.
 
-    Dates without a zone count as UTC. Of `6/7/2025`, day and month are told apart by the other dates of the column.
+    Dates without a zone count as UTC. The other dates of the column show which part of `6/7/2025` is the day.
 
     Args:
         cells: texts.
 
-    >>> (moments(["2026-05-03T10:00:00Z", "2026-05-03 12:00:01+02:00"]) - 1777802400).tolist()
+    >>> (parse_moments(["2026-05-03T10:00:00Z", "2026-05-03 12:00:01+02:00"]) - 1777802400).tolist()
     [0.0, 1.0]
-    >>> moments(["6/21/2025 10:54", "6/22/2025 10:54"]).tolist()
+    >>> parse_moments(["6/21/2025 10:54", "6/22/2025 10:54"]).tolist()
     [1750503240.0, 1750589640.0]
     """
     texts = ["" if is_missing(cell) else str(cell).strip() for cell in cells]
@@ -230,41 +231,45 @@ def unit_in(text: str) -> Unit | None:
     return next((unit for unit, words in WORDS.items() if word and re.fullmatch(words, word)), None)
 
 
-def _number_and_unit(text: str) -> tuple[str, str] | None:
+def _split_quantity(text: str) -> tuple[str, str] | None:
     match = _QUANTITY.fullmatch(text)
     if match:
         return match[1], match[2] or ""
     return (text, "") if text and is_number(text) else None  # such as inf
 
 
-def _comma(texts: Sequence[str], comma: bool, split: Sequence[tuple[str, str] | None]) -> tuple[str, tuple[str, ...]]:
+def _find_decimal_mark(
+    texts: Sequence[str], comma: bool, parts: Sequence[tuple[str, str] | None]
+) -> tuple[str, tuple[str, ...]]:
     """Return what stands before decimals in a column, and a note if that is a comma. Raises CellError if that is not clear."""
-    with_comma = [text for text in texts if "," in text]
-    if not with_comma:
+    texts_with_comma = [text for text in texts if "," in text]
+    if not texts_with_comma:
         return ".", ()
-    thousands = all(_GROUPS.fullmatch(text) for text in with_comma)
+    thousands = all(_GROUPS.fullmatch(text) for text in texts_with_comma)
     if thousands and any("." in text or text.count(",") > 1 for text in texts):
         return ".", ("commas between thousands",)
-    no_comma = [bare for text in texts if "," not in text and (bare := text.lstrip("+-0"))]
-    is_clear = comma and not no_comma  # 969 beside 1,068 may have thousands
-    if thousands and not is_clear and not any(len(text) > 3 for text in no_comma):  # 4084 beside 1,633 has no thousands
-        row = next(row for row, part in enumerate(split) if part and "," in part[0])
+    # 1,633 alone may be 1633 or 1.633. A 4084 in the same column shows that thousands have no separator, so the comma stands
+    # before decimals; a 969 shows nothing, because it would look the same either way.
+    other_digits = [digits for text in texts if "," not in text and (digits := text.lstrip("+-0"))]
+    is_clear = comma and not other_digits
+    if thousands and not is_clear and not any(len(digits) > 3 for digits in other_digits):
+        row = next(row for row, part in enumerate(parts) if part and "," in part[0])
         raise CellError(row, "a number whose comma is clear: 1633 or 1.633, without separators of thousands")
     return ",", ("decimals after a comma",)
 
 
-def _as_float(text: str, decimal: str) -> float | None:
-    other = "," if decimal == "." else "."
-    bare = re.sub(r"(?<=\d)['\u00a0\u202f ](?=\d{3})", "", text)
-    if other in bare:
-        integer, _, rest = bare.partition(decimal)
-        if other in rest or not re.fullmatch(rf"[-+]?\d{{1,3}}(\{other}\d{{3}})+", integer):
-            if decimal == "," and "," not in bare and is_number(bare):
-                return float(bare)
+def _to_float(text: str, decimal: str) -> float | None:
+    separator = "," if decimal == "." else "."
+    digits = re.sub(r"(?<=\d)['\u00a0\u202f ](?=\d{3})", "", text)
+    if separator in digits:
+        integer, _, fraction = digits.partition(decimal)
+        if separator in fraction or not re.fullmatch(rf"[-+]?\d{{1,3}}(\{separator}\d{{3}})+", integer):
+            if decimal == "," and "," not in digits and is_number(digits):
+                return float(digits)
             return None
-        bare = integer.replace(other, "") + (f".{rest}" if rest else "")
-    bare = bare.replace(decimal, ".")
-    return float(bare) if is_number(bare) else None
+        digits = integer.replace(separator, "") + (f".{fraction}" if fraction else "")
+    digits = digits.replace(decimal, ".")
+    return float(digits) if is_number(digits) else None
 
 
 def _factor(unit: str, units: Mapping[str, float] | None) -> float | None:
@@ -275,7 +280,7 @@ def _factor(unit: str, units: Mapping[str, float] | None) -> float | None:
 
 def _duration(text: str) -> float | None:
     """Return a duration such as `0 days 00:00:00.4`, `1m 3.5s` or `PT0.4S`, s; None for other texts."""
-    if len(text) > _LONGEST:  # the patterns are slow in long texts
+    if len(text) > _MOST_LETTERS:  # the patterns are slow in long texts
         return None
     if match := _CLOCK.fullmatch(text):
         sign, days, hours, minutes, seconds = match.groups()
@@ -290,15 +295,13 @@ def _duration(text: str) -> float | None:
 
 
 def _days_first(texts: Sequence[str]) -> bool:
-    """Return True if the days of slashed dates precede the months. Raises CellError if nothing tells."""
+    """Return True if the days of slashed dates precede the months. Raises CellError if no date of the column shows it."""
     matches = [(row, match) for row, text in enumerate(texts) if (match := _SLASHED.fullmatch(text))]
     if not matches or matches[0][1][2] == ".":
         return True
     first, second = (max(int(match[place]) for _, match in matches) for place in (1, 3))
-    if first <= 12 and second <= 12:
-        pairs = {(match[1], match[3]) for _, match in matches}
-        if any(first != other for first, other in pairs):
-            raise CellError(matches[0][0], "a date of which day and month can be told apart, such as 2025-06-21 10:54")
+    if first <= 12 and second <= 12 and any(match[1] != match[3] for _, match in matches):
+        raise CellError(matches[0][0], "a date of which day and month can be told apart, such as 2025-06-21 10:54")
     return first > 12
 
 

@@ -12,17 +12,17 @@ import numpy as np
 from fred.base.errors import FredError, quoted
 from fred.base.words import briefly, listed
 from fred.tables import quantities
-from fred.tables.column_cures import renamed, unknown_columns
+from fred.tables.column_cures import renaming_cure, unknown_columns_error
 from fred.tables.columns import File, Floats
 from fred.tables.common_names import VAGUE
-from fred.tables.content import Content, content
-from fred.tables.named_units import plain
-from fred.tables.opening import opened
-from fred.tables.records import record_of
-from fred.tables.table_commands import with_clear_dates, without_columns
+from fred.tables.content import Content, read_content
+from fred.tables.named_units import to_snake_case
+from fred.tables.opening import open_table
+from fred.tables.records import read_record
+from fred.tables.table_commands import clear_dates_command, drop_columns_command
 from fred.tables.table_kinds import Column, Kind, match_column
 
-_UNIX = 9e8  # s since 1970: no run begins 28 years after its start, so larger times are dates
+_LEAST_DATE = 9e8  # s since 1970: no run begins 28 years after its start, so larger times are dates
 _NO_UNIT: dict[str, float] = {"x": 1.0}
 
 
@@ -54,17 +54,17 @@ def read_table(path: Path, kind: Kind, begin: date | None = None) -> Table:
 
     Raises FredError for a missing or unknown column, for cells of another kind, and for dates that do not fit together.
     """
-    source = content(path)
-    record = record_of(source, kind.name)
-    file = record.table if record else opened(source, kind.header)
+    source = read_content(path)
+    record = read_record(source, kind.name)
+    file = record.table if record else open_table(source, kind.header)
     columns = _columns(file, kind, source)
     notes = list(file.notes)
-    renamed = [
+    readings = [
         f"`{header}` read as `{name}`" + (f" times {factor:g}" if factor != 1 else "")
         for name, (header, factor) in columns.items()
-        if plain(header) != name and not record
+        if to_snake_case(header) != name and not record
     ]
-    notes += [f"column {', '.join(renamed)}"] if renamed else []
+    notes += [f"column {', '.join(readings)}"] if readings else []
     cells = {column.name: columns[column.name] for column in kind.columns if column.name in columns}
     names = {name: file.texts(cells[name][0]) for name in kind.names_of("names") if name in cells}
     numbers = {
@@ -76,11 +76,11 @@ def read_table(path: Path, kind: Kind, begin: date | None = None) -> Table:
     for name in kind.names_of("lengths"):
         if name in cells:
             times[name] = _lengths(file, *cells[name])
-    counted, said = _counted(file, times, begin, record.first if record else None)
-    notes += said
+    times_from_begin, time_notes = _count_from_begin(file, times, begin, record.first if record else None)
+    notes += time_notes
     if notes:
         warnings.warn(f"{path}: {'; '.join(notes)}", stacklevel=2)
-    return Table(file, names, numbers | counted, record is not None, record.length if record else None)
+    return Table(file, names, numbers | times_from_begin, record is not None, record.length if record else None)
 
 
 def intervals(table: Table, first: str, last: str) -> list[tuple[int, float, float]]:
@@ -100,17 +100,17 @@ def intervals(table: Table, first: str, last: str) -> list[tuple[int, float, flo
     ends = np.where(np.isnan(ends), math.inf, ends)
     for row in np.flatnonzero(~(begins < ends) | ~np.isfinite(begins)):
         raise FredError(
-            f"{table.file.where(int(row))}: expected a `{first}`, and a later `{last}` or none; "
+            f"{table.file.describe_row(int(row))}: expected a `{first}`, and a later `{last}` or none; "
             f"found {begins[row]:g} to {ends[row]:g} s"
         )
-    kept = [(row, max(0.0, begin), end) for row, (begin, end) in enumerate(zip(begins.tolist(), ends.tolist(), strict=True))]
-    kept = [(row, begin, end) for row, begin, end in kept if end > 0]
-    if not kept:
+    spans = [(row, max(0.0, begin), end) for row, (begin, end) in enumerate(zip(begins.tolist(), ends.tolist(), strict=True))]
+    spans = [(row, begin, end) for row, begin, end in spans if end > 0]
+    if not spans:
         raise FredError(f"{table.file.path}: all {len(begins)} rows end before the run begins: give an earlier date as `from`")
-    if len(kept) < len(begins):
-        left_out = len(begins) - len(kept)
+    if len(spans) < len(begins):
+        left_out = len(begins) - len(spans)
         warnings.warn(f"{table.file.path}: {left_out} rows end before the run begins, and are left out", stacklevel=2)
-    return kept
+    return spans
 
 
 def _columns(file: File, kind: Kind, source: Content) -> dict[str, tuple[str, float]]:
@@ -123,22 +123,23 @@ def _columns(file: File, kind: Kind, source: Content) -> dict[str, tuple[str, fl
             unknown.append(header)
             continue
         name, factor = match
-        if name in matches and plain(matches[name][0]) in VAGUE:
+        if name in matches and to_snake_case(matches[name][0]) in VAGUE:
             unknown.append(matches.pop(name)[0])
-        if name in matches and plain(header) in VAGUE:
+        if name in matches and to_snake_case(header) in VAGUE:
             unknown.append(header)
             continue
         if name in matches:
-            both = f"columns `{matches[name][0]}` and `{header}`"
-            raise FredError(f"{file.path}: {both} may both be `{name}`; keep one of them: {without_columns(source, [header])}")
+            pair = f"columns `{matches[name][0]}` and `{header}`"
+            cure = f"keep one of them: {drop_columns_command(source, [header])}"
+            raise FredError(f"{file.path}: {pair} may both be `{name}`; {cure}")
         matches[name] = header, factor
     for column in kind.columns:
-        instead = "length" in matches and column.holds == "times" and column.name != kind.names_of("times")[0]
-        if column.needed and column.name not in matches and not instead:
-            cure = renamed(file, kind, source, matches, unknown)
+        is_replaced = "length" in matches and column.holds == "times" and column.name != kind.names_of("times")[0]
+        if column.required and column.name not in matches and not is_replaced:
+            cure = renaming_cure(file, kind, source, matches, unknown)
             raise FredError(f"{file.path} has no column `{column.name}`; it has {listed(file.header)}; {kind.expected}; {cure}")
     if unknown:
-        raise unknown_columns(file, kind, source, matches, unknown)
+        raise unknown_columns_error(file, kind, source, matches, unknown)
     if not any(name in matches for name in kind.names_of("numbers") + kind.names_of("times")):
         raise FredError(f"{file.path} has the columns {listed(file.header)}; {kind.expected}")
     return matches
@@ -152,7 +153,7 @@ def _numbers(file: File, column: Column, header: str, factor: float) -> Floats:
         names = {name: f"{name}_{unit}" for name, unit in units.items()}
         command = f"pandas.read_csv('{file.path}', skiprows=[1]).rename(columns={names})"
         raise FredError(
-            f"{file.where(0)}: a row of units stands below the names; write them in the names, as in `{names[header]}`: "
+            f"{file.describe_row(0)}: a row of units stands below the names; write them in the names, as in `{names[header]}`: "
             f"`python -c \"import pandas; {command}.to_csv('{file.path.stem}-2.csv', index=False)\"`"
         )
     values = file.quantities(header, column.units or _NO_UNIT)
@@ -165,28 +166,28 @@ def _has_units(file: File, header: str) -> bool:
     return bool(first) and not quantities.is_number(first) and not first[-1:].isdigit()
 
 
-def _times(file: File, cells: dict[str, tuple[str, float]], is_plain: bool) -> dict[str, Floats]:
+def _times(file: File, cells: dict[str, tuple[str, float]], without_record: bool) -> dict[str, Floats]:
     """Return columns of times: s, or s since 1970 for dates, all of which have days and months in the same order."""
     texts = {name: file.texts(header) for name, (header, _) in cells.items()}
     dated = [name for name in cells if any(map(quantities.is_date, texts[name]))]
     try:
-        moments = quantities.moments([text for name in dated for text in texts[name]])
+        moments = quantities.parse_moments([text for name in dated for text in texts[name]])
     except quantities.CellError as error:
         name, row = dated[error.row // len(texts[dated[0]])], error.row % len(texts[dated[0]])
         expected = f"{error.expected} in column `{cells[name][0]}`, as in other rows; found {quoted(texts[name][row])}"
-        unclear = "told apart" in error.expected and is_plain
-        cure = f"; {with_clear_dates(file.path, [cells[name][0] for name in dated])}" if unclear else ""
-        raise FredError(f"{file.where(row)}: expected {expected}{cure}") from None
-    read = dict(zip(dated, np.split(moments, len(dated)), strict=True)) if dated else {}
-    return {name: read[name] if name in read else _lengths(file, *cells[name]) for name in cells}
+        is_ambiguous = "told apart" in error.expected and without_record
+        cure = f"; {clear_dates_command(file.path, [cells[name][0] for name in dated])}" if is_ambiguous else ""
+        raise FredError(f"{file.describe_row(row)}: expected {expected}{cure}") from None
+    dates = dict(zip(dated, np.split(moments, len(dated)), strict=True)) if dated else {}
+    return {name: dates[name] if name in dates else _lengths(file, *cells[name]) for name in cells}
 
 
 def _lengths(file: File, header: str, factor: float) -> Floats:
     for row, text in enumerate(file.texts(header)):
         if text.count(":") == 1:
             raise FredError(
-                f"{file.where(row)}: {quoted(text)} in column `{header}` may be hours and minutes, or minutes and seconds: "
-                f"write dates, s, or 00:{text}"
+                f"{file.describe_row(row)}: {quoted(text)} in column `{header}` may be hours and minutes, or minutes and "
+                f"seconds: write dates, s, or 00:{text}"
             )
     return read_seconds(file, header, factor)
 
@@ -200,11 +201,11 @@ def read_seconds(file: File, header: str, factor: float) -> Floats:
         factor: seconds in the unit that the name has; units of the cells come first.
     """
     values = file.columns([], [header])[1][header]
-    factor = times_factor(file, header, factor)
+    factor = unit_seconds(file, header, factor)
     return values * factor if factor != 1 else values
 
 
-def times_factor(file: File, header: str, factor: float) -> float:
+def unit_seconds(file: File, header: str, factor: float) -> float:
     """Return the seconds in the unit of a column that has been read.
 
     Args:
@@ -216,7 +217,7 @@ def times_factor(file: File, header: str, factor: float) -> float:
     return (quantities.seconds_in(unit) or 1.0) if unit else factor
 
 
-def _counted(
+def _count_from_begin(
     file: File, times: dict[str, Floats], begin: date | None, first: float | None
 ) -> tuple[dict[str, Floats], list[str]]:
     """Return times in s from the begin of the run, and notes."""
@@ -224,20 +225,21 @@ def _counted(
     moments = {name: values for name, values in times.items() if name != "length"}
     if not moments:
         return times, []
-    least = {name: float(np.nanmin(values)) for name, values in moments.items() if np.isfinite(values).any()}
-    if not any(value >= _UNIX for value in least.values()):
+    earliest = {name: float(np.nanmin(values)) for name, values in moments.items() if np.isfinite(values).any()}
+    if not any(value >= _LEAST_DATE for value in earliest.values()):
         if begin is not None:
             raise FredError(f"{file.path}: the scenario counts times `from` a date, but they are numbers: leave `from` out")
-        for name, value in least.items():
+        for name, value in earliest.items():
             if value < 0:
                 row = int(np.nanargmin(moments[name]))
-                raise FredError(f"{file.where(row)}: expected a time from 0 s on in column `{name}`; found {value:g}")
+                raise FredError(f"{file.describe_row(row)}: expected a time from 0 s on in column `{name}`; found {value:g}")
         return times, []
-    if small := [name for name, value in least.items() if value < _UNIX]:
+    if mixed := [name for name, value in earliest.items() if value < _LEAST_DATE]:
         expected = "has times from the begin of the run, others are dates: use one of them"
-        raise FredError(f"{file.path}: column `{small[0]}` {expected}")
-    scale = next(scale for scale in (1.0, 1e3, 1e6, 1e9) if min(least.values()) / scale < 1e11)
-    zero = next(iter(least.values())) / scale if first is None else first
+        raise FredError(f"{file.path}: column `{mixed[0]}` {expected}")
+    # Clocks count s, ms, us or ns since 1970. The unit is the first in which the earliest date is before the year 5138, 1e11 s.
+    scale = next(scale for scale in (1.0, 1e3, 1e6, 1e9) if min(earliest.values()) / scale < 1e11)
+    zero = next(iter(earliest.values())) / scale if first is None else first
     notes = []
     if begin is None:
         when = datetime.fromtimestamp(zero, UTC).isoformat(sep=" ").removesuffix("+00:00")
@@ -260,7 +262,7 @@ def seconds_since_1970(day: date) -> float:
     return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
 
 
-def numbers_of(names: Sequence[str], are_numbers: bool) -> tuple[list[int], list[str]]:
+def number_names(names: Sequence[str], are_numbers: bool) -> tuple[list[int], list[str]]:
     """Return the number of each name: itself if all are whole numbers, otherwise its place in the order of appearance.
 
     Args:
@@ -269,7 +271,7 @@ def numbers_of(names: Sequence[str], are_numbers: bool) -> tuple[list[int], list
 
     Returns the numbers, and the names in that order; empty if they are themselves numbers.
 
-    >>> numbers_of(["b", "a", "b"], True), numbers_of(["3", "0"], True), numbers_of(["3", "0"], False)
+    >>> number_names(["b", "a", "b"], True), number_names(["3", "0"], True), number_names(["3", "0"], False)
     (([0, 1, 0], ['b', 'a']), ([3, 0], []), ([0, 1], ['3', '0']))
     """
     if are_numbers and all(map(quantities.is_count, names)):
@@ -278,7 +280,7 @@ def numbers_of(names: Sequence[str], are_numbers: bool) -> tuple[list[int], list
     return [order[name] for name in names], list(order)
 
 
-def tell_order(path: Path, names: Sequence[str]) -> None:
+def warn_of_order(path: Path, names: Sequence[str]) -> None:
     """Warn which worker stands for which name.
 
     Args:

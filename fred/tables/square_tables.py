@@ -11,13 +11,13 @@ import numpy as np
 from fred.base.errors import FredError, quoted
 from fred.base.words import listed
 from fred.tables import quantities
-from fred.tables.content import Content, content
-from fred.tables.named_units import Unit, plain, split_unit
-from fred.tables.opening import opened
-from fred.tables.small_tables import times_factor
+from fred.tables.content import Content, read_content
+from fred.tables.named_units import Unit, split_unit, to_snake_case
+from fred.tables.opening import open_table
+from fred.tables.small_tables import unit_seconds
 
-_FROM = ("from", "source", "src", "sender", "origin", "from_region", "source_region", "src_region", "a")
-_TO = ("to", "destination", "dest", "dst", "receiver", "target", "to_region", "destination_region", "dst_region", "b")
+_SENDERS = ("from", "source", "src", "sender", "origin", "from_region", "source_region", "src_region", "a")
+_RECEIVERS = ("to", "destination", "dest", "dst", "receiver", "target", "to_region", "destination_region", "dst_region", "b")
 _RULE = re.compile(r"[-=+|:\s]*[-=][-=+|:\s]*")  # such as |---|---|
 _EXPECTED = "rows of numbers with commas between them, such as 1e8, 2.5e6; or names above and beside them; or from,to,{}"
 
@@ -33,7 +33,7 @@ def read_square(path: Path, names: Sequence[str], factor: Unit, units: Mapping[s
 
     Raises FredError.
     """
-    file = content(path)
+    file = read_content(path)
     expected = _EXPECTED.format(names[0])
     lines = [
         (number, line)
@@ -43,16 +43,16 @@ def read_square(path: Path, names: Sequence[str], factor: Unit, units: Mapping[s
     if not lines:
         raise FredError(f"{path} is empty; expected {expected}")
     delimiter = next((mark for mark in "\t;,|" if mark in lines[0][1]), None)
-    rows = [(number, _cells(line, delimiter)) for number, line in lines]
+    rows = [(number, _split_cells(line, delimiter)) for number, line in lines]
     if all(len(cells) > 1 and not cells[-1] for _, cells in rows):
         rows = [(number, cells[:-1]) for number, cells in rows]
-    if {plain(cell) for cell in rows[0][1]} & {*_FROM, *_TO} and len(rows[0][1]) < 6:
-        return _of_pairs(file, names, factor, units)
-    header, value = list[str](), 1.0
+    if {to_snake_case(cell) for cell in rows[0][1]} & {*_SENDERS, *_RECEIVERS} and len(rows[0][1]) < 6:
+        return _read_pairs(file, names, factor, units)
+    header, unit_factor = list[str](), 1.0
     if not any(map(_is_number, rows[0][1])):
         header, rows = [cell for cell in rows[0][1] if cell], rows[1:]
     if header and len(rows) and len(rows[0][1]) == len(header) and not _is_number(rows[0][1][0]):
-        value = [number for _, number in split_unit(header[0], factor)][-1]
+        unit_factor = [number for _, number in split_unit(header[0], factor)][-1]
         header = header[1:]  # words above the names of the rows, such as `latency (ms)`
     table = []
     for place, (number, cells) in enumerate(rows):
@@ -61,22 +61,22 @@ def read_square(path: Path, names: Sequence[str], factor: Unit, units: Mapping[s
                 raise FredError(f"{path}:{number}: expected the row of {quoted(header[min(place, len(header) - 1)])}, as above")
             cells = cells[1:]
         try:
-            numbers = quantities.numbers(cells, units or None, delimiter != ",")
-            table.append((numbers.values * (1.0 if numbers.unit else value)).tolist())
+            numbers = quantities.parse_numbers(cells, units or None, delimiter != ",")
+            table.append((numbers.values * (1.0 if numbers.unit else unit_factor)).tolist())
         except quantities.CellError as error:
             raise FredError(f"{path}:{number}: found {quoted(cells[error.row])}; expected {expected}") from None
     return table
 
 
-def _of_pairs(file: Content, names: Sequence[str], factor: Unit, units: Mapping[str, float]) -> list[list[float]]:
+def _read_pairs(file: Content, names: Sequence[str], factor: Unit, units: Mapping[str, float]) -> list[list[float]]:
     """Return the table of which each row is a pair. Raises FredError."""
-    table = opened(file, f"from,to,{names[0]}")
+    table = open_table(file, f"from,to,{names[0]}")
     matches = {
         name: (header, value)
         for header in table.header
         for stem, value in split_unit(header, factor)
-        for name, others in (("from", _FROM), ("to", _TO), ("value", names))
-        if stem in others
+        for name, headers in (("from", _SENDERS), ("to", _RECEIVERS), ("value", names))
+        if stem in headers
     }
     if len(matches) < 3:
         raise FredError(f"{file.path} has the columns {listed(table.header)}; expected from, to, {names[0]}")
@@ -86,14 +86,14 @@ def _of_pairs(file: Content, names: Sequence[str], factor: Unit, units: Mapping[
         values = table.quantities(header, units)
     else:
         values = table.columns([], [header])[1][header]
-        value = times_factor(table, header, value)
+        value = unit_seconds(table, header, value)
     places = {name: place for place, name in enumerate(dict.fromkeys([*senders, *receivers]))}
     square = np.full((len(places), len(places)), math.nan)
     for row, (sender, receiver) in enumerate(zip(senders, receivers, strict=True)):
         pair = places[sender], places[receiver]
         if not math.isnan(square[pair]):
             raise FredError(
-                f"{table.where(row)}: the pair {sender}, {receiver} stands twice; expected one row: take their mean"
+                f"{table.describe_row(row)}: the pair {sender}, {receiver} stands twice; expected one row: take their mean"
             )
         square[pair] = values[row] * value
     mirrored = np.isnan(square) & ~np.isnan(square.T)
@@ -102,7 +102,7 @@ def _of_pairs(file: Content, names: Sequence[str], factor: Unit, units: Mapping[
     return rows
 
 
-def _cells(line: str, delimiter: str | None) -> list[str]:
+def _split_cells(line: str, delimiter: str | None) -> list[str]:
     text = line.strip().strip("|") if delimiter == "|" else line
     cells = text.split() if delimiter is None else next(csv.reader([text], delimiter=delimiter))
     return [cell.strip(" *`") for cell in cells]  # without the emphasis of Markdown

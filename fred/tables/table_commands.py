@@ -6,39 +6,39 @@ from pathlib import Path
 
 from fred.base.errors import FredError
 from fred.tables.content import Content
-from fred.tables.text_layout import SPACES, layout_of
+from fred.tables.text_layout import SPACES, find_layout
 
 
-def without_columns(source: Content, names: Sequence[str]) -> str:
+def drop_columns_command(source: Content, names: Sequence[str]) -> str:
     """Return a command that writes a table without some columns.
 
     Args:
         source: content of the table's file.
         names: names of the columns.
     """
-    return written(source, f".drop(columns={list(names)})")
+    return rewrite_command(source, f".drop(columns={list(names)})")
 
 
-def written(source: Content, change: str) -> str:
+def rewrite_command(source: Content, change: str) -> str:
     """Return a command that reads a table with pandas, changes it, and writes it.
 
     Args:
         source: content of the table's file.
         change: calls of methods of the table.
     """
-    path, load = source.path, "import pandas"
+    path, imports = source.path, "import pandas"
     reader = f"pandas.read_csv('{path}', sep={separator(source)}, engine='python')"
     if source.kind == "parquet":
         reader = f"pandas.read_parquet('{path}')"
     elif source.head.lstrip()[:1] in ("[", "{"):
-        load = "import json, pandas"
+        imports = "import json, pandas"
         try:
-            document, whole = json.loads(source.data), f"json.load(open('{path}'))"
+            document, document_code = json.loads(source.data), f"json.load(open('{path}'))"
         except ValueError:
-            document, whole = [], f"[json.loads(line) for line in open('{path}')]"
+            document, document_code = [], f"[json.loads(line) for line in open('{path}')]"
         lists = [key for key, value in document.items() if isinstance(value, list)] if isinstance(document, dict) else []
-        reader = f"pandas.json_normalize({whole}{f'[{lists[0]!r}]' if lists else ''}, sep='/')"
-    return f"`python -c \"{load}; {reader}{change}.to_csv('{path.stem}-2.csv', index=False)\"`"
+        reader = f"pandas.json_normalize({document_code}{f'[{lists[0]!r}]' if lists else ''}, sep='/')"
+    return f"`python -c \"{imports}; {reader}{change}.to_csv('{path.stem}-2.csv', index=False)\"`"
 
 
 def separator(source: Content) -> str:
@@ -48,12 +48,12 @@ def separator(source: Content) -> str:
         source: content of the table's file.
     """
     try:
-        return "' +'" if source.kind == "text" and layout_of(source).delimiter == SPACES else "None"
+        return "' +'" if source.kind == "text" and find_layout(source).delimiter == SPACES else "None"
     except FredError:
         return "None"
 
 
-def with_clear_dates(path: Path, headers: Sequence[str]) -> str:
+def clear_dates_command(path: Path, headers: Sequence[str]) -> str:
     """Return a command that writes a table with dates whose months and days are clear.
 
     Args:

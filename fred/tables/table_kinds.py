@@ -5,11 +5,11 @@ from dataclasses import dataclass, field
 from fred.tables import quantities
 from fred.tables.columns import File
 from fred.tables.common_names import MACHINES, VAGUE
-from fred.tables.named_units import Unit, plain, split_unit
+from fred.tables.named_units import Unit, split_unit, to_snake_case
 
-_LOOKED_AT = 20  # rows that tell whether a column has dates
-_OF_TIMES = {"at", "ts", "timestamp", "date", "datetime", "utc", "went", "came"}  # words that do not change what a column holds
-_OF_NUMBERS, _RELATIVE = {"avg", "mean", "median", "average"}, {"rel", "relative"}
+_SAMPLE_ROWS = 20  # rows that tell whether a column has dates
+_TIME_FILLERS = {"at", "ts", "timestamp", "date", "datetime", "utc", "went", "came"}  # words that change no meaning
+_NUMBER_FILLERS, _RELATIVE_FILLERS = {"avg", "mean", "median", "average"}, {"rel", "relative"}
 
 
 @dataclass(frozen=True)
@@ -19,8 +19,8 @@ class Column:
     Args:
         name: its name.
         holds: `names`, `times` (s, or dates), `lengths` (durations), or `numbers`.
-        others: further names by which it is known, in lower case.
-        needed: True if the table must have it.
+        synonyms: further names of it, in lower case.
+        required: True if the table must have it.
         unit: unit of its numbers, as messages name it.
         factor: function that returns the factor of a unit in the column's name.
         units: factors of units in cells; empty: those of time.
@@ -31,8 +31,8 @@ class Column:
 
     name: str
     holds: str
-    others: tuple[str, ...] = ()
-    needed: bool = True
+    synonyms: tuple[str, ...] = ()
+    required: bool = True
     unit: str = ""
     factor: Unit = quantities.seconds_in
     units: dict[str, float] = field(default_factory=dict)
@@ -66,7 +66,7 @@ class Kind:
     @property
     def header(self) -> str:
         """Return the names of the columns, apart from those that replace others."""
-        return ",".join(column.name for column in self.columns if column.needed or column.holds == "numbers")
+        return ",".join(column.name for column in self.columns if column.required or column.holds == "numbers")
 
     @property
     def expected(self) -> str:
@@ -90,21 +90,22 @@ def match_column(file: File, header: str, kind: Kind) -> tuple[str, float] | Non
         header: name of one of its columns.
         kind: kind of the table.
     """
-    is_dated = any(map(quantities.is_date, file.texts(header)[:_LOOKED_AT]))
+    is_dated = any(map(quantities.is_date, file.texts(header)[:_SAMPLE_ROWS]))
     for is_short in (False, True):
         for column in kind.columns:
             for stem, factor in split_unit(header, column.factor):
-                word = _shortened(stem, header, column) if is_short else stem
-                is_known = word == column.name or word in column.others or (is_dated and word in column.if_dates)
-                if is_known and not (is_dated and column.holds == "lengths"):
+                word = _shorten(stem, header, column) if is_short else stem
+                matches = word == column.name or word in column.synonyms or (is_dated and word in column.if_dates)
+                if matches and not (is_dated and column.holds == "lengths"):
                     return column.name, factor
     return None
 
 
-def _shortened(stem: str, header: str, column: Column) -> str:
+def _shorten(stem: str, header: str, column: Column) -> str:
     """Return a name without fillers; of a machine in nested JSON, such as `detail/instance-id`, its last part."""
-    last = plain(header.rpartition("/")[2])
+    last = to_snake_case(header.rpartition("/")[2])
     if column.holds == "names" and last in MACHINES and last not in VAGUE:
         return last
-    fillers = {"times": _OF_TIMES, "numbers": _RELATIVE if column.absolute else _OF_NUMBERS}.get(column.holds, set())
+    number_fillers = _RELATIVE_FILLERS if column.absolute else _NUMBER_FILLERS
+    fillers = {"times": _TIME_FILLERS, "numbers": number_fillers}.get(column.holds, set())
     return "_".join(word for word in stem.split("_") if word not in fillers)

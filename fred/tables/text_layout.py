@@ -11,17 +11,17 @@ from dataclasses import dataclass
 from fred.base.errors import FredError
 from fred.tables.content import Content
 from fred.tables.named_units import BANDWIDTHS
-from fred.tables.quantities import is_missing, is_moment, is_number, numbers, unit_in
+from fred.tables.quantities import is_missing, is_moment, is_number, parse_numbers, unit_in
 
-_LOOKED_AT = 120  # lines that tell the layout
+_SAMPLE_LINES = 120  # lines that tell the layout
 _DELIMITERS = ("\t", ";", ",", "|")
-TRACE = "iteration,worker,seconds"  # columns that messages show if a reader names no others
+TRACE_HEADER = "iteration,worker,seconds"  # columns that messages show if a reader names no others
 SPACES = ""  # delimiter: any number of spaces
 _COMMENT = re.compile(r"\s*(#|%|//)")
 _RULE = re.compile(r"[-=+|:\s]*[-=][-=+|:\s]*")  # such as |---|---|
 _DIRT = re.compile(rb"\n[ \t]*(#|%|//|[-=+|:][-=+|: \t]{2,}[\r\n])")
 _PAGE = "see `From a log to a table` in the documentation"
-RECORD = "record the own time of each rank with `fred record` (page `Record step times`)"
+RECORDING_CURE = "record the own time of each rank with `fred record` (page `Record step times`)"
 
 
 @dataclass(frozen=True)
@@ -34,9 +34,9 @@ class Layout:
         names: names of the columns.
         units: units of columns, from a row of units below the header.
         samples: first cells of each column.
-        is_plain: True if each line below the header and the units is a row.
-        is_cut: True if the last line is cut off.
-        notes: what was left out, in words.
+        has_only_rows: True if each line below the header and the units is a row.
+        is_truncated: True if the last line is cut off.
+        notes: description of the lines left out.
     """
 
     delimiter: str
@@ -44,8 +44,8 @@ class Layout:
     names: list[str]
     units: dict[str, str]
     samples: dict[str, list[str]]
-    is_plain: bool
-    is_cut: bool
+    has_only_rows: bool
+    is_truncated: bool
     notes: tuple[str, ...]
 
     @property
@@ -60,9 +60,9 @@ class Layout:
             file: the content that has this layout.
         """
         lines = _lines_of_cells(file.text, self.delimiter)
-        rows = ((line, fields) for line, fields in lines if line > self.header and not _is_no_row(fields, self.names))
-        for place, ((line, fields), last) in enumerate(_with_end(rows)):
-            if (place == 0 and self.units) or (last and self.is_cut):
+        rows = ((line, fields) for line, fields in lines if line > self.header and not _is_outside(fields, self.names))
+        for place, ((line, fields), last) in enumerate(_mark_end(rows)):
+            if (place == 0 and self.units) or (last and self.is_truncated):
                 continue
             if len(fields) != len(self.names):
                 raise FredError(
@@ -81,40 +81,40 @@ class Layout:
         return next(itertools.islice(self.rows(file), row, None))[0]
 
 
-def layout_of(file: Content, example: str = TRACE) -> Layout:
+def find_layout(file: Content, example: str = TRACE_HEADER) -> Layout:
     """Return the layout of the table in a text. Raises FredError for a text without a table.
 
     Args:
         file: the text.
         example: names of columns that messages show.
     """
-    beginning = [*itertools.islice(file.head.splitlines(keepends=True), _LOOKED_AT)]
-    lines = [line for line in beginning if line.strip() and not _COMMENT.match(line) and not _RULE.fullmatch(line.rstrip())]
-    delimiter, width = _delimiter(lines)
-    fields = [(line, cells) for line, cells in _lines_of_cells("".join(beginning), delimiter) if cells]
-    header, names, comments = _header(file, fields, width)
-    below = [cells for line, cells in fields if line > header and not _is_no_row(cells, names)]
+    sample = [*itertools.islice(file.head.splitlines(keepends=True), _SAMPLE_LINES)]
+    lines = [line for line in sample if line.strip() and not _COMMENT.match(line) and not _RULE.fullmatch(line.rstrip())]
+    delimiter, width = _find_delimiter(lines)
+    fields = [(line, cells) for line, cells in _lines_of_cells("".join(sample), delimiter) if cells]
+    header, names, comments = _find_header(file, fields, width)
+    below = [cells for line, cells in fields if line > header and not _is_outside(cells, names)]
     if not below:
-        raise FredError(f"{file.path} has no rows" if names else _no_table(file, example))
-    units = _units(names, below[0]) if len(below) > 1 else {}
+        raise FredError(f"{file.path} has no rows" if names else _describe_no_table(file, example))
+    units = _find_units(names, below[0]) if len(below) > 1 else {}
     rows = below[1:] if units else below
     if not any(_is_row(cells, len(names)) for cells in rows):
-        raise FredError(_no_table(file, example))
-    above = [line for line, cells in fields if line < header and not _is_no_row(cells, names)]
-    repetitions = _times_again(file, header, beginning)
-    is_cut = not file.data.endswith(b"\n") and _is_cut(file, delimiter, len(names))
+        raise FredError(_describe_no_table(file, example))
+    above = [line for line, cells in fields if line < header and not _is_outside(cells, names)]
+    repetitions = _count_repetitions(file, header, sample)
+    is_truncated = not file.data.endswith(b"\n") and _is_truncated(file, delimiter, len(names))
     notes = [f"{len(above)} line{'s' if len(above) > 1 else ''} above the table left out"] if above else []
     notes += [f"the header stands {repetitions + 1} times"] if repetitions else []
-    notes += ["the last line is cut off, and left out"] if is_cut else []
-    dirt = _DIRT.search(file.data, max(file.data.find(b"\n", _end_of(beginning, header)), 0))
+    notes += ["the last line is cut off, and left out"] if is_truncated else []
+    dirt = _DIRT.search(file.data, max(file.data.find(b"\n", _header_offset(sample, header)), 0))
     return Layout(
         delimiter,
         header,
         names,
         units,
         {name: [cells[i] for cells in rows if i < len(cells)] for i, name in enumerate(names)},
-        not (comments or repetitions or is_cut or dirt or delimiter in (SPACES, "|")),
-        is_cut,
+        not (comments or repetitions or is_truncated or dirt or delimiter in (SPACES, "|")),
+        is_truncated,
         tuple(notes),
     )
 
@@ -135,12 +135,12 @@ def _lines_of_cells(text: str, delimiter: str) -> Iterator[tuple[int, list[str]]
         raise FredError(f"cannot read line {reader.line_num} of the table: {error}") from None
 
 
-def _delimiter(lines: Sequence[str]) -> tuple[str, int]:
+def _find_delimiter(lines: Sequence[str]) -> tuple[str, int]:
     """Return the delimiter that cuts the most lines alike, and the number of cells of such a line."""
     best = (0, 1, ",")
     for delimiter in _DELIMITERS:
         widths = Counter(len(cells) for _, cells in _lines_of_cells("".join(lines), delimiter))
-        width, number = max(widths.items(), key=lambda item: (item[0] > 1, item[1]), default=(1, 0))
+        width, number = max(widths.items(), key=lambda entry: (entry[0] > 1, entry[1]), default=(1, 0))
         if width > 1 and (number, width) > best[:2]:
             best = (number, width, delimiter)
     if best[0] * 2 >= len(lines):
@@ -154,26 +154,26 @@ def _delimiter(lines: Sequence[str]) -> tuple[str, int]:
     return best[2], best[1]
 
 
-def _header(file: Content, fields: Sequence[tuple[int, list[str]]], width: int) -> tuple[int, list[str], bool]:
+def _find_header(file: Content, fields: Sequence[tuple[int, list[str]]], width: int) -> tuple[int, list[str], bool]:
     """Return line and names of the header, and True if there are comments below it."""
-    no_rows = [bool(_COMMENT.match(cells[0])) or bool(_RULE.fullmatch("".join(cells))) for _, cells in fields]
-    texts = [item for item, left_out in zip(fields, no_rows, strict=True) if not left_out]
+    is_outside = [bool(_COMMENT.match(cells[0])) or bool(_RULE.fullmatch("".join(cells))) for _, cells in fields]
+    texts = [field for field, outside in zip(fields, is_outside, strict=True) if not outside]
     if not texts:
         return 0, [], False
     wide = [i for i, (_, cells) in enumerate(texts) if len(cells) == width]
     titles = [i for i in wide if sum(map(is_missing, texts[i][1])) * 2 >= width > 1]  # as spreadsheets write them
-    names_of = [i for i in wide if i not in titles and not _is_row(texts[i][1], width)]
-    place = next(iter(names_of if wide[:1] == titles[:1] and names_of else wide), 0)
+    headers = [i for i in wide if i not in titles and not _is_row(texts[i][1], width)]
+    place = next(iter(headers if wide[:1] == titles[:1] and headers else wide), 0)
     while place and _is_row(texts[place][1], width) and not _is_row(texts[place - 1][1], len(texts[place - 1][1])):
         place -= 1  # a header with another number of cells; the rows' error says so
     line, names = texts[place]
-    if _is_row(names, len(names)) and (comment := _commented(fields, line, len(names))):
+    if _is_row(names, len(names)) and (comment := _commented_header(fields, line, len(names))):
         line, names = comment
-    below = [item for item, left_out in zip(fields, no_rows, strict=True) if left_out and item[0] > line]
+    below = [field for field, outside in zip(fields, is_outside, strict=True) if outside and field[0] > line]
     return line, [name.strip() for name in names], bool(below)
 
 
-def _commented(fields: Sequence[tuple[int, list[str]]], line: int, width: int) -> tuple[int, list[str]] | None:
+def _commented_header(fields: Sequence[tuple[int, list[str]]], line: int, width: int) -> tuple[int, list[str]] | None:
     """Return a header that is written as a comment above the first row."""
     above = [(number, cells) for number, cells in fields if number < line]
     if not above:
@@ -184,16 +184,16 @@ def _commented(fields: Sequence[tuple[int, list[str]]], line: int, width: int) -
     return (number, names) if len(names) == width and not _is_row(names, width) else None
 
 
-def _units(names: Sequence[str], cells: Sequence[str]) -> dict[str, str]:
+def _find_units(names: Sequence[str], cells: Sequence[str]) -> dict[str, str]:
     """Return the units of columns, if the cells are a row of units."""
     if len(cells) != len(names) or any(is_number(cell) for cell in cells):
         return {}
     units: dict[str, str] = {name: unit for name, cell in zip(names, cells, strict=True) if (unit := unit_in(cell))}
-    empty = all(unit_in(cell) or is_missing(cell) or re.fullmatch(r"\s*[\[(].*[\])]\s*", cell) for cell in cells)
-    return units if empty else {}
+    has_only_units = all(unit_in(cell) or is_missing(cell) or re.fullmatch(r"\s*[\[(].*[\])]\s*", cell) for cell in cells)
+    return units if has_only_units else {}
 
 
-def _is_no_row(fields: Sequence[str], names: Sequence[str]) -> bool:
+def _is_outside(fields: Sequence[str], names: Sequence[str]) -> bool:
     """Return True for cells that are a comment, a rule between rows, or the header again."""
     text = "".join(fields)
     return (bool(_COMMENT.match(fields[0]) or _RULE.fullmatch(text)) and not is_missing(text)) or [
@@ -201,26 +201,26 @@ def _is_no_row(fields: Sequence[str], names: Sequence[str]) -> bool:
     ] == list(names)
 
 
-def _times_again(file: Content, header: int, beginning: Sequence[str]) -> int:
-    """Return how often the header's line stands again below it."""
-    line = beginning[header - 1].strip().encode() if header else b""
+def _count_repetitions(file: Content, header: int, sample: Sequence[str]) -> int:
+    """Return the number of lines below the header that repeat it."""
+    line = sample[header - 1].strip().encode() if header else b""
     if not line or file.data.count(line) < 2:  # a pattern is slow in large files
         return 0
     lines = re.findall(rb"^[ \t]*" + re.escape(line) + rb"[ \t]*\r?$", file.data, re.MULTILINE)
     return max(len(lines) - 1, 0)
 
 
-def _end_of(beginning: Sequence[str], header: int) -> int:
-    return len("".join(beginning[: header - 1]).encode())
+def _header_offset(sample: Sequence[str], header: int) -> int:
+    return len("".join(sample[: header - 1]).encode())
 
 
-def _is_cut(file: Content, delimiter: str, width: int) -> bool:
+def _is_truncated(file: Content, delimiter: str, width: int) -> bool:
     last = file.data[file.data.rfind(b"\n") + 1 :].decode(errors="replace")
     return bool(last.strip()) and all(len(cells) < width for _, cells in _lines_of_cells(last, delimiter))
 
 
-def _with_end(rows: Iterator[tuple[int, list[str]]]) -> Iterator[tuple[tuple[int, list[str]], bool]]:
-    """Yield each row, and whether it is the last one."""
+def _mark_end(rows: Iterator[tuple[int, list[str]]]) -> Iterator[tuple[tuple[int, list[str]], bool]]:
+    """Yield the rows, with True for the last one."""
     previous = next(rows, None)
     for row in rows:
         if previous:
@@ -248,17 +248,17 @@ def _is_quantity(text: str) -> bool:
     """Return True for a duration, or a bandwidth."""
     for units in (None, BANDWIDTHS):
         try:
-            return bool(numbers([text], units, comma=True).values.size)
+            return bool(parse_numbers([text], units, comma=True).values.size)
         except ValueError:
             continue
     return False
 
 
-def _no_table(file: Content, example: str) -> str:
+def _describe_no_table(file: Content, example: str) -> str:
     if not file.head.strip():
         return f"{file.path} is empty; expected a line with the names of the columns, and rows below it"
     first = next((number for number, line in enumerate(file.head.splitlines(), 1) if line.strip()), 1)
     return (
         f"{file.path}:{first}: no table begins here; expected a row with numbers, below a line with the names of columns, such "
-        f"as {example}; for a log, {_PAGE}{f'; or {RECORD}' if example == TRACE else ''}"
+        f"as {example}; for a log, {_PAGE}{f'; or {RECORDING_CURE}' if example == TRACE_HEADER else ''}"
     )

@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 from fred.tables.columns import Labels
 from fred.traces.operations import Operations, find_compute_times
 from fred.traces.refusal import UnclearTraceError
-from fred.traces.roles import AND, FILE, Role, is_of_a_node
+from fred.traces.roles import AND, FILE, Role, is_local_rank
 
 Ints = NDArray[np.int64]
-_BETWEEN = "/"  # joins names that identify something together
+_SEPARATOR = "/"  # joins names that identify something together
 _NUMBER = re.compile(r"-?[0-9]+([.][0-9]+)?")
 _NUMBERED = re.compile(r"(.*?)([0-9]+)(\D*)")
 _ENDINGS = (
@@ -34,7 +34,7 @@ _ENDINGS = (
     ".txt",
     ".sqlite",
 )
-_OF_TIME = re.compile(r"day|part|chunk|run|restart|\d{4}-?\d\d-?\d\d", re.IGNORECASE)  # in names of files split by time
+_TIME_WORDS = re.compile(r"day|part|chunk|run|restart|\d{4}-?\d\d-?\d\d", re.IGNORECASE)  # in names of files split by time
 
 
 @dataclass(frozen=True)
@@ -46,8 +46,8 @@ class Cells:
         worker: worker of each time.
         node: node of each time; None if unknown.
         seconds: the times, s; NaN if missing.
-        row: row of each time, which `where` takes.
-        where: function that describes the place of a row.
+        row: row of each time, which `describe_row` takes.
+        describe_row: function that describes the place of a row.
         columns: names of the file's columns, by role.
         notes: how the file was read, in words.
         operations: the operations of which the times consist; None if unknown.
@@ -58,20 +58,21 @@ class Cells:
     node: Labels | None
     seconds: NDArray[np.float64]
     row: Ints
-    where: Callable[[int], str]
+    describe_row: Callable[[int], str]
     columns: dict[Role, str]
     notes: tuple[str, ...] = ()
     operations: Operations | None = None
 
-    def place(self, cell: int) -> str:
+    def describe_time(self, cell: int) -> str:
         """Return the place, iteration and worker of a time, in words.
 
         Args:
             cell: number of the time.
         """
-        return f"{self.where(int(self.row[cell]))}: {self.whose(int(self.iteration.codes[cell]), int(self.worker.codes[cell]))}"
+        step = self.describe_step(int(self.iteration.codes[cell]), int(self.worker.codes[cell]))
+        return f"{self.describe_row(int(self.row[cell]))}: {step}"
 
-    def whose(self, iteration: int, worker: int) -> str:
+    def describe_step(self, iteration: int, worker: int) -> str:
         """Return the iteration and worker of a time, in words.
 
         Args:
@@ -86,65 +87,67 @@ class Cells:
         return self.iteration.codes * len(self.worker.names) + self.worker.codes
 
 
-def in_order(labels: Labels) -> Labels:
+def sort_labels(labels: Labels) -> Labels:
     """Return the labels with sorted names: by number if they are or contain numbers, otherwise in order of appearance.
 
     Args:
         labels: a column of names.
 
-    >>> in_order(Labels(np.array([0, 1, 2]), ["rank10", "rank9", "rank1"])).names
+    >>> sort_labels(Labels(np.array([0, 1, 2]), ["rank10", "rank9", "rank1"])).names
     ['rank1', 'rank9', 'rank10']
     """
-    order = _order(labels.names)
+    order = _sorted_order(labels.names)
     rank = np.empty(len(order), np.int64)
     rank[order] = np.arange(len(order))
     return Labels(rank[labels.codes], [labels.names[i] for i in order])
 
 
-def together(columns: Sequence[Labels]) -> Labels:
+def combine_labels(columns: Sequence[Labels]) -> Labels:
     """Return the labels that several columns form together, such as a node and a rank on it.
 
     Args:
         columns: columns of the same rows, coarsest first.
 
     >>> node, rank = Labels(np.array([0, 0, 1]), ["a", "b"]), Labels(np.array([0, 1, 1]), ["0", "1"])
-    >>> together([node, rank])
+    >>> combine_labels([node, rank])
     Labels(codes=array([0, 1, 2]), names=['a/0', 'a/1', 'b/1'])
     """
-    first, *others = map(in_order, columns)
-    for other in others:
-        both = first.codes * len(other.names) + other.codes
-        there, codes = np.unique(both, return_inverse=True)
-        pairs = (divmod(int(pair), len(other.names)) for pair in there)
-        first = Labels(codes, [f"{first.names[one]}{_BETWEEN}{other.names[two]}" for one, two in pairs])
-    return first
+    combined, *finer = map(sort_labels, columns)
+    for column in finer:
+        keys = combined.codes * len(column.names) + column.codes
+        unique_keys, codes = np.unique(keys, return_inverse=True)
+        pairs = (divmod(int(key), len(column.names)) for key in unique_keys)
+        combined = Labels(codes, [f"{combined.names[i]}{_SEPARATOR}{column.names[j]}" for i, j in pairs])
+    return combined
 
 
-def joined(files: Sequence[Cells]) -> Cells:
+def join_files(files: Sequence[Cells]) -> Cells:
     """Join the times of all files. Raises UnclearTraceError if two files have times of the same iterations and workers.
 
     Args:
         files: parts of a trace, such as one for each node, worker or day.
     """
     if len(files) == 1:
-        return _without_waiting(by_node(files[0]))
+        return _subtract_waiting(name_workers_by_node(files[0]))
+    # Rows are numbered through all files, so that one integer is the place of a time also after the files are joined:
+    # `_describe_row` finds the file by bisection, and asks it for the line only if a message needs it.
     offsets = np.cumsum([0, *(int(file.row.max(initial=0)) + 1 for file in files)])
     notes = tuple(dict.fromkeys(note for file in files for note in file.notes))
-    every = Cells(
-        _joined([file.iteration for file in files]),
-        _joined([file.worker for file in files]),
-        _joined([file.node for file in files if file.node]) if all(file.node for file in files) else None,
+    cells = Cells(
+        _concatenate([file.iteration for file in files]),
+        _concatenate([file.worker for file in files]),
+        _concatenate([file.node for file in files if file.node]) if all(file.node for file in files) else None,
         np.concatenate([file.seconds for file in files]),
         np.concatenate([file.row + offset for file, offset in zip(files, offsets[:-1], strict=True)]),
-        lambda row: _where(files, offsets, row),
+        lambda row: _describe_row(files, offsets, row),
         files[0].columns,
         notes,
-        _operations(files),
+        _join_operations(files),
     )
-    return _without_waiting(_check_apart(by_node(every), files))
+    return _subtract_waiting(_check_distinct(name_workers_by_node(cells), files))
 
 
-def by_node(cells: Cells) -> Cells:
+def name_workers_by_node(cells: Cells) -> Cells:
     """Return the times with workers named by node where nodes share names: rank 0 of each node becomes `node/0`.
 
     Args:
@@ -152,11 +155,11 @@ def by_node(cells: Cells) -> Cells:
     """
     if cells.node is None:
         return cells
-    pairs = together([cells.node, cells.worker])
+    pairs = combine_labels([cells.node, cells.worker])
     if len(pairs.names) == len(cells.worker.names):
         return cells
-    at_once = np.unique(np.stack([cells.keys, cells.node.codes]), axis=1)
-    if len(np.unique(at_once[0])) == at_once.shape[1]:  # never on two nodes at once: one worker that moved
+    placements = np.unique(np.stack([cells.keys, cells.node.codes]), axis=1)
+    if len(np.unique(placements[0])) == placements.shape[1]:  # never on two nodes at once: one worker that moved
         return replace(cells, node=None, notes=(*cells.notes, "workers moved from node to node, so nodes are not known"))
     note = "workers of different nodes have the same names, so each is named with its node"
     return replace(cells, worker=pairs, notes=(*cells.notes, note))
@@ -184,14 +187,15 @@ def _stem(path: Path) -> str:
     return name
 
 
-def _joined(columns: Sequence[Labels]) -> Labels:
+def _concatenate(columns: Sequence[Labels]) -> Labels:
+    """Return one column of labels; the files number their names differently."""
     names = list(dict.fromkeys(name for column in columns for name in column.names))
     number = {name: i for i, name in enumerate(names)}
     codes = [np.array([number[name] for name in column.names], np.int64)[column.codes] for column in columns]
-    return in_order(Labels(np.concatenate(codes), names))
+    return sort_labels(Labels(np.concatenate(codes), names))
 
 
-def _operations(files: Sequence[Cells]) -> Operations | None:
+def _join_operations(files: Sequence[Cells]) -> Operations | None:
     """Join the operations of all files; None if a file has none, or no starts where others have them."""
     parts = [file.operations for file in files if file.operations]
     starts = [part.start for part in parts if part.start is not None]
@@ -200,56 +204,57 @@ def _operations(files: Sequence[Cells]) -> Operations | None:
     offsets = np.cumsum([0, *(len(file.seconds) for file in files)])
     return Operations(
         np.concatenate([part.cell + offset for part, offset in zip(parts, offsets[:-1], strict=True)]),
-        _joined([part.kind for part in parts]),
+        _concatenate([part.kind for part in parts]),
         np.concatenate([part.seconds for part in parts]),
         np.concatenate(starts) if starts else None,
         any(part.mixed for part in parts),
     )
 
 
-def _without_waiting(cells: Cells) -> Cells:
+def _subtract_waiting(cells: Cells) -> Cells:
     """Return the times without the waiting that their operations show."""
     if cells.operations is None:
         return cells
     times = find_compute_times(cells.operations, cells.iteration.codes, cells.worker.codes, len(cells.worker.names))
     if times is None:
         return cells
-    seconds = np.where(cells.seconds > 0, times.seconds, cells.seconds)  # impossible times stay so
+    seconds = np.where(cells.seconds > 0, times.seconds, cells.seconds)  # mending repairs times of 0 and less
     return replace(cells, seconds=seconds, notes=(*cells.notes, times.note))
 
 
-def _where(files: Sequence[Cells], offsets: Ints, row: int) -> str:
+def _describe_row(files: Sequence[Cells], offsets: Ints, row: int) -> str:
     part = int(np.searchsorted(offsets, row, side="right")) - 1
-    return files[part].where(row - int(offsets[part]))
+    return files[part].describe_row(row - int(offsets[part]))
 
 
-def _check_apart(every: Cells, files: Sequence[Cells]) -> Cells:
+def _check_distinct(cells: Cells, files: Sequence[Cells]) -> Cells:
     """Raise UnclearTraceError if files have other times of the same iterations and workers; a few are left as duplicates."""
     part = np.repeat(np.arange(len(files)), [len(file.seconds) for file in files])
-    order = np.lexsort((part, every.keys))
-    keys, seconds = every.keys[order], every.seconds[order]
-    again = (keys[1:] == keys[:-1]) & (part[order][1:] != part[order][:-1]) & (seconds[1:] != seconds[:-1])
-    if 2 * again.sum() <= min(len(file.seconds) for file in files):
-        return every  # a restart repeats a few: `mended` handles them as duplicates
-    one, other = (int(order[np.argmax(again) + i]) for i in (0, 1))
-    later: dict[Role, str] = {"iteration": f"{FILE}{AND}{every.columns.get('iteration', '')}".removesuffix(AND)}
-    beside: dict[Role, str] = {"worker": FILE}
-    if worker := every.columns.get("worker"):
-        beside = {"worker": f"{FILE}{AND}{worker}", **({"node": FILE} if is_of_a_node(worker) else {})}
-    named = sum(bool(_OF_TIME.search(every.where(int(every.row[cell])))) for cell in (one, other))
-    remedies = [later, beside] if named else [beside, later]
+    order = np.lexsort((part, cells.keys))
+    keys, seconds = cells.keys[order], cells.seconds[order]
+    repeats = (keys[1:] == keys[:-1]) & (part[order][1:] != part[order][:-1]) & (seconds[1:] != seconds[:-1])
+    if 2 * repeats.sum() <= min(len(file.seconds) for file in files):
+        return cells  # a restart repeats a few: `mend_table` handles them as duplicates
+    first, second = (int(order[np.argmax(repeats) + i]) for i in (0, 1))
+    by_iteration: dict[Role, str] = {"iteration": f"{FILE}{AND}{cells.columns.get('iteration', '')}".removesuffix(AND)}
+    by_worker: dict[Role, str] = {"worker": FILE}
+    if worker := cells.columns.get("worker"):
+        by_worker = {"worker": f"{FILE}{AND}{worker}", **({"node": FILE} if is_local_rank(worker) else {})}
+    places = [cells.describe_row(int(cells.row[cell])) for cell in (first, second)]
+    is_split_by_time = any(map(_TIME_WORDS.search, places))
+    remedies = [by_iteration, by_worker] if is_split_by_time else [by_worker, by_iteration]
     raise UnclearTraceError(
-        f"{every.place(one)}: the same iteration and worker as in {every.where(int(every.row[other]))}. If each file has "
-        f"workers of its own, say so (`columns: {{worker: {beside['worker']}}}`); if each has iterations of its own, "
-        f"`columns: {{iteration: {later['iteration']}}}`",
+        f"{cells.describe_time(first)}: the same iteration and worker as in {places[1]}. If each file has workers of its own, "
+        f"say so (`columns: {{worker: {by_worker['worker']}}}`); if each has iterations of its own, `columns: "
+        f"{{iteration: {by_iteration['iteration']}}}`",
         remedies=[{"columns": remedy} for remedy in remedies],
     )
 
 
-def _order(names: Sequence[str]) -> list[int]:
+def _sorted_order(names: Sequence[str]) -> list[int]:
     """Return the positions of the names in sorted order."""
-    split = [name.split(_BETWEEN) for name in names]
-    if len({len(each) for each in split}) == 1 and all(_NUMBER.fullmatch(part) for each in split for part in each):
+    split = [name.split(_SEPARATOR) for name in names]
+    if len({len(parts) for parts in split}) == 1 and all(_NUMBER.fullmatch(part) for parts in split for part in parts):
         return sorted(range(len(names)), key=lambda i: [Decimal(part) for part in split[i]])
     numbered = [_NUMBERED.fullmatch(name) for name in names]
     if len({match and (match[1], match[3]) for match in numbered}) == 1 and numbered[0]:

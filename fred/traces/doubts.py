@@ -14,8 +14,8 @@ from fred.base.words import briefly
 from fred.traces.trace import Trace
 
 _UNITS = (1e3, 1e6, 1e9)  # ratios of the units s, ms, us and ns
-_NEAR = 3.0  # factor by which compute times of two workers may differ from a ratio of units
-_STEADY = 10.0  # factor within which a constant ratio of two workers stays in nearly all iterations
+_RATIO_TOLERANCE = 3.0  # factor by which compute times of two workers may differ from a ratio of units
+_STEADY_RATIO = 10.0  # factor within which a constant ratio of two workers stays in nearly all iterations
 _FEWEST = 8  # iterations from which a series that only grows is no chance
 _RISES = 0.98  # share of iterations in which a clock is later than before; a restart sets it back
 _GROWTH = 3.0  # growth of a clock in the record; a step that becomes slower grows less, and not in each iteration
@@ -60,7 +60,7 @@ def refuse_doubtful(trace: Trace) -> None:
         raise FredError(f"{trace.source}: {' '.join((doubt.reason, doubt.evidence, *doubt.remedies))}")
 
 
-def _waiting(trace: Trace) -> Doubt | None:
+def _check_waiting(trace: Trace) -> Doubt | None:
     """Return a doubt if workers wait for one another in the times."""
     if not trace.waiting.certain:
         return None
@@ -74,47 +74,49 @@ def _waiting(trace: Trace) -> Doubt | None:
     )
 
 
-def _other_unit(trace: Trace) -> Doubt | None:
+def _check_units(trace: Trace) -> Doubt | None:
     """Return a doubt if some workers' times are a power of 1,000 times those of the others."""
+    # The largest gap between the sorted medians divides the workers in two. Another unit gives a ratio near 1,000, 1e6 or 1e9
+    # in nearly all iterations; a worker that is that much slower for another reason is not so steadily.
     logs = np.log(np.median(trace.seconds, axis=0))
     order = np.argsort(logs, kind="stable")
     gaps = np.diff(logs[order])
-    if not len(gaps) or gaps.max() < np.log(_UNITS[0] / _NEAR):
+    if not len(gaps) or gaps.max() < np.log(_UNITS[0] / _RATIO_TOLERANCE):
         return None
     large = np.sort(order[int(np.argmax(gaps)) + 1 :])
     small = np.setdiff1d(order, large)
     ratio = np.median(trace.seconds[:, large], axis=1) / np.median(trace.seconds[:, small], axis=1)
     low, usual, high = np.quantile(ratio, (0.05, 0.5, 0.95))
     unit = min(_UNITS, key=lambda ratio_of_units: abs(np.log(usual / ratio_of_units)))
-    if high > _STEADY * low or not 1 / _NEAR < usual / unit < _NEAR:
+    if high > _STEADY_RATIO * low or not 1 / _RATIO_TOLERANCE < usual / unit < _RATIO_TOLERANCE:
         return None
-    few, operator = (large, "/=") if len(large) <= len(small) else (small, "*=")
-    names, factor = _name(trace, few), f"{unit:,.0f}" if operator == "/=" else f"1/{unit:,.0f} of"
+    affected, operator = (large, "/=") if len(large) <= len(small) else (small, "*=")
+    names, factor = _name(trace, affected), f"{unit:,.0f}" if operator == "/=" else f"1/{unit:,.0f} of"
     times = f"{factor} times" if operator == "/=" else factor
     return Doubt(
         f"The times of {names} are {times} those of the others: they have another unit.",
         f"The ratio is {low:,.0f} to {high:,.0f} in nine of ten iterations; a slow worker is not slow by a unit.",
-        _remedies(f"t.loc[t.worker.isin({_names(trace, few)}), 'seconds'] {operator} {unit:g}; {_WRITE}"),
+        _remedies(f"t.loc[t.worker.isin({_names(trace, affected)}), 'seconds'] {operator} {unit:g}; {_WRITE}"),
     )
 
 
-def _clock(trace: Trace) -> Doubt | None:
+def _check_clocks(trace: Trace) -> Doubt | None:
     """Return a doubt if the times of some workers only grow, as the time since the start does."""
     seconds = trace.seconds
     if len(seconds) < _FEWEST:
         return None
     rises = (np.diff(seconds, axis=0) > 0).mean(axis=0)
-    grown = seconds.max(axis=0) / seconds.min(axis=0)
-    clocks = np.flatnonzero((rises >= _RISES) & (grown >= _GROWTH))
+    growth = seconds.max(axis=0) / seconds.min(axis=0)
+    clocks = np.flatnonzero((rises >= _RISES) & (growth >= _GROWTH))
     if not len(clocks):
         return None
-    first, every = int(clocks[0]), len(clocks) == seconds.shape[1]
-    of = "all workers" if every else _name(trace, clocks)
+    first, all_workers = int(clocks[0]), len(clocks) == seconds.shape[1]
+    subject = "all workers" if all_workers else _name(trace, clocks)
     steps = "t['seconds'] = t.groupby('worker').seconds.diff()"
-    if not every:
+    if not all_workers:
         steps += f".where(t.worker.isin({_names(trace, clocks)}), t.seconds)"
     return Doubt(
-        f"The times of {of} only grow: they are times since the start, not of a step.",
+        f"The times of {subject} only grow: they are times since the start, not of a step.",
         f"Those of {trace.worker(first)} go from {seconds[0, first]:,.4g} to {seconds[-1, first]:,.4g} s.",
         _remedies(f"{steps}; t = t[t.iteration > 0]; {_WRITE}"),
     )
@@ -136,4 +138,4 @@ def _names(trace: Trace, workers: NDArray[np.int64]) -> list[str]:
     return [trace.workers[worker] for worker in workers]
 
 
-_CHECKS: tuple[Callable[[Trace], Doubt | None], ...] = (_clock, _other_unit, _waiting)
+_CHECKS: tuple[Callable[[Trace], Doubt | None], ...] = (_check_clocks, _check_units, _check_waiting)

@@ -23,20 +23,21 @@ from fred.traces.roles import (
     Roles,
     has_operations,
     has_times,
-    is_of_a_node,
-    is_of_nodes,
-    parts,
-    plain,
-    stands_beside_times,
+    holds_no_times,
+    is_local_rank,
+    is_node_column,
+    split_columns,
+    to_snake_case,
 )
 
-_MOST_COLUMNS, _MOST_WAYS = 8, 6
-_ONCE, _FULL = 0.9, 0.7  # least shares of rows that are no duplicates, and of pairs that occur
-_USUAL: dict[Unit, float] = {"s": 1e2, "ms": 1e5, "us": 1e8}  # a smaller median suggests this unit
+_MOST_COLUMNS, _MOST_PROPOSALS = 8, 6
+_LEAST_UNIQUE, _LEAST_FULL = 0.9, 0.7  # least shares of rows that are no duplicates, and of pairs that occur
+_UNIT_LIMITS: dict[Unit, float] = {"s": 1e2, "ms": 1e5, "us": 1e8}  # a smaller median suggests this unit
 _FEWEST = 2  # least mean number of rows of an iteration
-_MOST_ONCE = 0.8  # with a larger share of rows that repeat nothing, the others are duplicates
+_MOST_UNIQUE = 0.8  # with a larger share of rows that repeat nothing, the others are duplicates
 _PART = re.compile(r"(?:^|_)(?:micro\w*|accum\w*|mb|chunk|bucket|layer|block|segment|section|part|stage)(?:_|$)")
 _KIND = re.compile(r"(?:^|_)(?:mode|split|subset|data\w*|config\w*|variant|experiment|quantile|statistic|setting)(?:_|$)")
+_PAIR: tuple[Role, Role] = ("iteration", "worker")
 _MEANINGS: dict[Role, str] = {"type": "parts of a step, which add up", "iteration": "more iterations", "worker": "more workers"}
 
 
@@ -46,38 +47,42 @@ class _Column(NamedTuple):
     text: bool
 
 
-def ways(file: File, roles: Roles) -> list[dict[Role, str]]:
+def propose_columns(file: File, roles: Roles) -> list[dict[Role, str]]:
     """Return choices of columns that would give the table iterations, workers and times, most probable first.
 
     Args:
         file: the table.
         roles: known roles of its columns.
     """
-    known, free = roles.columns, roles.free(file.header)
-    labels = _labels(file, free)
-    result: list[tuple[tuple[float, ...], dict[Role, str]]] = []
-    for iteration, worker in _pairs(known, labels):
-        one, other = (labels.get(name) or _together(file, name) for name in (iteration, worker))
-        fit = _fit(one, other, has_operations(roles))
-        for time in _times(file, free, {iteration, worker}) if fit and not has_times(roles) else [known.get("time", "")]:
-            found: dict[Role, str] = {"iteration": iteration, "worker": worker, "time": time}
-            new = {role: name for role, name in found.items() if name and known.get(role) != name}
-            result += [(fit, new)] if fit and new else []
-    ranked = sorted(result, key=lambda way: way[0], reverse=True)  # stable: ties stay in the columns' order
-    return [way for _, way in ranked[:_MOST_WAYS]]
+    assigned, free = roles.columns, roles.unassigned(file.header)
+    labels = _label_columns(file, free)
+    scored: list[tuple[tuple[float, ...], dict[Role, str]]] = []
+    for iteration, worker in _candidate_pairs(assigned, labels):
+        iterations, workers = (labels.get(name) or _read_column(file, name) for name in (iteration, worker))
+        fit = _score_fit(iterations, workers, has_operations(roles))
+        times = [assigned.get("time", "")]
+        if fit and not has_times(roles):
+            times = _time_columns(file, free, {iteration, worker})
+        for time in times:
+            choice: dict[Role, str] = {"iteration": iteration, "worker": worker, "time": time}
+            new = {role: name for role, name in choice.items() if name and assigned.get(role) != name}
+            scored += [(fit, new)] if fit and new else []
+    scored.sort(key=lambda proposal: proposal[0], reverse=True)  # stable: ties stay in the columns' order
+    return [proposal for _, proposal in scored[:_MOST_PROPOSALS]]
 
 
-def makes_a_table(file: File, roles: Roles) -> bool:
+def forms_table(file: File, roles: Roles) -> bool:
     """Return True if most pairs of an iteration and a worker occur, and most of them once.
 
     Args:
         file: the table.
         roles: roles, with both columns.
     """
-    return _fit(_together(file, roles.get("iteration")), _together(file, roles.get("worker")), several=False) is not None
+    iteration, worker = (_read_column(file, roles.get(role)) for role in _PAIR)
+    return _score_fit(iteration, worker, repeats_allowed=False) is not None
 
 
-def repeated(file: File, roles: Roles, once: float) -> UnclearTraceError | None:
+def repeated_rows_error(file: File, roles: Roles, unique_share: float) -> UnclearTraceError | None:
     """Return an error about rows of the same iteration and worker, if another column tells them apart.
 
     It lists what the column may mean, and proposes the meaning that its name and its values suggest.
@@ -85,61 +90,61 @@ def repeated(file: File, roles: Roles, once: float) -> UnclearTraceError | None:
     Args:
         file: the table.
         roles: known roles of its columns.
-        once: share of the rows that repeat no iteration and worker.
+        unique_share: share of the rows that repeat no iteration and worker.
     """
     iteration, worker = roles.get("iteration"), roles.get("worker")
-    pairs = _pairs_of(_together(file, iteration), _together(file, worker))
-    needs_names = worker == FILE or is_of_nodes(worker)
-    for name in roles.free(file.header)[:_MOST_COLUMNS]:
-        column, is_part = _together(file, name), _PART.search(plain(name)) is not None
-        if stands_beside_times(name) or column.size * _FEWEST > len(column.codes):
+    pairs = _combine(_read_column(file, iteration), _read_column(file, worker))
+    needs_names = worker == FILE or is_node_column(worker)
+    for name in roles.unassigned(file.header)[:_MOST_COLUMNS]:
+        column, is_part = _read_column(file, name), _PART.search(to_snake_case(name)) is not None
+        if holds_no_times(name) or column.size * _FEWEST > len(column.codes):
             continue
-        value, meanings = _selected(file, name, column, pairs), dict[str, Options]()
+        value, meanings = _value_without_repeats(file, name, column, pairs), dict[str, Options]()
         if value:
             meanings[f"runs or kinds, of which one counts, such as `only: {{{name}: {value}}}`"] = {"only": {name: value}}
-        if once < _MOST_ONCE and len(np.unique(_pairs_of(pairs, column).codes)) >= _ONCE * len(column.codes):
-            finer: dict[Role, str] = {"type": name, "iteration": f"{name}{AND}{iteration}", "worker": f"{worker}{AND}{name}"}
+        if unique_share < _MOST_UNIQUE and len(np.unique(_combine(pairs, column).codes)) >= _LEAST_UNIQUE * len(column.codes):
+            refined: dict[Role, str] = {"type": name, "iteration": f"{name}{AND}{iteration}", "worker": f"{worker}{AND}{name}"}
             for role, meaning in _MEANINGS.items():
-                if role == "type" or makes_a_table(file, Roles({**roles.columns, role: finer[role]})):
-                    meanings[f"{meaning}: `columns: {{{role}: {finer[role]}}}`"] = {"columns": {role: finer[role]}}
+                if role == "type" or forms_table(file, Roles({**roles.columns, role: refined[role]})):
+                    meanings[f"{meaning}: `columns: {{{role}: {refined[role]}}}`"] = {"columns": {role: refined[role]}}
         if meanings:
-            is_worker = is_of_a_node(name) or (needs_names and not _KIND.search(plain(name)))
-            first = "worker" if is_worker else "type" if is_part else "iteration"
-            ranked = sorted(meanings.values(), key=lambda way: first not in way.get("columns", {}))
+            names_workers = is_local_rank(name) or (needs_names and not _KIND.search(to_snake_case(name)))
+            first = "worker" if names_workers else "type" if is_part else "iteration"
+            ranked = sorted(meanings.values(), key=lambda options: first not in options.get("columns", {}))
             return UnclearTraceError(
-                f"{file.path}: {1 - once:.0%} of the rows repeat the iteration and worker of an earlier row, with another "
-                f"`{name}`. Say what it distinguishes: {'; '.join(meanings)}",
-                remedies=ranked if is_worker or is_part or not value else [*meanings.values()],
+                f"{file.path}: {1 - unique_share:.0%} of the rows repeat the iteration and worker of an earlier row, with "
+                f"another `{name}`. Say what it distinguishes: {'; '.join(meanings)}",
+                remedies=ranked if names_workers or is_part or not value else [*meanings.values()],
             )
     return None
 
 
-def _selected(file: File, name: str, column: _Column, pairs: _Column) -> str:
+def _value_without_repeats(file: File, name: str, column: _Column, pairs: _Column) -> str:
     """Return a value of a column whose rows repeat nothing and have most iterations and workers, or an empty text."""
     labels = file.columns([name], [])[0][name]
     if column.size < 2:
         return ""
-    for code in np.argsort(-np.bincount(labels.codes[labels.codes >= 0]), kind="stable")[:_MOST_WAYS]:
-        chosen = pairs.codes[labels.codes == code]
-        if len(np.unique(chosen)) == len(chosen) >= _FULL * len(np.unique(pairs.codes)):
+    for code in np.argsort(-np.bincount(labels.codes[labels.codes >= 0]), kind="stable")[:_MOST_PROPOSALS]:
+        selected = pairs.codes[labels.codes == code]
+        if len(np.unique(selected)) == len(selected) >= _LEAST_FULL * len(np.unique(pairs.codes)):
             return labels.names[code]
     return ""
 
 
-def to_be_said(problem: str, proposed: Sequence[Mapping[Role, str]]) -> UnclearTraceError:
+def unclear_columns_error(problem: str, proposals: Sequence[Mapping[Role, str]]) -> UnclearTraceError:
     """Return an error about a table, with proposed roles for its columns.
 
     Args:
         problem: description of the problem, a sentence without its full stop.
-        proposed: columns by role, most probable first.
+        proposals: columns by role, most probable first.
     """
-    likely = ", ".join(f"{role}: {name}" for role, name in proposed[0].items())
+    likely = ", ".join(f"{role}: {name}" for role, name in proposals[0].items())
     return UnclearTraceError(
-        f"{problem}. Say what they are (`columns: {{{likely}}}`)", remedies=[{"columns": way} for way in proposed]
+        f"{problem}. Say what they are (`columns: {{{likely}}}`)", remedies=[{"columns": roles} for roles in proposals]
     )
 
 
-def no_unit(file: File, columns: Sequence[str], values: Floats) -> UnclearTraceError:
+def unknown_unit_error(file: File, columns: Sequence[str], values: Floats) -> UnclearTraceError:
     """Return an error about times of unknown unit; it proposes the most probable unit, from their median.
 
     Args:
@@ -148,7 +153,7 @@ def no_unit(file: File, columns: Sequence[str], values: Floats) -> UnclearTraceE
         values: the times.
     """
     median = float(np.nanmedian(np.abs(values))) if np.isfinite(values).any() else 1.0
-    likely: Unit = next((unit for unit, most in _USUAL.items() if median < most), "ns")
+    likely: Unit = next((unit for unit, most in _UNIT_LIMITS.items() if median < most), "ns")
     units = [likely, *(unit for unit in PER_SECOND if unit != likely)]
     where = f"`{columns[0]}`" if len(columns) == 1 else f"columns {briefly(columns)}"
     return UnclearTraceError(
@@ -158,63 +163,68 @@ def no_unit(file: File, columns: Sequence[str], values: Floats) -> UnclearTraceE
     )
 
 
-def _pairs(known: Mapping[Role, str], labels: Mapping[str, _Column]) -> list[tuple[str, str]]:
-    several = [name for name, one in labels.items() if not one.text and one.size > 1]
-    iterations = [known["iteration"]] if "iteration" in known else several
-    workers = [known["worker"]] if "worker" in known else [name for name, one in labels.items() if one.size > 1]
-    return [(one, other) for one, other in itertools.product(iterations, workers) if one != other]
+def _candidate_pairs(assigned: Mapping[Role, str], labels: Mapping[str, _Column]) -> list[tuple[str, str]]:
+    counts = [name for name, column in labels.items() if not column.text and column.size > 1]
+    iterations = [assigned["iteration"]] if "iteration" in assigned else counts
+    workers = [assigned["worker"]] if "worker" in assigned else [name for name, column in labels.items() if column.size > 1]
+    return [(iteration, worker) for iteration, worker in itertools.product(iterations, workers) if iteration != worker]
 
 
-def _fit(iteration: _Column, worker: _Column, several: bool) -> tuple[float, ...] | None:
+def _score_fit(iteration: _Column, worker: _Column, repeats_allowed: bool) -> tuple[float, ...] | None:
     """Return how well two columns form a table, larger is better; None if they do not.
 
     Args:
         iteration: first column.
         worker: second column.
-        several: True if a pair may have several rows.
+        repeats_allowed: True if a pair may have several rows.
     """
     rows = max(len(iteration.codes), len(worker.codes))
-    pairs = len(np.unique(_pairs_of(iteration, worker).codes))
-    once, full = pairs / rows, pairs / (iteration.size * worker.size)
-    if full < _FULL or (once < _ONCE and not several) or rows < _FEWEST * iteration.size:
+    pairs = len(np.unique(_combine(iteration, worker).codes))
+    unique_share, full_share = pairs / rows, pairs / (iteration.size * worker.size)
+    if full_share < _LEAST_FULL or (unique_share < _LEAST_UNIQUE and not repeats_allowed) or rows < _FEWEST * iteration.size:
         return None
-    return (float(worker.text), float(iteration.size >= worker.size), round(once, 1), full)
+    return (float(worker.text), float(iteration.size >= worker.size), round(unique_share, 1), full_share)
 
 
-def _pairs_of(one: _Column, other: _Column) -> _Column:
-    return _Column(one.codes * other.size + other.codes, one.size * other.size, text=True)
+def _combine(first: _Column, second: _Column) -> _Column:
+    return _Column(first.codes * second.size + second.codes, first.size * second.size, text=True)
 
 
-def _labels(file: File, names: Sequence[str]) -> dict[str, _Column]:
+def _label_columns(file: File, names: Sequence[str]) -> dict[str, _Column]:
     """Return the columns that hold text or whole numbers, without gaps."""
-    found = {}
+    columns = {}
     for name in names[:_MOST_COLUMNS]:
-        numbers = _numbers(file, name)
+        numbers = _read_numbers(file, name)
         if numbers is not None and not (np.isfinite(numbers).all() and (numbers == np.floor(numbers)).all()):
             continue
-        column = _together(file, name)
-        found[name] = column._replace(text=numbers is None)
-    return found
+        column = _read_column(file, name)
+        columns[name] = column._replace(text=numbers is None)
+    return columns
 
 
-def _together(file: File, name: str) -> _Column:
-    """Return a column, or the combination of several."""
-    columns = [each for each in parts(name, file.header) if each != FILE]
+def _read_column(file: File, name: str) -> _Column:
+    """Return a column, or the combination of several.
+
+    The codes are renumbered after each column. Their products would overflow 64 bits in a table with several columns of
+    many names; the numbers of combinations that occur never exceed the number of rows.
+    """
+    columns = [column for column in split_columns(name, file.header) if column != FILE]
     labels = file.columns(columns, [])[0]
     codes = np.zeros(1, np.int64)
-    for each in columns:
-        _, codes = np.unique(codes * (len(labels[each].names) + 1) + labels[each].codes + 1, return_inverse=True)
+    for column in columns:
+        _, codes = np.unique(codes * (len(labels[column].names) + 1) + labels[column].codes + 1, return_inverse=True)
     return _Column(codes, int(codes.max(initial=0)) + 1, text=True)
 
 
-def _times(file: File, free: Sequence[str], used: set[str]) -> list[str]:
+def _time_columns(file: File, free: Sequence[str], used: set[str]) -> list[str]:
     """Return the columns that may be times, those with decimals first."""
-    found = {name: numbers for name in free if name not in used and (numbers := _numbers(file, name)) is not None}
-    able = [each for each in found if not (stands_beside_times(each) or file.has_moments(each)) and (found[each] > 0).any()]
-    return sorted(able, key=lambda name: bool((found[name] == np.floor(found[name])).all()))
+    columns = {name: numbers for name in free if name not in used and (numbers := _read_numbers(file, name)) is not None}
+    columns = {name: numbers for name, numbers in columns.items() if not (holds_no_times(name) or file.has_moments(name))}
+    candidates = [name for name, numbers in columns.items() if (numbers > 0).any()]
+    return sorted(candidates, key=lambda name: bool((columns[name] == np.floor(columns[name])).all()))
 
 
-def _numbers(file: File, name: str) -> NDArray[np.float64] | None:
+def _read_numbers(file: File, name: str) -> NDArray[np.float64] | None:
     try:
         return file.columns([], [name])[1][name]
     except FredError:

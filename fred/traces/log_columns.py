@@ -5,21 +5,24 @@ from collections.abc import Sequence
 from functools import lru_cache
 
 from fred.tables import quantities
-from fred.traces.roles import STEP_RATE, WORK_RATE, is_communication, is_mean, plain, unit_of
+from fred.traces.roles import STEP_RATE, WORK_RATE, is_communication, is_mean, to_snake_case, unit_of
 
 _STEP = re.compile(r"(?:.*?_)??(global_step|iteration|iter|step|it|num_updates|update|batch|round|i)")
 STEPS = ("global_step", "iteration", "iter", "step", "it", "num_updates", "update", "batch", "round", "i")  # first preferred
-_NO_STEP = re.compile(r"(?:^|_)(?:micro|accum\w*|eval\w*|val\w*|test|sav\w*|ckpt|checkpoint|total|max|start|last|from|warmup)_")
-_OF_A_STEP = re.compile(r"(?:^|_)(?:step|steps|iter|iters|iteration|iterations|batch|it|end_to_end)(?:_|$)")
+_NOT_A_STEP = re.compile(
+    r"(?:^|_)(?:micro|accum\w*|eval\w*|val\w*|test|sav\w*|ckpt|checkpoint|total|max|start|last|from|warmup)_"
+)
+_STEP_TIME = re.compile(r"(?:^|_)(?:step|steps|iter|iters|iteration|iterations|batch|it|end_to_end)(?:_|$)")
 _TIME = re.compile(
     r"(?:(?:train|training|wall|total)_)?(?:seconds|time|times|dt|duration|dur|took|elapsed|elapsed_time|latency|timing|in"
     r"|t|s|ms|sec|secs)"
 )
-_OWN = re.compile(r"(?:^|_)(?:compute|computation|computing|own|self|busy)(?:_|$)")
-_NO_TIME = re.compile(
+_COMPUTE = re.compile(r"(?:^|_)(?:compute|computation|computing|own|self|busy)(?:_|$)")
+_NOT_A_TIME = re.compile(
     r"(?:^|_)(?:eta|remain\w*|left|since|clock|date|data\w*|load\w*|eval\w*|val\w*|test|sav\w*|ckpt|checkpoint\w*"
     r"|compil\w*|init\w*|startup|epoch|lr|loss|microstep)(?:_|$)"
 )
+_CLOCK = re.compile(r"(?:^|_)(?:elapsed|wall|clock|uptime|runtime|since|total|timestamp|ts)(?:_|$)")
 _PHASE = re.compile(
     r"data(?:_?loa\w*|_time)?|load\w*|h2d|fwd|forward(?:_compute)?|bwd(?:_inner)?|backward(?:_compute|_inner)?|forward_backward"
     r"|optim\w*|step|update"
@@ -37,19 +40,20 @@ def step_word(name: str) -> str:
     >>> step_word("completed step"), step_word("global_step"), step_word("micro_step"), step_word("skipped iterations")
     ('step', 'global_step', '', '')
     """
-    words = plain(name)
+    words = to_snake_case(name)
     match = _STEP.fullmatch(words)
-    return match[1] if match and not _NO_STEP.search(words) else ""
+    return match[1] if match and not _NOT_A_STEP.search(words) else ""
 
 
 @lru_cache(4096)
-def is_of_evaluation(name: str) -> bool:
+def is_evaluation_step(name: str) -> bool:
     """Return True for the number of a step of an evaluation.
 
     Args:
         name: name of a column.
     """
-    return re.match(r"(?:eval\w*|val\w*|test)_", plain(name)) is not None and _STEP.fullmatch(plain(name)) is not None
+    words = to_snake_case(name)
+    return re.match(r"(?:eval\w*|val\w*|test)_", words) is not None and _STEP.fullmatch(words) is not None
 
 
 def is_duration(name: str, sample: str) -> bool:
@@ -64,9 +68,10 @@ def is_duration(name: str, sample: str) -> bool:
     """
     if re.fullmatch(r"[-+.\d,eE]+ \S+", sample):
         return has_unit(sample)
-    if STEP_RATE.fullmatch(plain(name)) or WORK_RATE.fullmatch(plain(name)):
+    words = to_snake_case(name)
+    if STEP_RATE.fullmatch(words) or WORK_RATE.fullmatch(words):
         return False
-    return unit_in(name) is not None or _TIME.fullmatch(plain(name)) is not None or plain(name).endswith("_time")
+    return unit_in(name) is not None or _TIME.fullmatch(words) is not None or words.endswith("_time")
 
 
 def unit_in(name: str) -> quantities.Unit | None:
@@ -87,7 +92,7 @@ def is_clock(name: str) -> bool:
     Args:
         name: name of a column.
     """
-    return re.search(r"(?:^|_)(?:elapsed|wall|clock|uptime|runtime|since|total|timestamp|ts)(?:_|$)", plain(name)) is not None
+    return _CLOCK.search(to_snake_case(name)) is not None
 
 
 def has_unit(sample: str) -> bool:
@@ -99,33 +104,33 @@ def has_unit(sample: str) -> bool:
     return _WITH_UNIT.fullmatch(sample) is not None
 
 
-def times_of_steps(durations: Sequence[str]) -> list[str]:
+def step_times(durations: Sequence[str]) -> list[str]:
     """Return the columns that are most probably the time of a step: compute times before step times before others.
 
     Args:
         durations: columns of durations.
 
-    >>> times_of_steps(["eta", "data_time", "time"]), times_of_steps(["step_time", "compute_time", "allreduce_time"])
+    >>> step_times(["eta", "data_time", "time"]), step_times(["step_time", "compute_time", "allreduce_time"])
     (['time'], ['compute_time'])
     """
     scores = dict[str, int]()
     for name in durations:
         words = _without_unit(name)
-        is_own = _OWN.search(words) is not None
-        if is_communication(name) or (_NO_TIME.search(words) and not is_own and "end_to_end" not in words):
+        is_compute = _COMPUTE.search(words) is not None
+        if is_communication(name) or (_NOT_A_TIME.search(words) and not is_compute and "end_to_end" not in words):
             continue
-        score = 8 if is_own else 6 if _OF_A_STEP.search(words) else 4 if _TIME.fullmatch(words) else 2
+        score = 8 if is_compute else 6 if _STEP_TIME.search(words) else 4 if _TIME.fullmatch(words) else 2
         scores[name] = score - is_mean(name)
     return [name for name, score in scores.items() if score == max(scores.values())]
 
 
-def phases_of_steps(durations: Sequence[str]) -> list[str]:
+def step_phases(durations: Sequence[str]) -> list[str]:
     """Return the columns that together are the time of a step, if forward and backward passes are among them.
 
     Args:
         durations: columns of durations.
 
-    >>> phases_of_steps(["fwd (ms)", "bwd (ms)", "bwd_inner (ms)", "bwd_allreduce (ms)", "step (ms)"])
+    >>> step_phases(["fwd (ms)", "bwd (ms)", "bwd_inner (ms)", "bwd_allreduce (ms)", "step (ms)"])
     ['fwd (ms)', 'bwd_inner (ms)', 'step (ms)']
     """
     names = {name: _without_unit(name).removesuffix("_time") for name in durations}
@@ -139,4 +144,4 @@ def phases_of_steps(durations: Sequence[str]) -> list[str]:
 
 
 def _without_unit(name: str) -> str:
-    return re.sub(rf"_(?:in_)?{UNITS}$", "", plain(name)) if unit_of(name) else plain(name)
+    return re.sub(rf"_(?:in_)?{UNITS}$", "", to_snake_case(name)) if unit_of(name) else to_snake_case(name)

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from fred.tables import quantities
 from fred.tables.log_lines import HOST, LOCAL_RANK, RANK, WORKER, Line
-from fred.traces.log_columns import UNITS, has_unit, is_clock, is_of_evaluation, unit_in
-from fred.traces.roles import plain
+from fred.traces.log_columns import UNITS, has_unit, is_clock, is_evaluation_step, unit_in
+from fred.traces.roles import to_snake_case
 
 _FEWEST = 10  # steps over which times do not keep growing by chance
 _CLOCK, _LONG = 4, 1e7  # a clock grows by more than so many times its first value, unless that is a date
@@ -37,23 +37,23 @@ SOURCES = {
 }
 
 
-def rows_of(lines: Sequence[Line], step: str) -> list[Line]:
+def collect_rows(lines: Sequence[Line], step: str) -> list[Line]:
     """Return a line for each step of each process. Values in further lines of a process belong to its last step.
 
     Args:
         lines: lines of a log.
         step: name of the steps' numbers.
     """
-    rows, last, before = list[Line](), dict[tuple[str, ...], Line](), tuple[str, ...]()
-    sources = {who for line in lines if (who := tuple(line.source.values()))}
+    rows, last_rows, previous = list[Line](), dict[tuple[str, ...], Line](), tuple[str, ...]()
+    sources = {process for line in lines if (process := tuple(line.source.values()))}
     for line in lines:
-        if any(map(is_of_evaluation, line.values)):
+        if any(map(is_evaluation_step, line.values)):
             continue
-        who = next(iter(sources)) if len(sources) == 1 else tuple(line.source.values())
-        if not who and step not in line.values:
-            who = before  # a further line of an entry
-        before = who
-        row = last.get(who)
+        process = next(iter(sources)) if len(sources) == 1 else tuple(line.source.values())
+        if not process and step not in line.values:
+            process = previous  # a further line of an entry
+        previous = process
+        row = last_rows.get(process)
         number = line.values.get(step, "")
         if not quantities.is_count(number):
             if row is not None:
@@ -62,14 +62,14 @@ def rows_of(lines: Sequence[Line], step: str) -> list[Line]:
         elif row is not None and row.values[step] == number and not (row.values.keys() & line.values.keys()) - {step, "epoch"}:
             row.values |= line.values
         else:
-            last[who] = replace(line, values=dict(line.values))
-            rows.append(last[who])
+            last_rows[process] = replace(line, values=dict(line.values))
+            rows.append(last_rows[process])
     for row in rows:
         row.values = {**row.source, **row.values}
     return rows
 
 
-def columns_of(rows: Sequence[Line]) -> list[str]:
+def common_columns(rows: Sequence[Line]) -> list[str]:
     """Return the names that most rows have.
 
     Args:
@@ -79,53 +79,53 @@ def columns_of(rows: Sequence[Line]) -> list[str]:
     return [name for name, number in counts.items() if number * 2 >= len(rows)]
 
 
-def names_of_processes(rows: Sequence[Line]) -> list[str]:
+def process_columns(rows: Sequence[Line]) -> list[str]:
     """Return the names whose values identify a process, such as `rank`.
 
     Args:
         rows: rows of a log.
     """
-    return [name for name in columns_of(rows) if plain(name) in SOURCES]
+    return [name for name in common_columns(rows) if to_snake_case(name) in SOURCES]
 
 
-def by_process(rows: Sequence[Line]) -> list[list[Line]]:
+def group_by_process(rows: Sequence[Line]) -> list[list[Line]]:
     """Return the rows of each process.
 
     Args:
         rows: rows of a log.
     """
-    named, processes = names_of_processes(rows), dict[tuple[str | None, ...], list[Line]]()
+    names, processes = process_columns(rows), dict[tuple[str | None, ...], list[Line]]()
     for row in rows:
-        processes.setdefault((*row.source.values(), *(row.values.get(name) for name in named)), []).append(row)
+        processes.setdefault((*row.source.values(), *(row.values.get(name) for name in names)), []).append(row)
     return [*processes.values()]
 
 
-def grows(rows: Sequence[Line], name: str) -> bool:
+def is_increasing(rows: Sequence[Line], name: str) -> bool:
     """Return True for a column whose numbers only grow, such as a clock.
 
     Args:
         rows: rows of a log.
         name: name of the column.
     """
-    parts = [numbers_of([row.values.get(name, "") for row in lines]) for lines in by_process(rows)]
-    return len(rows) - len(parts) >= _FEWEST and all((np.diff(values) > 0).all() for values in parts)
+    series = [parse_cells([row.values.get(name, "") for row in lines]) for lines in group_by_process(rows)]
+    return len(rows) - len(series) >= _FEWEST and all((np.diff(values) > 0).all() for values in series)
 
 
-def grows_like_a_clock(rows: Sequence[Line], name: str) -> bool:
+def resembles_clock(rows: Sequence[Line], name: str) -> bool:
     """Return True for times that grow by a multiple of the first one, or have the name of a clock.
 
     Args:
         rows: rows of a log.
         name: a column that only grows.
     """
-    for lines in by_process(rows):
-        first, *_, last = numbers_of([row.values.get(name, "") for row in lines])
+    for lines in group_by_process(rows):
+        first, *_, last = parse_cells([row.values.get(name, "") for row in lines])
         if last - first < _CLOCK * first and first < _LONG and not is_clock(name):
             return False
     return True
 
 
-def agree(rows: Sequence[Line], names: Sequence[str]) -> bool:
+def have_equal_times(rows: Sequence[Line], names: Sequence[str]) -> bool:
     """Return True for columns with the same times, apart from rounding.
 
     Args:
@@ -134,25 +134,25 @@ def agree(rows: Sequence[Line], names: Sequence[str]) -> bool:
     """
     medians = []
     for name in names:
-        values = numbers_of([cell_of(row.values.get(name)) or "" for row in rows])
+        values = parse_cells([strip_per_step(row.values.get(name)) or "" for row in rows])
         unit = "s" if has_unit(next(row.values[name] for row in rows if name in row.values)) else unit_in(name)
         medians.append(float(np.nanmedian(values)) / quantities.PER_SECOND[unit] if unit else np.nan)
     return bool(np.nanmax(medians) < 1.01 * np.nanmin(medians)) and not np.isnan(medians).any()
 
 
-def numbers_of(cells: Sequence[str]) -> NDArray[np.float64]:
+def parse_cells(cells: Sequence[str]) -> NDArray[np.float64]:
     """Return numbers, in s if they have units; NaN if they cannot be read.
 
     Args:
         cells: texts.
     """
     try:
-        return quantities.numbers(cells).values
+        return quantities.parse_numbers(cells).values
     except quantities.CellError:
         return np.full(len(cells), np.nan)
 
 
-def subtract(rows: Sequence[Line], step: str, clock: str) -> None:
+def add_differences(rows: Sequence[Line], step: str, clock: str) -> None:
     """Add the time between the steps of each process as `difference`.
 
     Args:
@@ -160,15 +160,15 @@ def subtract(rows: Sequence[Line], step: str, clock: str) -> None:
         step: name of the steps' numbers.
         clock: a column that grows; empty: the lines' dates.
     """
-    for lines in by_process(rows):
+    for lines in group_by_process(rows):
         texts = [row.values.get(clock, "") if clock else row.moment for row in lines]
-        times = numbers_of(texts) if clock else quantities.moments(texts)
-        for (one, other), passed in zip(pairwise(lines), np.diff(times).tolist(), strict=True):
-            if (steps := int(other.values[step]) - int(one.values[step])) > 0 and passed > 0:
-                other.values["difference"] = repr(passed / steps)
+        times = parse_cells(texts) if clock else quantities.parse_moments(texts)
+        for (previous, row), seconds in zip(pairwise(lines), np.diff(times).tolist(), strict=True):
+            if (steps := int(row.values[step]) - int(previous.values[step])) > 0 and seconds > 0:
+                row.values["difference"] = repr(seconds / steps)
 
 
-def cell_of(text: str | None) -> str | None:
+def strip_per_step(text: str | None) -> str | None:
     """Return a value whose unit is that of a column: `410 ms/step` is 410 ms.
 
     Args:

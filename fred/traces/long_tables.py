@@ -9,99 +9,103 @@ from fred.base.errors import FredError
 from fred.base.words import briefly, listed
 from fred.tables.columns import File, Floats, Labels
 from fred.tables.quantities import PER_SECOND, Unit
-from fred.tables.text_layout import RECORD
-from fred.traces import wide
-from fred.traces.cells import Cells, in_order, together
-from fred.traces.guessing import makes_a_table, no_unit, repeated, to_be_said, ways
+from fred.tables.text_layout import RECORDING_CURE
+from fred.traces import wide_tables
+from fred.traces.cells import Cells, combine_labels, sort_labels
+from fred.traces.guessing import forms_table, propose_columns, repeated_rows_error, unclear_columns_error, unknown_unit_error
 from fred.traces.log_columns import step_word
-from fred.traces.operations import Operations, busy
+from fred.traces.operations import Operations, busy_times
 from fred.traces.refusal import UnclearTraceError
 from fred.traces.roles import (
     FILE,
+    FileOptions,
     Role,
     Roles,
-    Says,
+    find_roles,
     has_operations,
     has_times,
     is_communication,
     is_rate,
     is_wide,
-    parts,
-    roles_of,
+    split_columns,
     unit_of,
 )
 
-_MOST_ONCE = 0.8  # with a smaller share of rows without duplicates, rows of one gradient are operations
+_LEAST_UNIQUE = 0.8  # with a smaller share of rows without duplicates, rows of one gradient are operations
 _FEWEST_POINTS = 10  # iterations over which a duration does not keep growing by chance
 _MANY_POINTS = 20  # likewise, in a column that is called `seconds`
 
 
-def cells_of(file: File, says: Says) -> Cells:
+def read_cells(file: File, options: FileOptions) -> Cells:
     """Return the times in a table.
 
     Args:
         file: the table.
-        says: options from the user.
+        options: options from the user.
 
     Raises FredError, or UnclearTraceError if options can make the table readable.
     """
-    file.restrict(says.only)
-    roles = roles_of(str(file.path), file.header, says.columns)
-    if (time := roles.get("time")) in file.header and "time" not in says.columns and file.has_moments(time):
+    file.restrict(options.only)
+    roles = find_roles(str(file.path), file.header, options.columns)
+    if (time := roles.get("time")) in file.header and "time" not in options.columns and file.has_moments(time):
         rest = [name for name in file.header if name != time]
-        if is_wide(others := roles_of(str(file.path), rest, says.columns)):
-            file.header, roles = rest, others  # a column of dates beside those of the workers
+        if is_wide(wide_roles := find_roles(str(file.path), rest, options.columns)):
+            file.header, roles = rest, wide_roles  # a column of dates next to those of the workers
     if is_wide(roles):
-        return wide.cells_of(file, says, roles)
-    roles = _of_nodes(file, roles)
-    _check_known(file, roles)
+        return wide_tables.read_cells(file, options, roles)
+    roles = _nodes_as_workers(file, roles)
+    _check_complete(file, roles)
     if "worker" in roles.columns:
-        return _Long(file, says, roles, []).cells()
+        return _LongTable(file, options, roles, []).cells()
     notes = ["no column names workers: each file is one worker's"]
-    return _Long(file, says, Roles({**roles.columns, "worker": FILE}), notes).cells()
+    return _LongTable(file, options, Roles({**roles.columns, "worker": FILE}), notes).cells()
 
 
-def _of_nodes(file: File, roles: Roles) -> Roles:
+def _nodes_as_workers(file: File, roles: Roles) -> Roles:
     """Use nodes as workers if nothing else identifies workers."""
     node = roles.get("node")
     if not node or "worker" in roles.columns:
         return roles
     columns: dict[Role, str] = {role: name for role, name in roles.columns.items() if role != "node"}
-    same = Roles({**columns, "worker": node})
-    one_each = "iteration" in same.columns and not has_operations(same) and makes_a_table(file, same)
-    return same if one_each or not ways(file, roles) else roles
+    renamed = Roles({**columns, "worker": node})
+    has_one_worker_per_node = "iteration" in renamed.columns and not has_operations(renamed) and forms_table(file, renamed)
+    return renamed if has_one_worker_per_node or not propose_columns(file, roles) else roles
 
 
-def _check_known(file: File, roles: Roles) -> None:
+def _check_complete(file: File, roles: Roles) -> None:
     """Raise UnclearTraceError if unknown columns may be the missing ones, FredError if there is no time."""
     missing = [role for role in ("iteration", "worker") if role not in roles.columns] + ([] if has_times(roles) else ["time"])
     if missing:
         problem = f"{file.path}: no column is known to be the {' or the '.join(missing)}; it has {listed(file.header)}"
-        if proposed := ways(file, roles):
-            raise to_be_said(problem, proposed)
+        if proposals := propose_columns(file, roles):
+            raise unclear_columns_error(problem, proposals)
         if "time" in missing:
             raise FredError(
                 f"{problem}. Say what they are with `columns`, such as iteration: step, worker: rank, time: took; if none has "
-                f"times, {RECORD}"
+                f"times, {RECORDING_CURE}"
             )
 
 
-class _Long:
+class _LongTable:
     """A table with a row for each gradient, or several rows for its operations."""
 
-    def __init__(self, file: File, says: Says, roles: Roles, notes: list[str]):
-        self.file, self.says, self.roles, self.notes = file, says, roles, notes
-        named: list[Role] = ["iteration", "worker", "node", "type"]
-        labels = {name for role in named for name in parts(roles.get(role), file.header) if name not in ("", FILE)}
+    def __init__(self, file: File, options: FileOptions, roles: Roles, notes: list[str]):
+        self.file, self.options, self.roles, self.notes = file, options, roles, notes
+        naming: list[Role] = ["iteration", "worker", "node", "type"]
+        labels = {name for role in naming for name in self._names(role) if name not in ("", FILE)}
         times: list[Role] = ["time", "start", "end"]
-        numbers = {name for role in times for name in parts(roles.get(role), file.header)} - {""}
+        numbers = {name for role in times for name in self._names(role)} - {""}
         self.labels, self.numbers = file.columns(sorted(labels), sorted(numbers))
         self.size = len(next(iter(self.numbers.values())))
         self.row = self._rows()
 
+    def _names(self, role: Role) -> list[str]:
+        """Return the columns of a role; an empty name if it has none."""
+        return split_columns(self.roles.get(role), self.file.header)
+
     def cells(self) -> Cells:
         """Return the times, one for each gradient."""
-        self._leave_out_communication()
+        self._exclude_communication()
         worker = self._label("worker")
         node = self._label("node") if self.roles.get("node") else None
         iteration = self._iteration(worker)
@@ -110,12 +114,12 @@ class _Long:
         keys = iteration.codes * len(worker.names) + worker.codes
         if node is not None:
             keys = keys * len(node.names) + node.codes
-        _, first, of = np.unique(keys, return_index=True, return_inverse=True)
+        _, first, gradient_of = np.unique(keys, return_index=True, return_inverse=True)
         if self._are_operations(keys, len(first)):
-            operations = self._operations(seconds, of)
-            seconds = self._joined(seconds, of, len(first))
+            operations = self._operations(seconds, gradient_of)
+            seconds = self._join_operations(seconds, gradient_of, len(first))
         else:
-            self._check_fine(len(first) / len(keys))
+            self._check_repeated_rows(len(first) / len(keys))
             first, operations = np.arange(len(keys)), self._phases()
         return Cells(
             Labels(iteration.codes[first], iteration.names),
@@ -123,32 +127,32 @@ class _Long:
             node and Labels(node.codes[first], node.names),
             seconds,
             self.row[first],
-            self.file.where,
+            self.file.describe_row,
             self.roles.columns,
             (*self.file.notes, *self.notes),
             operations,
         )
 
-    def _operations(self, seconds: Floats, of: NDArray[np.int64]) -> Operations | None:
+    def _operations(self, seconds: Floats, gradient_of: NDArray[np.int64]) -> Operations | None:
         """Return the operations of all gradients, if a column has their kinds."""
         if not self.roles.get("type"):
             return None
         start = self._in_seconds(self.roles.get("start")) if "start" in self.roles.columns else None
         kind = self._column(self.roles.get("type"))
-        known = kind.codes >= 0
-        if not known.all():  # cells without a name are a kind of their own
-            kind = Labels(np.where(known, kind.codes, len(kind.names)), [*kind.names, "no name"])
-        return Operations(of, kind, seconds, start)
+        is_named = kind.codes >= 0
+        if not is_named.all():  # cells without a name are a kind of their own
+            kind = Labels(np.where(is_named, kind.codes, len(kind.names)), [*kind.names, "no name"])
+        return Operations(gradient_of, kind, seconds, start)
 
     def _phases(self) -> Operations | None:
         """Return the columns that add up to a time as operations, if there are several."""
-        names = parts(self.roles.get("time"), self.file.header)
+        names = self._names("time")
         if len(names) < 2:
             return None
-        rows, several = len(self.row), len(names)
-        kind = Labels(np.repeat(np.arange(several), rows), names)
+        rows, phases = len(self.row), len(names)
+        kind = Labels(np.repeat(np.arange(phases), rows), names)
         seconds = np.concatenate([self._in_seconds(name) for name in names])
-        return Operations(np.tile(np.arange(rows), several), kind, seconds)
+        return Operations(np.tile(np.arange(rows), phases), kind, seconds)
 
     def _are_operations(self, keys: NDArray[np.int64], gradients: int) -> bool:
         """Return True if rows of the same iteration and worker are operations, not duplicates."""
@@ -158,52 +162,53 @@ class _Long:
             types = self.labels[column]
             if len(np.unique(keys * (len(types.names) + 1) + types.codes[self.row])) == len(keys):
                 return True
-        return gradients < _MOST_ONCE * len(keys)
+        return gradients < _LEAST_UNIQUE * len(keys)
 
-    def _check_fine(self, once: float) -> None:
+    def _check_repeated_rows(self, unique_share: float) -> None:
         """Raise UnclearTraceError for rows of the same iteration and worker that another column distinguishes."""
-        if once < (_MOST_ONCE if self.says.mend else 1.0) and (error := repeated(self.file, self.roles, once)):
+        least = _LEAST_UNIQUE if self.options.mend else 1.0
+        if unique_share < least and (error := repeated_rows_error(self.file, self.roles, unique_share)):
             raise error
 
     def _rows(self) -> NDArray[np.int64]:
         """Return the rows with all names. Raises UnclearTraceError if names are missing and no rows may be left out."""
-        needed: list[Role] = ["iteration", "worker", "node"]
-        columns = [name for role in needed for name in parts(self.roles.get(role), self.file.header) if name in self.labels]
-        bare = np.zeros(self.size, bool)
+        required: list[Role] = ["iteration", "worker", "node"]
+        columns = [name for role in required for name in self._names(role) if name in self.labels]
+        is_incomplete = np.zeros(self.size, bool)
         for name in columns:
             empty = self.labels[name].codes < 0
-            if empty.any() and not self.says.mend:
+            if empty.any() and not self.options.mend:
                 raise UnclearTraceError(
-                    f"{self.file.where(int(np.argmax(empty)))}: nothing in column `{name}`; every row needs it. "
+                    f"{self.file.describe_row(int(np.argmax(empty)))}: nothing in column `{name}`; every row needs it. "
                     "`mend: drop`, or `fill`, leaves such rows out",
                     remedies=[{"mend": "drop"}, {"mend": "fill"}],
                 )
-            bare |= empty
-        if bare.any():
-            self.notes.append(f"{int(bare.sum()):,} rows without {listed(columns)} left out")
-        return np.flatnonzero(~bare)
+            is_incomplete |= empty
+        if is_incomplete.any():
+            self.notes.append(f"{int(is_incomplete.sum()):,} rows without {listed(columns)} left out")
+        return np.flatnonzero(~is_incomplete)
 
-    def _leave_out_communication(self) -> None:
+    def _exclude_communication(self) -> None:
         """Keep only the rows of operations that compute."""
         if not (column := self.roles.get("type")):
             return
         types = self.labels[column]
-        left = [number for number, name in enumerate(types.names) if is_communication(name)]
-        counted = ~np.isin(types.codes[self.row], left)
-        if not counted.any():
+        excluded = [number for number, name in enumerate(types.names) if is_communication(name)]
+        computes = ~np.isin(types.codes[self.row], excluded)
+        if not computes.any():
             raise FredError(f"{self.file.path}: by column `{column}`, all rows are communication: {briefly(types.names)}")
-        if left:
-            self.notes.append(f"left out as communication or waiting: {briefly([types.names[number] for number in left])}")
-        self.row = self.row[counted]
+        if excluded:
+            self.notes.append(f"left out as communication or waiting: {briefly([types.names[number] for number in excluded])}")
+        self.row = self.row[computes]
 
     def _label(self, role: Role) -> Labels:
         """Return the labels of a role, from one column or several."""
-        columns = [self._column(name) for name in parts(self.roles.get(role), self.file.header)]
-        return together(columns) if len(columns) > 1 else in_order(columns[0])
+        columns = [self._column(name) for name in self._names(role)]
+        return combine_labels(columns) if len(columns) > 1 else sort_labels(columns[0])
 
     def _column(self, name: str) -> Labels:
         if name == FILE and name not in self.labels:
-            return Labels(np.zeros(len(self.row), np.int64), [self.says.name])
+            return Labels(np.zeros(len(self.row), np.int64), [self.options.name])
         return Labels(self.labels[name].codes[self.row], self.labels[name].names)
 
     def _iteration(self, worker: Labels) -> Labels:
@@ -217,26 +222,26 @@ class _Long:
                 f"{self.file.path}: no column is called `iteration`, `step` or the like; it has {listed(self.file.header)}; "
                 "expected one, or the same number of times for each worker"
             )
-            steps = [name for name in self.roles.free(self.file.header) if step_word(name)]
-            raise to_be_said(problem, [{"iteration": name} for name in steps]) if steps else FredError(problem)
+            steps = [name for name in self.roles.unassigned(self.file.header) if step_word(name)]
+            raise unclear_columns_error(problem, [{"iteration": name} for name in steps]) if steps else FredError(problem)
         start = self.numbers.get(self.roles.get("start"), np.zeros(self.size))[self.row]
         order = np.lexsort((start, worker.codes))  # in the order of rows if there are no starts
         place = np.empty(len(order), np.int64)
         place[order] = np.tile(np.arange(counts[0]), len(counts))
         self.notes.append("no column of iterations: the k-th time of each worker is its iteration k")
-        counted = Labels(place, list(map(str, range(counts[0]))))
-        return together([self._column(FILE), counted]) if column else counted
+        numbered = Labels(place, list(map(str, range(counts[0]))))
+        return combine_labels([self._column(FILE), numbered]) if column else numbered
 
     def _durations(self) -> Floats:
         """Return the duration of each row, s."""
         if "time" in self.roles.columns:
-            for name in parts(self.roles.get("time"), self.file.header):
+            for name in self._names("time"):
                 if self.file.has_moments(name):
                     raise FredError(
                         f"{self.file.path}: `{name}` has dates, and `time` needs durations. If another column has the ends, "
                         f"set `columns` (start={name},end=COLUMN); if every other column is a worker, rename it to `date`"
                     )
-            return np.sum([self._in_seconds(name) for name in parts(self.roles.get("time"), self.file.header)], axis=0)
+            return np.sum([self._in_seconds(name) for name in self._names("time")], axis=0)
         with np.errstate(invalid="ignore"):  # infinite dates count as missing
             return self._in_seconds(self.roles.get("end")) - self._in_seconds(self.roles.get("start"))
 
@@ -253,55 +258,58 @@ class _Long:
         """Return the unit of a column: from its cells, the user, its name, or the names of the other columns."""
         if self.file.has_moments(name):
             return "s"
-        if written := self.file.unit(name):
-            self.notes += [note] if (note := f"times in {written}, as the cells of `{name}` say") not in self.notes else []
-            return cast(Unit, written)
-        others = (unit for each in sorted(self.numbers) if (unit := unit_of(each)))
-        unit = self.says.unit or unit_of(name) or next(others, None)
+        if cell_unit := self.file.unit(name):
+            self.notes += [note] if (note := f"times in {cell_unit}, as the cells of `{name}` say") not in self.notes else []
+            return cast(Unit, cell_unit)
+        units = (unit for column in sorted(self.numbers) if (unit := unit_of(column)))
+        unit = self.options.unit or unit_of(name) or next(units, None)
         if unit is None:
             values = self.numbers[name]
             if "time" not in self.roles.columns:
                 values = self.numbers[self.roles.get("end")] - self.numbers[self.roles.get("start")]
-            raise no_unit(self.file, [name], values)
-        if not self.says.unit and name != "seconds" and not any(note.startswith("times in ") for note in self.notes):
+            raise unknown_unit_error(self.file, [name], values)
+        if not self.options.unit and name != "seconds" and not any(note.startswith("times in ") for note in self.notes):
             self.notes.append(f"times in {unit}, as `{name if unit_of(name) else 'other columns'}` says")
         return unit
 
     def _check_no_moments(self, iteration: Labels, worker: Labels) -> None:
         """Raise FredError for times that only grow, for every worker: these are moments, not durations."""
         name = self.roles.get("time")
-        if name not in self.numbers or "time" in self.says.columns:
+        if name not in self.numbers or "time" in self.options.columns:
             return
         order = np.lexsort((iteration.codes, worker.codes))
-        values, same = self.numbers[name][self.row][order], np.diff(worker.codes[order]) == 0
-        fewest = _MANY_POINTS if name == "seconds" else _FEWEST_POINTS
-        if same.sum() >= (fewest - 1) * len(worker.names) and (np.diff(values)[same] > 0).all():
+        values, same_worker = self.numbers[name][self.row][order], np.diff(worker.codes[order]) == 0
+        least_points = _MANY_POINTS if name == "seconds" else _FEWEST_POINTS
+        if same_worker.sum() >= (least_points - 1) * len(worker.names) and (np.diff(values)[same_worker] > 0).all():
             raise FredError(
                 f"{self.file.path}: the times in `{name}` grow from each iteration to the next, for every worker: they look "
                 f"like timestamps; expected durations of iterations. If they are durations, set `columns` (time={name})"
-                f"{self._differences(name)}"
+                f"{self._differences_cure(name)}"
             )
 
-    def _differences(self, name: str) -> str:
+    def _differences_cure(self, name: str) -> str:
         """Return a command that writes the table with the differences of a column, for each worker."""
-        workers = [part for part in parts(self.roles.get("worker"), self.file.header) if part != FILE]
+        workers = [part for part in self._names("worker") if part != FILE]
         values = f"t{f'.groupby({workers})' if workers else ''}['{name}']"
         command = self.file.command(f".assign(**{{'{name}': lambda t: {values}.diff()}}).dropna(subset=['{name}'])")
         return f"; if they are times since the start, take differences: {command}" if command else ""
 
-    def _joined(self, seconds: Floats, of: NDArray[np.int64], number: int) -> Floats:
+    def _join_operations(self, seconds: Floats, gradient_of: NDArray[np.int64], gradients: int) -> Floats:
         """Return the time of each gradient: the union of its operations, or their sum if their starts are unknown."""
-        shortest = np.full(number, np.inf)
+        # A gradient with an operation that is missing, or not longer than 0, gets the shortest of its durations instead of the
+        # sum. So it stays NaN or impossible, and mending reports and repairs it.
+        shortest = np.full(gradients, np.inf)
         with np.errstate(invalid="ignore"):
-            np.minimum.at(shortest, of, seconds)  # NaN if one is missing
+            np.minimum.at(shortest, gradient_of, seconds)  # NaN if one is missing
         if "start" in self.roles.columns:
             start = self._in_seconds(self.roles.get("start"))
-            known = np.isfinite(seconds) & np.isfinite(start)
-            begin = start[known] - start[known].min(initial=np.inf)
-            whole = busy(of[known], begin, begin + np.maximum(seconds[known], 0), number)
+            is_measured = np.isfinite(seconds) & np.isfinite(start)
+            # Dates are about 1.7e9 s, with steps of .2 us between two floats: durations are added to the time since the first.
+            begin = start[is_measured] - start[is_measured].min(initial=np.inf)
+            totals = busy_times(gradient_of[is_measured], begin, begin + np.maximum(seconds[is_measured], 0), gradients)
             self.notes.append("operations: the time in which at least one ran")
-            shortest[of[~known]] = np.nan
+            shortest[gradient_of[~is_measured]] = np.nan
         else:
-            whole = np.bincount(of, seconds, minlength=number).astype(np.float64)
+            totals = np.bincount(gradient_of, seconds, minlength=gradients).astype(np.float64)
             self.notes.append(f"operations: the sum of each gradient's `{self.roles.get('type')}`")
-        return np.where(shortest >= 0, whole, shortest)
+        return np.where(shortest >= 0, totals, shortest)

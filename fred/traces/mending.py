@@ -16,14 +16,14 @@ from fred.traces.roles import AND, FILE
 
 Mend = Literal["refuse", "drop", "fill"]
 Table = NDArray[np.float64]  # [iterations, workers], s; NaN: missing
-_LASTING = 5  # iterations without a time at the end, from which a worker is said to have ended
-_SHOWN = 3  # places shown in a message
+_LEAST_MISSING = 5  # iterations without a time at the end, from which a message names a worker
+_MOST_PLACES = 3  # places in a message
 _MOST_FILLED = 0.5  # share of the times; a table with more gaps is not the workers' any more
-_ENOUGH = 0.8  # share of iterations without gaps below which filling is proposed first
+_DROP_SHARE = 0.8  # share of iterations without gaps below which filling is proposed first
 
 
 @dataclass(frozen=True)
-class Mended:
+class MendedTable:
     """A table without gaps.
 
     Args:
@@ -37,7 +37,7 @@ class Mended:
     rows: NDArray[np.int64]
 
 
-def mended(cells: Cells, source: str, mend: Mend, longest: float | None) -> Mended:
+def mend_table(cells: Cells, source: str, mend: Mend, longest: float | None) -> MendedTable:
     """Return the full table of the times in files.
 
     Args:
@@ -50,153 +50,159 @@ def mended(cells: Cells, source: str, mend: Mend, longest: float | None) -> Mend
     Raises UnclearTraceError for gaps and duplicates that are refused, FredError for a table that cannot be repaired.
     """
     _check_size(cells, source)
-    impossible = np.flatnonzero((cells.seconds <= 0) | (cells.seconds > (longest or LONGEST)))
-    possible = replace(cells, seconds=cells.seconds.copy())
-    possible.seconds[impossible] = np.nan
-    first, again = _single(possible)
+    invalid = np.flatnonzero((cells.seconds <= 0) | (cells.seconds > (longest or LONGEST)))
+    valid = replace(cells, seconds=cells.seconds.copy())
+    valid.seconds[invalid] = np.nan
+    selected, duplicates = _split_duplicates(valid)
     table = np.full((len(cells.iteration.names), len(cells.worker.names)), np.nan)
-    table[cells.iteration.codes[first], cells.worker.codes[first]] = possible.seconds[first]
+    table[cells.iteration.codes[selected], cells.worker.codes[selected]] = valid.seconds[selected]
     gaps = np.isnan(table)
-    if mend == "refuse" and (gaps.any() or len(again)):
-        raise _refused(cells, source, gaps, impossible, again, longest or LONGEST)
+    if mend == "refuse" and (gaps.any() or len(duplicates)):
+        raise _refusal(cells, source, gaps, invalid, duplicates, longest or LONGEST)
     repairs = []
-    if len(impossible):
-        found = [f"{cells.place(int(cell))} ({cells.seconds[cell]:g} s)" for cell in impossible[:_SHOWN]]
-        shown = briefly(found, _SHOWN, "; ", len(impossible))
-        repairs.append(f"{_number(len(impossible), 'impossible time')} taken as missing: {shown}")
-    if len(again):
-        found = [cells.place(int(cell)) for cell in again[:_SHOWN]]
-        shown = briefly(found, _SHOWN, "; ", len(again))
-        repairs.append(f"{_number(len(again), 'duplicate')} left out, the first of each kept: {shown}")
+    if len(invalid):
+        places = [f"{cells.describe_time(int(cell))} ({cells.seconds[cell]:g} s)" for cell in invalid[:_MOST_PLACES]]
+        listing = briefly(places, _MOST_PLACES, "; ", len(invalid))
+        repairs.append(f"{_count(len(invalid), 'impossible time')} taken as missing: {listing}")
+    if len(duplicates):
+        places = [cells.describe_time(int(cell)) for cell in duplicates[:_MOST_PLACES]]
+        listing = briefly(places, _MOST_PLACES, "; ", len(duplicates))
+        repairs.append(f"{_count(len(duplicates), 'duplicate')} left out, the first of each kept: {listing}")
     if not gaps.any():
-        return Mended(table, tuple(repairs), np.arange(len(table)))
-    full, repair = (_dropped if mend == "drop" else _filled)(table, cells, source)
+        return MendedTable(table, tuple(repairs), np.arange(len(table)))
+    full, repair = (_drop_gaps if mend == "drop" else _fill_gaps)(table, cells, source)
     rows = np.flatnonzero(~gaps.any(axis=1)) if mend == "drop" else np.arange(len(table))
-    return Mended(full, (*repairs, repair), rows)
+    return MendedTable(full, (*repairs, repair), rows)
 
 
 def _check_size(cells: Cells, source: str) -> None:
+    """Raise FredError for a trace without rows, and for a table that would be nearly empty."""
     iterations, workers, rows = len(cells.iteration.names), len(cells.worker.names), len(cells.seconds)
     if not rows:
         raise FredError(f"{source} has no rows")
-    if iterations * workers > 1_000_000 + 10 * rows:
+    if iterations * workers > 1_000_000 + 10 * rows:  # a wrong column, such as a timestamp, would make a table of many GB
         raise FredError(
             f"{source}: {iterations:,} iterations of {workers:,} workers, but only {rows:,} times; are these the right columns?"
         )
 
 
-def _single(cells: Cells) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _split_duplicates(cells: Cells) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return the cells to use, one for each iteration and worker, and the duplicates, both in their order.
 
     Of duplicates, the first with a time is used.
     """
     order = np.lexsort((np.arange(len(cells.seconds)), np.isnan(cells.seconds), cells.keys))
     keys = cells.keys[order]
-    later = np.concatenate(([False], keys[1:] == keys[:-1]))
-    return np.sort(order[~later]), np.sort(order[later])
+    is_repeat = np.concatenate(([False], keys[1:] == keys[:-1]))
+    return np.sort(order[~is_repeat]), np.sort(order[is_repeat])
 
 
-def _refused(
+def _refusal(
     cells: Cells,
     source: str,
     gaps: NDArray[np.bool_],
-    impossible: NDArray[np.int64],
-    again: NDArray[np.int64],
+    invalid: NDArray[np.int64],
+    duplicates: NDArray[np.int64],
     longest: float,
 ) -> FredError:
     """Return an error that reports all problems, and the ways to repair them."""
-    problems, ended = [], _ended(gaps, cells)
-    if len(impossible):
-        cell = int(impossible[0])
+    problems, ends = [], _describe_ends(gaps, cells)
+    if len(invalid):
+        cell = int(invalid[0])
         problems.append(
-            f"{cells.place(cell)}: found {cells.seconds[cell]:g} s; expected a time above 0 and up to {longest:g} s. "
-            f"Found {_number(len(impossible), 'such time')}"
+            f"{cells.describe_time(cell)}: found {cells.seconds[cell]:g} s; expected a time above 0 and up to {longest:g} s. "
+            f"Found {_count(len(invalid), 'such time')}"
         )
-    if len(again):
-        cell = int(again[0])
+    if len(duplicates):
+        cell = int(duplicates[0])
         earlier = int(np.flatnonzero(cells.keys == cells.keys[cell])[0])
-        before = cells.where(int(cells.row[earlier]))
+        earlier_place = cells.describe_row(int(cells.row[earlier]))
         problems.append(
-            f"{cells.place(cell)}: found a second time, after that in {before}. {_number(len(again), 'duplicate time')}"
+            f"{cells.describe_time(cell)}: found a second time, after that in {earlier_place}. "
+            f"{_count(len(duplicates), 'duplicate time')}"
         )
-    if gaps.sum() > len(impossible):
-        iteration, worker = (int(found[0]) for found in np.nonzero(gaps))
-        place = _at(cells, iteration, worker) or source
-        number = _number(int(gaps.sum()), "time")
-        who = cells.whose(iteration, worker)
-        problems.append(f"{place}: no time for {who}. {number} of {gaps.size:,} missing{ended}")
-    stay, size, share = int((~gaps.any(axis=1)).sum()), len(gaps), float(gaps.mean())
-    if share > _MOST_FILLED and not stay:
-        return FredError(*problems[:-1], f"{problems[-1]}. {_sparse(cells, source, 1 - share)}")
+    if gaps.sum() > len(invalid):
+        iteration, worker = (int(indices[0]) for indices in np.nonzero(gaps))
+        place = _find_place(cells, iteration, worker) or source
+        number = _count(int(gaps.sum()), "time")
+        step = cells.describe_step(iteration, worker)
+        problems.append(f"{place}: no time for {step}. {number} of {gaps.size:,} missing{ends}")
+    complete, size, share = int((~gaps.any(axis=1)).sum()), len(gaps), float(gaps.mean())
+    if share > _MOST_FILLED and not complete:
+        return FredError(*problems[:-1], f"{problems[-1]}. {_sparse_cure(cells, source, 1 - share)}")
     problems[-1] += (
-        f". Choose what to do: `mend: drop` keeps the {stay:,} of {size:,} iterations that have all times; "
+        f". Choose what to do: `mend: drop` keeps the {complete:,} of {size:,} iterations that have all times; "
         "`mend: fill` keeps all, with the worker's previous time in each gap"
     )
-    enough = stay >= _ENOUGH * size or (stay >= FEWEST_ROUNDS and ended)
-    ways = ("drop",) if share > _MOST_FILLED else ("drop", "fill") if enough else ("fill", "drop")
-    return UnclearTraceError(*problems, remedies=[{"mend": way} for way in ways])
+    drop_first = complete >= _DROP_SHARE * size or (complete >= FEWEST_ROUNDS and ends)
+    repairs = ("drop",) if share > _MOST_FILLED else ("drop", "fill") if drop_first else ("fill", "drop")
+    return UnclearTraceError(*problems, remedies=[{"mend": repair} for repair in repairs])
 
 
-def _sparse(cells: Cells, source: str, share: float) -> str:
+def _sparse_cure(cells: Cells, source: str, share: float) -> str:
     """Return what to do with iterations in which only some workers take part, such as sampled clients."""
     iteration, worker = cells.columns.get("iteration", FILE), cells.columns.get("worker", FILE)
-    said = f"Workers take part in {share:.0%} of the iterations, and no iteration has all. Compare their k-th times instead"
+    advice = f"Workers take part in {share:.0%} of the iterations, and no iteration has all. Compare their k-th times instead"
     if not source.endswith(".csv") or any(AND in name or name == FILE for name in (iteration, worker)):
-        return f"{said}: number the times of each worker in the column of iterations, and set `mend: drop`"
+        return f"{advice}: number the times of each worker in the column of iterations, and set `mend: drop`"
     numbered = f"t['{iteration}'] = t.groupby('{worker}').cumcount(); t.to_csv('numbered.csv', index=False)"
     command = f"import pandas; t = pandas.read_csv('{source}', sep=None, engine='python'); {numbered}"
-    return f'{said}: `python -c "{command}"`, and read `numbered.csv` with `mend: drop`'
+    return f'{advice}: `python -c "{command}"`, and read `numbered.csv` with `mend: drop`'
 
 
-def _ended(gaps: NDArray[np.bool_], cells: Cells) -> str:
+def _describe_ends(gaps: NDArray[np.bool_], cells: Cells) -> str:
     """Return a clause about workers without times from some iteration on, or an empty text."""
     missing = np.where(gaps.all(axis=0), 0, np.argmin(gaps[::-1], axis=0))  # last iterations without a time, of each worker
-    lasting = np.flatnonzero(missing >= _LASTING).tolist()
-    if not lasting:
+    ended_workers = np.flatnonzero(missing >= _LEAST_MISSING).tolist()
+    if not ended_workers:
         return "; some workers end before others" if missing.sum() == gaps.sum() else ""
     since = [
-        f"{cells.worker.names[each]} (from iteration {cells.iteration.names[len(gaps) - missing[each]]})" for each in lasting
+        f"{cells.worker.names[worker]} (from iteration {cells.iteration.names[len(gaps) - missing[worker]]})"
+        for worker in ended_workers
     ]
-    return f"; without times to the end: {briefly(since, _SHOWN)}"
+    return f"; without times to the end: {briefly(since, _MOST_PLACES)}"
 
 
-def _dropped(table: Table, cells: Cells, source: str) -> tuple[Table, str]:
+def _drop_gaps(table: Table, cells: Cells, source: str) -> tuple[Table, str]:
+    """Leave out iterations with gaps."""
     gaps = np.isnan(table)
-    whole = ~gaps.any(axis=1)
-    if not whole.any():
+    complete = ~gaps.any(axis=1)
+    if not complete.any():
         raise FredError(f"{source}: no iteration has all times, so `mend: drop` leaves nothing; expected `mend: fill`")
-    left = _number(int((~whole).sum()), "iteration")
-    return table[whole], f"{left} of {len(table):,} left out, for {_missing(gaps, cells)}"
+    dropped = _count(int((~complete).sum()), "iteration")
+    return table[complete], f"{dropped} of {len(table):,} left out, for {_describe_gaps(gaps, cells)}"
 
 
-def _filled(table: Table, cells: Cells, source: str) -> tuple[Table, str]:
+def _fill_gaps(table: Table, cells: Cells, source: str) -> tuple[Table, str]:
     """Fill gaps with the worker's previous time, and gaps at the beginning with its first time."""
     gaps = np.isnan(table)
-    never = np.flatnonzero(gaps.all(axis=0))
-    if len(never):
-        names = briefly([cells.worker.names[worker] for worker in never])
+    absent_workers = np.flatnonzero(gaps.all(axis=0))
+    if len(absent_workers):
+        names = briefly([cells.worker.names[worker] for worker in absent_workers])
         raise FredError(
             f"{source}: no time at all of worker {names}, so `mend: fill` cannot fill the gaps; leave this worker out"
         )
+    # The running maximum of the rows that have a time is, at each gap, the row of the worker's previous time: the table is
+    # filled in three passes of NumPy, not in a loop over gaps.
     rows = np.arange(len(table))[:, None]
     last = np.maximum.accumulate(np.where(gaps, -1, rows), axis=0)
     source_row = np.where(last < 0, (~gaps).argmax(axis=0), last)
     share = f"{gaps.mean():.1%} of all, at most {gaps.mean(axis=0).max():.0%} of one worker's"
-    repair = f"{_missing(gaps, cells)} filled in with the worker's previous time: {share}{_ended(gaps, cells)}"
+    repair = f"{_describe_gaps(gaps, cells)} filled in with the worker's previous time: {share}{_describe_ends(gaps, cells)}"
     return np.take_along_axis(table, source_row, axis=0), repair
 
 
-def _missing(gaps: NDArray[np.bool_], cells: Cells) -> str:
-    places = [cells.whose(int(iteration), int(worker)) for iteration, worker in np.argwhere(gaps)[:_SHOWN]]
+def _describe_gaps(gaps: NDArray[np.bool_], cells: Cells) -> str:
+    places = [cells.describe_step(int(iteration), int(worker)) for iteration, worker in np.argwhere(gaps)[:_MOST_PLACES]]
     number = int(gaps.sum())
-    return f"{_number(number, 'missing time')} ({briefly(places, _SHOWN, '; ', number)})"
+    return f"{_count(number, 'missing time')} ({briefly(places, _MOST_PLACES, '; ', number)})"
 
 
-def _at(cells: Cells, iteration: int, worker: int) -> str:
+def _find_place(cells: Cells, iteration: int, worker: int) -> str:
     """Return the place of the row with the missing time, if there is such a row."""
-    found = np.flatnonzero((cells.iteration.codes == iteration) & (cells.worker.codes == worker))
-    return cells.where(int(cells.row[found[0]])) if len(found) else ""
+    candidates = np.flatnonzero((cells.iteration.codes == iteration) & (cells.worker.codes == worker))
+    return cells.describe_row(int(cells.row[candidates[0]])) if len(candidates) else ""
 
 
-def _number(number: int, of: str) -> str:
-    return f"{number:,} {of}{'s' if number != 1 else ''}"
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'s' if number != 1 else ''}"

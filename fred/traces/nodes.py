@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 
-def spread(nodes: int | Sequence[int], workers: int) -> NDArray[np.int64]:
+def spread_workers(nodes: int | Sequence[int], workers: int) -> NDArray[np.int64]:
     """Return the node of each worker, [workers]: spread evenly over a number of `nodes`, in order, or by sizes.
 
     Raises ValueError if the workers cannot be spread this way.
@@ -15,7 +15,7 @@ def spread(nodes: int | Sequence[int], workers: int) -> NDArray[np.int64]:
         nodes: number of nodes, or number of workers on each [nodes].
         workers: number of workers.
 
-    >>> spread(2, 5).tolist(), spread([1, 4], 5).tolist()
+    >>> spread_workers(2, 5).tolist(), spread_workers([1, 4], 5).tolist()
     ([0, 0, 0, 1, 1], [0, 1, 1, 1, 1])
     """
     if isinstance(nodes, int):

@@ -23,12 +23,13 @@ from fred.tables.columns import Labels
 Ints: TypeAlias = NDArray[np.int64]
 Floats: TypeAlias = NDArray[np.float64]
 _FEWEST = 8  # operations, or iterations, in which workers do not wait for one another by chance
-_MOSTLY = 0.8  # share of them in which workers are to end together
-_TOGETHER = 0.25  # spread of ends relative to that of starts below which workers end together
-_MATTERS = 0.005  # spread of starts, as a share of a step, from which it matters
-_EQUAL = 0.2  # spread of steps relative to that of an operation below which operations make up for one another
-_HIDES, _STANDS_OUT = 0.1, 0.05  # share of a step inside operations that wait, and loss outside them, from which they count
-_FITS, _UNFIT = 0.3, 0.6  # mean distance from -1 of the slopes of an operation that waits, and of others
+_QUANTILE = 0.8  # share of them in which workers are to end together
+_END_SPREAD = 0.25  # spread of ends relative to that of starts below which workers end together
+_LEAST_SPREAD = 0.005  # spread of starts, as a share of a step, from which it matters
+_BALANCED_SPREAD = 0.2  # spread of steps relative to that of an operation below which operations make up for one another
+_HIDING_SHARE = 0.1  # share of a step inside operations that wait, from which it may hide a slow worker
+_LEAST_LOSS = 0.05  # loss of time outside these operations, from which a worker is slow there
+_FITTING, _NOT_FITTING = 0.3, 0.6  # mean distance from -1 of the slopes of an operation that waits, and of others
 _NEVER_WAIT = ("data", "load", "fetch", "input", "read", "h2d", "memcpy", "forward", "fwd", "optim")  # rather than another
 
 
@@ -63,7 +64,7 @@ class ComputeTimes(NamedTuple):
     note: str
 
 
-def busy(step: Ints, start: Floats, end: Floats, steps: int) -> Floats:
+def busy_times(step: Ints, start: Floats, end: Floats, steps: int) -> Floats:
     """Return the length of the union of each step's intervals: [steps], 0 for a step without any.
 
     Args:
@@ -72,15 +73,18 @@ def busy(step: Ints, start: Floats, end: Floats, steps: int) -> Floats:
         end: end of each operation [operations].
         steps: number of steps.
 
-    >>> busy(np.array([0, 0, 0, 1]), np.array([0.0, 1.0, 5.0, 9.0]), np.array([3.0, 2.0, 6.0, 9.5]), 3).tolist()
+    >>> busy_times(np.array([0, 0, 0, 1]), np.array([0.0, 1.0, 5.0, 9.0]), np.array([3.0, 2.0, 6.0, 9.5]), 3).tolist()
     [4.0, 0.5, 0.0]
     """
-    steps_of, times = np.concatenate((step, step)), np.concatenate((start, end))
+    # A sweep over all steps at once: sorted by step and time, starts add 1 to the number of running operations and ends
+    # subtract 1. Starts come before ends at the same time, so adjoining operations leave no gap. The number is 0 after the last
+    # end of each step, so the time from one step to the next never counts.
+    event_steps, times = np.concatenate((step, step)), np.concatenate((start, end))
     change = np.repeat([1, -1], len(step))
-    order = np.lexsort((-change, times, steps_of))
-    steps_of, times = steps_of[order], times[order]
-    running = np.cumsum(change[order])[:-1] > 0  # none runs from one step to the next
-    return np.bincount(steps_of[1:], np.where(running, np.diff(times), 0.0), minlength=steps).astype(np.float64)
+    order = np.lexsort((-change, times, event_steps))
+    event_steps, times = event_steps[order], times[order]
+    running = np.cumsum(change[order])[:-1] > 0
+    return np.bincount(event_steps[1:], np.where(running, np.diff(times), 0.0), minlength=steps).astype(np.float64)
 
 
 def find_compute_times(operations: Operations, iteration: Ints, worker: Ints, workers: int) -> ComputeTimes | None:
@@ -103,13 +107,13 @@ def find_compute_times(operations: Operations, iteration: Ints, worker: Ints, wo
     >>> np.allclose(times.seconds, loading.ravel() + 1)
     True
     """
-    known = np.bincount(operations.cell, minlength=len(iteration)) > 0
-    lasts = operations.seconds if operations.start is None else operations.seconds + operations.start
-    known[operations.cell[~np.isfinite(lasts)]] = False
-    rows = known[operations.cell]
+    measured = np.bincount(operations.cell, minlength=len(iteration)) > 0
+    ends = operations.seconds if operations.start is None else operations.seconds + operations.start
+    measured[operations.cell[~np.isfinite(ends)]] = False
+    rows = measured[operations.cell]
     if workers < 2 or not rows.any():
         return None
-    steps = _Steps(iteration, worker, workers, known, operations.mixed)
+    steps = _Steps(iteration, worker, workers, measured, operations.mixed)
     kind = Labels(operations.kind.codes[rows], operations.kind.names)
     complete = replace(operations, cell=operations.cell[rows], kind=kind, seconds=operations.seconds[rows])
     if operations.start is None:
@@ -118,39 +122,43 @@ def find_compute_times(operations: Operations, iteration: Ints, worker: Ints, wo
 
 
 class _Steps(NamedTuple):
-    """Iteration and worker of each time; whether it is known, and whether operations that wait may also compute."""
+    """Iteration and worker of each time; the times that all their operations give; `mixed` as in `Operations`."""
 
     iteration: Ints
     worker: Ints
     workers: int
-    known: NDArray[np.bool_]
+    measured: NDArray[np.bool_]
     mixed: bool
 
     def table(self, values: Floats) -> Floats:
         """Return a value for each time as a table [iterations, workers], NaN where there is none."""
         table = np.full((int(self.iteration.max()) + 1, self.workers), np.nan)
-        table[self.iteration, self.worker] = np.where(self.known, values, np.nan)
+        table[self.iteration, self.worker] = np.where(self.measured, values, np.nan)
         return table
 
-    def subtract_waiting(self, whole: Floats, outside: Floats, inside: Floats, kinds: Sequence[str], why: str) -> ComputeTimes:
+    def subtract_waiting(
+        self, total: Floats, outside: Floats, inside: Floats, kinds: Sequence[str], reason: str
+    ) -> ComputeTimes:
         """Return the times without waiting; those of the rounds if a worker that is slow inside operations may be hidden.
 
         Args:
-            whole: times with waiting, s [iterations, workers].
+            total: times with waiting, s [iterations, workers].
             outside: times outside operations that wait, s [iterations, workers].
             inside: times inside them without waiting, s [iterations, workers].
             kinds: operations that wait.
-            why: clause that says how this was seen.
+            reason: clause that says how this was seen.
         """
-        note = f"operations that wait for other workers, {why}: {briefly([f'`{kind}`' for kind in kinds])}; "
+        note = f"operations that wait for other workers, {reason}: {briefly([f'`{kind}`' for kind in kinds])}; "
         if not self.mixed:
             return ComputeTimes(outside[self.iteration, self.worker], f"{note}left out as communication")
-        full = np.isfinite(outside).all(1)
-        common = float(inside[full].mean()) if full.any() else 0.0
-        times = outside + common  # not that of the iteration: its variation, which all workers share, would look like waiting
-        loss = 1 - np.median(times[full], axis=1).sum() / times[full].max(1).sum() if full.any() else 0.0
-        if loss < _STANDS_OUT and common > _HIDES * np.nanmean(times):
-            times = _round_times(whole)
+        complete = np.isfinite(outside).all(1)
+        # The mean over all iterations is added, not the part of the iteration itself: that part is the same for all workers,
+        # and a variation that workers share looks like waiting (`waiting.py`).
+        common = float(inside[complete].mean()) if complete.any() else 0.0
+        times = outside + common
+        loss = 1 - np.median(times[complete], axis=1).sum() / times[complete].max(1).sum() if complete.any() else 0.0
+        if loss < _LEAST_LOSS and common > _HIDING_SHARE * np.nanmean(times):
+            times = _round_times(total)
             note += "no worker is slow outside them"
         else:
             note += "left out: the time of each worker in them beyond that of the worker that waits least"
@@ -167,7 +175,7 @@ def _use_starts(operations: Operations, start: Floats, steps: _Steps) -> Compute
     first, last = np.full(count, np.inf), np.full(count, -np.inf)
     np.minimum.at(first, cell, start)
     np.maximum.at(last, cell, end)
-    shortest = _MATTERS * float(np.median((last - first)[np.unique(cell)]))
+    shortest = _LEAST_SPREAD * float(np.median((last - first)[np.unique(cell)]))
     wait, kinds = np.zeros(len(cell)), []
     for code in np.unique(kind[members[:, 0]]):
         matches = members[kind[members[:, 0]] == code]
@@ -180,18 +188,18 @@ def _use_starts(operations: Operations, start: Floats, steps: _Steps) -> Compute
     if not kinds:
         return None
     other = ~np.isin(kind, kinds)
-    outside = busy(cell[other], start[other], end[other], count)
-    inside = busy(cell, start + wait, end, count) - outside
-    whole, outside, inside = (steps.table(values) for values in (busy(cell, start, end, count), outside, inside))
+    outside = busy_times(cell[other], start[other], end[other], count)
+    inside = busy_times(cell, start + wait, end, count) - outside
+    total, outside, inside = (steps.table(values) for values in (busy_times(cell, start, end, count), outside, inside))
     names = [operations.kind.names[code] for code in kinds]
-    return steps.subtract_waiting(whole, outside, inside, names, "as all end them together")
+    return steps.subtract_waiting(total, outside, inside, names, "as all end them together")
 
 
-def _round_times(whole: Floats) -> Floats:
+def _round_times(total: Floats) -> Floats:
     """Return the median time of each iteration for all workers, so that nothing is concluded from their differences."""
-    known = np.isfinite(whole)
-    median = [np.median(row[mask]) if mask.any() else np.nan for row, mask in zip(whole, known, strict=True)]
-    return np.where(known, np.array(median)[:, None], np.nan)
+    is_measured = np.isfinite(total)
+    median = [np.median(row[mask]) if mask.any() else np.nan for row, mask in zip(total, is_measured, strict=True)]
+    return np.where(is_measured, np.array(median)[:, None], np.nan)
 
 
 def _match_operations(operations: Operations, start: Floats, steps: _Steps) -> Ints:
@@ -199,6 +207,8 @@ def _match_operations(operations: Operations, start: Floats, steps: _Steps) -> I
 
     The k-th operation of a kind in an iteration is the same on all workers.
     """
+    # `place` numbers the operations of a kind in an iteration of a worker, by their starts. Sorted by iteration, kind, place
+    # and worker, the rows of one operation are then neighbours, and it is complete if there are as many as workers.
     cell, kind, rows = operations.cell, operations.kind.codes, np.arange(len(operations.cell))
     order = np.lexsort((start, kind, cell))
     new = np.concatenate(([True], (np.diff(cell[order]) != 0) | (np.diff(kind[order]) != 0)))
@@ -220,8 +230,8 @@ def _remove_offsets(moments: Floats) -> Floats:
 
 def _end_together(start: Floats, end: Floats, shortest: float) -> bool:
     """Return True if workers start an operation at different times and end it together: [operations, workers]."""
-    starts, ends = (float(np.quantile(np.ptp(moments, axis=1), _MOSTLY)) for moments in (start, end))
-    return len(start) >= _FEWEST and starts > shortest and ends < _TOGETHER * starts
+    starts, ends = (float(np.quantile(np.ptp(moments, axis=1), _QUANTILE)) for moments in (start, end))
+    return len(start) >= _FEWEST and starts > shortest and ends < _END_SPREAD * starts
 
 
 def _use_durations(operations: Operations, steps: _Steps) -> ComputeTimes | None:
@@ -232,22 +242,22 @@ def _use_durations(operations: Operations, steps: _Steps) -> ComputeTimes | None
     place = operations.kind.codes * count + operations.cell
     sums = np.bincount(place, operations.seconds, minlength=kinds * count).astype(np.float64).reshape(kinds, count)
     table = np.stack([steps.table(values) for values in sums])
-    full = table[:, np.isfinite(table).all((0, 2))]
-    if full.shape[1] < _FEWEST:
+    complete = table[:, np.isfinite(table).all((0, 2))]
+    if complete.shape[1] < _FEWEST:
         return None
-    spreads = np.quantile(np.ptp(full, axis=2), _MOSTLY, axis=1)
-    whole, largest = float(np.quantile(np.ptp(full.sum(0), axis=1), _MOSTLY)), float(spreads.max())
-    if whole > _EQUAL * largest or largest < _MATTERS * float(np.median(full.sum(0))):
+    spreads = np.quantile(np.ptp(complete, axis=2), _QUANTILE, axis=1)
+    total_spread, largest = float(np.quantile(np.ptp(complete.sum(0), axis=1), _QUANTILE)), float(spreads.max())
+    if total_spread > _BALANCED_SPREAD * largest or largest < _LEAST_SPREAD * float(np.median(complete.sum(0))):
         return None
-    varying = np.flatnonzero(spreads > max(2 * whole, 0.01 * largest))
-    waits = _find_balancing_kind(full - full.mean(2, keepdims=True), varying, operations.kind.names)
+    varying = np.flatnonzero(spreads > max(2 * total_spread, 0.01 * largest))
+    waits = _find_balancing_kind(complete - complete.mean(2, keepdims=True), varying, operations.kind.names)
     if waits is None:
         names = listed([f"`{operations.kind.names[kind]}`" for kind in varying])
         note = f"operations: one of {names} waits for other workers; record the start of each operation to see which"
         return ComputeTimes(_round_times(table.sum(0))[steps.iteration, steps.worker], note)
     inside = np.broadcast_to(table[waits].min(1, keepdims=True), table[waits].shape)
-    why = "as they make up for all differences"
-    return steps.subtract_waiting(table.sum(0), table.sum(0) - table[waits], inside, [operations.kind.names[waits]], why)
+    reason = "as they make up for all differences"
+    return steps.subtract_waiting(table.sum(0), table.sum(0) - table[waits], inside, [operations.kind.names[waits]], reason)
 
 
 def _find_balancing_kind(deviations: Floats, varying: Ints, names: Sequence[str]) -> int | None:
@@ -269,8 +279,8 @@ def _find_balancing_kind(deviations: Floats, varying: Ints, names: Sequence[str]
     for kind in varying.tolist():
         values = [(totals if steady[i] else changes)[[i, kind]] for i in varying.tolist() if i != kind]
         distances[kind] = float(np.mean([abs(_slope(x, y) + 1) for x, y in values])) if values else np.inf
-    fitting = [kind for kind, distance in distances.items() if distance <= _FITS]
-    if len(fitting) == 1 and all(distances[kind] >= _UNFIT for kind in distances if kind != fitting[0]):
+    fitting = [kind for kind, distance in distances.items() if distance <= _FITTING]
+    if len(fitting) == 1 and all(distances[kind] >= _NOT_FITTING for kind in distances if kind != fitting[0]):
         return fitting[0]
     likely = [kind for kind in fitting if not any(word in names[kind].lower() for word in _NEVER_WAIT)]
     return likely[0] if len(likely) == 1 else None

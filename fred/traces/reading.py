@@ -21,15 +21,15 @@ from pydantic import Field, ValidationError
 
 from fred.base.errors import FredError
 from fred.components.component import Component, Duration
-from fred.tables.content import Content, contents
+from fred.tables.content import Content, read_contents
 from fred.tables.quantities import Unit
-from fred.traces import formats, plausible
-from fred.traces.cells import Cells, joined, short_names
+from fred.traces import formats, plausibility
+from fred.traces.cells import Cells, join_files, short_names
 from fred.traces.formats import recorded_steps
-from fred.traces.mending import Mend, mended
-from fred.traces.nodes import spread
-from fred.traces.refusal import answered
-from fred.traces.roles import Role, Says
+from fred.traces.mending import Mend, mend_table
+from fred.traces.nodes import spread_workers
+from fred.traces.refusal import resolve_problems
+from fred.traces.roles import FileOptions, Role
 from fred.traces.trace import Trace
 
 EXAMPLE = "example"  # name of the trace that comes with FRED
@@ -60,38 +60,40 @@ class Reading(Component):
 
         Raises FredError, or UnclearTraceError if options would help.
         """
-        given = {name: getattr(self, name) for name in Reading.model_fields}
+        options = {name: getattr(self, name) for name in Reading.model_fields}
         example = Path(__file__).with_name("example.csv")
-        files = contents([example if str(path) == EXAMPLE else path for path in paths])
+        files = read_contents([example if str(path) == EXAMPLE else path for path in paths])
         source = f"{paths[0]} and {len(paths) - 1} more" if len(paths) > 1 else str(paths[0])
-        return answered(
-            lambda options: Reading.model_validate(options)._read(files, source, nodes),
-            given,
-            lambda trace: plausible.doubt(trace.seconds, trace.workers),
+        return resolve_problems(
+            lambda attempted: Reading.model_validate(attempted)._read(files, source, nodes),
+            options,
+            lambda trace: plausibility.find_implausibility(trace.seconds, trace.workers),
         )
 
     def _read(self, files: Sequence[Content], source: str, nodes: Nodes | None) -> Trace:
+        """Return the trace with exactly these options."""
         names = short_names([file.path for file in files])
-        says = [Says(self.columns, self.unit, self.mend != "refuse", name, self.only) for name in names]
-        cells = joined([formats.cells_of(file, each) for file, each in zip(files, says, strict=True)])
+        file_options = [FileOptions(self.columns, self.unit, self.mend != "refuse", name, self.only) for name in names]
+        cells = join_files([formats.read_cells(file, options) for file, options in zip(files, file_options, strict=True)])
         if all(map(recorded_steps.sniff, files)):
-            cells = recorded_steps.completed(cells)
-        formats.check_enough(files, len(cells.worker.names))
-        table = mended(cells, source, self.mend, self.longest)
-        node_of, called = _nodes(cells) if nodes is None else (_spread(nodes, len(cells.worker.names)), ())
+            cells = recorded_steps.drop_incomplete(cells)
+        formats.check_several_workers(files, len(cells.worker.names))
+        table = mend_table(cells, source, self.mend, self.longest)
+        node_of, node_names = _find_nodes(cells) if nodes is None else (_spread_over(nodes, len(cells.worker.names)), ())
         table.seconds.flags.writeable = False  # shared by several runs
-        alone = ("only one worker: name the files of all workers to see which is slow",) if table.seconds.shape[1] == 1 else ()
-        notes = tuple(dict.fromkeys((*cells.notes, *(note for file in files for note in file.notes), *alone)))
+        notes = dict.fromkeys((*cells.notes, *(note for file in files for note in file.notes)))
+        if table.seconds.shape[1] == 1:
+            notes["only one worker: name the files of all workers to see which is slow"] = None
         steps = tuple(cells.iteration.names[row] for row in table.rows)
-        return Trace(table.seconds, tuple(cells.worker.names), node_of, source, table.repairs, called, notes, steps)
+        return Trace(table.seconds, tuple(cells.worker.names), node_of, source, table.repairs, node_names, tuple(notes), steps)
 
 
-def read(path: str | Path, *more: str | Path, nodes: Nodes | None = None, **options: Any) -> Trace:
+def read(path: str | Path, *more_paths: str | Path, nodes: Nodes | None = None, **options: Any) -> Trace:
     r"""Return the trace in a file, or in several that belong together, such as one for each node or day.
 
     Args:
         path: file, archive or folder; `example` is the trace that comes with FRED.
-        more: further files of the trace.
+        more_paths: further files of the trace.
         nodes: number of nodes over which the workers are spread evenly, in order; or number of workers on each node. This
             overrides the nodes in the file.
         options: options of `Reading`: `columns` by role; `unit` of the times (s, ms, us, ns); `mend` for gaps and
@@ -121,22 +123,22 @@ def read(path: str | Path, *more: str | Path, nodes: Nodes | None = None, **opti
         key = ".".join(map(str, first["loc"]))
         expected = first["msg"].removeprefix("Value error, ").replace("Input should be", "expected")
         raise FredError(f"reading {path}: {key}{': ' if key else ''}{expected}") from None
-    return reading.read([Path(path), *map(Path, more)], nodes)
+    return reading.read([Path(path), *map(Path, more_paths)], nodes)
 
 
-def _nodes(cells: Cells) -> tuple[NDArray[np.int64] | None, tuple[str, ...]]:
+def _find_nodes(cells: Cells) -> tuple[NDArray[np.int64] | None, tuple[str, ...]]:
     """Return the node of each worker, and the names of the nodes."""
     if cells.node is None:
         return None, ()
     node_of = np.empty(len(cells.worker.names), np.int64)
     node_of[cells.worker.codes] = cells.node.codes
-    _, first, which = np.unique(node_of, return_index=True, return_inverse=True)
+    _, first, positions = np.unique(node_of, return_index=True, return_inverse=True)
     rank = np.argsort(np.argsort(first))  # in the order of their first workers
-    return rank[which], tuple(cells.node.names[node_of[worker]] for worker in np.sort(first))
+    return rank[positions], tuple(cells.node.names[node_of[worker]] for worker in np.sort(first))
 
 
-def _spread(nodes: Nodes, workers: int) -> NDArray[np.int64]:
+def _spread_over(nodes: Nodes, workers: int) -> NDArray[np.int64]:
     try:
-        return spread(nodes, workers)
+        return spread_workers(nodes, workers)
     except ValueError as error:
         raise FredError(str(error)) from None

@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 from fred.base.errors import FredError
 
 Options = Mapping[str, Any]  # of `fred.traces.reading.read`: columns, unit, mend
-_MOST = 6  # most errors of one file that are resolved in advance
+_MOST_PROBLEMS = 6  # most errors of one file that are resolved in advance
 T = TypeVar("T")
 
 
@@ -36,78 +36,80 @@ class UnclearTraceError(FredError):
     @property
     def fix(self) -> tuple[str, ...]:
         """Return these options as words of a command line."""
-        return tuple(word for name, value in self.options.items() for word in (f"--{name}", _text(value)))
+        return tuple(word for name, value in self.options.items() for word in (f"--{name}", _option_text(value)))
 
 
-def answered(attempt: Callable[[Options], T], given: Options, doubt: Callable[[T], str]) -> T:
+def resolve_problems(attempt: Callable[[Options], T], options: Options, doubt: Callable[[T], str]) -> T:
     """Return the result of an attempt; if it raises UnclearTraceError, raise one with options that resolve all problems.
 
-    So a file with several unclear points gives one error, and the command in the error works. Options are proposed only if they
-    have been tried and lead to a result without doubt.
+    So a file with several unclear points gives one error, and the command in the error works: options are proposed only if they
+    were tried and lead to a result without doubt.
 
     Args:
-        attempt: function that reads with the given options.
-        given: the user's own options.
+        attempt: function that reads with options.
+        options: the user's own options.
         doubt: function that returns why a result cannot be right, or an empty text.
 
     Raises UnclearTraceError, also with the problems that remain after the first ones; FredError if no options are known to
     help. Other FredErrors pass unchanged.
     """
     try:
-        return attempt(given)
+        return attempt(options)
     except UnclearTraceError as error:
         reasons: list[str] = []
-        way = _way(attempt, error, given, _MOST, doubt, reasons)
-        if way is None:
+        remedy = _find_remedy(attempt, error, options, _MOST_PROBLEMS, doubt, reasons)
+        if remedy is None:
             raise FredError(*error.args, *reasons[:1]) from None
-        new = {name: value for name, value in way[1].items() if given.get(name) != value}
-        raise UnclearTraceError(*way[0], remedies=[new], works=True) from None
+        problems, complete = remedy
+        new = {name: value for name, value in complete.items() if options.get(name) != value}
+        raise UnclearTraceError(*problems, remedies=[new], works=True) from None
 
 
-def _way(
+def _find_remedy(
     attempt: Callable[[Options], T],
     error: UnclearTraceError,
-    given: Options,
-    left: int,
+    options: Options,
+    depth: int,
     doubt: Callable[[T], str],
     reasons: list[str],
 ) -> tuple[tuple[str, ...], Options] | None:
     """Return all problems up to a readable trace, and the options for it; None if no remedy leads there.
 
-    `reasons` gets why the others do not.
+    The search is depth-first. Each remedy may lead to a further unclear point, with remedies of its own; a chain longer than
+    `depth` is given up. `reasons` collects why remedies fail, for the error if none helps.
     """
-    for remedy in error.remedies if left else ():
-        options = merged(given, remedy)
+    for remedy in error.remedies if depth else ():
+        attempted = merge_options(options, remedy)
         words = " ".join(UnclearTraceError(remedies=[remedy]).fix)
         try:
-            reason = doubt(attempt(options))
-        except UnclearTraceError as later:
-            if way := _way(attempt, later, options, left - 1, doubt, reasons):
-                return (*error.args, *way[0]), way[1]
-        except FredError as later:
-            reasons.append(f"With {words}: {later}")
+            reason = doubt(attempt(attempted))
+        except UnclearTraceError as next_error:
+            if solution := _find_remedy(attempt, next_error, attempted, depth - 1, doubt, reasons):
+                return (*error.args, *solution[0]), solution[1]
+        except FredError as failure:
+            reasons.append(f"With {words}: {failure}")
         else:
             if not reason:
-                return error.args, options
+                return error.args, attempted
             reasons.append(f"With {words}: {reason}")
     return None
 
 
-def merged(given: Options, more: Options) -> dict[str, Any]:
+def merge_options(options: Options, overrides: Options) -> dict[str, Any]:
     """Merge options, of which the later take precedence; `columns` are merged column by column.
 
-    >>> merged({"columns": {"iteration": "it"}}, {"columns": {"worker": "who"}, "unit": "ms"})
+    >>> merge_options({"columns": {"iteration": "it"}}, {"columns": {"worker": "who"}, "unit": "ms"})
     {'columns': {'iteration': 'it', 'worker': 'who'}, 'unit': 'ms'}
 
     Args:
-        given: options of `read`.
-        more: options that take precedence.
+        options: options of `read`.
+        overrides: options that take precedence.
     """
-    both = {**given, **more}
-    if "columns" in given and "columns" in more:
-        both["columns"] = {**given["columns"], **more["columns"]}
-    return both
+    merged = {**options, **overrides}
+    if "columns" in options and "columns" in overrides:
+        merged["columns"] = {**options["columns"], **overrides["columns"]}
+    return merged
 
 
-def _text(value: Any) -> str:
-    return ",".join(f"{ours}={theirs}" for ours, theirs in value.items()) if isinstance(value, Mapping) else str(value)
+def _option_text(value: Any) -> str:
+    return ",".join(f"{key}={entry}" for key, entry in value.items()) if isinstance(value, Mapping) else str(value)

@@ -25,19 +25,19 @@ _NAMES: dict[Role, str] = {  # the first that occurs is used
     "end": "end stop finish end_time stop_time finish_time end_timestamp ended ended_at finished finished_at end_at end_ts",
     "type": "type op operation op_type op_name kind category cat phase event event_name",
 }
-_NAMING, _JOINED = ("iteration", "worker", "node"), ("iteration", "worker", "node", "time")
+_NAMED, _COMBINING = ("iteration", "worker", "node"), ("iteration", "worker", "node", "time")
 _LOCAL = ("local_rank", "device", "device_id", "gpu", "gpu_id", "local_worker", "slot")  # number a worker within its node
 _TIMES = (
     "seconds duration dur elapsed elapsed_time latency step_time iteration_time iter_time batch_time compute_time "
     "computation_time compute computing run_time runtime time took train_time"
 )  # without units
 _STEP, _TIME = "step|iteration|iter|it|batch|round|compute", "time|duration|latency|seconds|secs?|ms|elapsed"
-_OF_A_STEP = re.compile(rf"(.*_)?({_STEP})_({_TIME})(_.*)?|(.*_)?({_TIME})_(per|this|of)_({_STEP})(_.*)?|({_TIME})_({_STEP})")
-_NO_DURATION = re.compile(
+_STEP_TIME = re.compile(rf"(.*_)?({_STEP})_({_TIME})(_.*)?|(.*_)?({_TIME})_(per|this|of)_({_STEP})(_.*)?|({_TIME})_({_STEP})")
+_NOT_A_DURATION = re.compile(
     r"(^|_)(total|since|eta|remaining|cumulative|wall|stamp|timestamp|left|until|max|min|std|per_sec\w*)(_|$)"
 )
 _PATH = re.compile(r"^(?!.*/s(/|$)).*/")  # such as trainer/global_step, not TFLOP/s/device
-_NO_WORKERS = (  # columns of a wide table that are not workers
+_NOT_WORKERS = (  # columns of a wide table that are not workers
     "loss accuracy acc error lr learning_rate epoch timestamp date datetime total mean avg average median min max std "
     "throughput tokens samples grad_norm step_time time usr sys idl wai stl iowait idle cpu read writ write recv send"
 )
@@ -46,7 +46,7 @@ _METRIC = re.compile(  # a word in the name of what training measures, which is 
     r"util\w*|reward|return|perplexity|ppl|f1|auc|score|temp\w*|power|watts?|wall_time|eta|grad\w*|seen|consumed|batch_size|flos|(train|eval)_runtime|per_s(ec|econd)?)(_|$)"
 )
 
-_OF_RUNS = re.compile("(?:.*_)?(?:train|eval|test|val)_(?:steps|samples)_per_second")  # of the Hugging Face Trainer
+_RUN_RATE = re.compile("(?:.*_)?(?:train|eval|test|val)_(?:steps|samples)_per_second")  # of the Hugging Face Trainer
 _MEAN = re.compile(r"(?:^|_)(?:avg|average|running|mean|min|max|median|ema|smooth\w*|cum\w*)(?:_|$)")
 STEP_RATE = re.compile(
     r"(?:.*_)?(?:it|its|iter|iters|iteration|iterations|step|steps|batch|batches)_(?:s|per_s|sec|per_sec|per_second)|ups"
@@ -62,12 +62,12 @@ _COMMUNICATION = re.compile(
 
 
 @dataclass(frozen=True)
-class Says:
-    """The user's options for a file.
+class FileOptions:
+    """The user's options for one file.
 
     Args:
         columns: names of columns by role.
-        unit: unit of the times, if given.
+        unit: unit of the times; None: from the file.
         mend: True if rows without an iteration or worker may be left out.
         name: short name of the file.
         only: values of columns, by their names, that the rows to read have.
@@ -93,24 +93,24 @@ class Roles(NamedTuple):
         """
         return self.columns.get(role, "")
 
-    def free(self, header: Sequence[str]) -> list[str]:
+    def unassigned(self, header: Sequence[str]) -> list[str]:
         """Return the columns without a role.
 
         Args:
             header: names of all columns.
         """
-        used = {part for column in self.columns.values() for part in parts(column, header)}
+        used = {part for column in self.columns.values() for part in split_columns(column, header)}
         return [name for name in header if name not in used]
 
 
 @lru_cache(4096)  # logs have the same names in each of a million lines
-def plain(name: str) -> str:
+def to_snake_case(name: str) -> str:
     """Return a column's name in lower case, with words joined by underscores.
 
     Args:
         name: name of the column.
 
-    >>> plain("Step Time (ms)"), plain("globalStep")
+    >>> to_snake_case("Step Time (ms)"), to_snake_case("globalStep")
     ('step_time_ms', 'global_step')
     """
     words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name.strip())
@@ -127,7 +127,7 @@ def is_communication(name: str) -> bool:
     >>> [is_communication(name) for name in names]
     [True, True, True, True, False]
     """
-    return _COMMUNICATION.search(plain(name)) is not None
+    return _COMMUNICATION.search(to_snake_case(name)) is not None
 
 
 def unit_of(name: str) -> Unit | None:
@@ -139,10 +139,10 @@ def unit_of(name: str) -> Unit | None:
     >>> unit_of("duration_ms"), unit_of("time (us)"), unit_of("items"), unit_of("seconds")
     ('ms', 'us', None, 's')
     """
-    return _split(plain(name))[1]
+    return _split_unit(to_snake_case(name))[1]
 
 
-def parts(column: str, header: Sequence[str]) -> list[str]:
+def split_columns(column: str, header: Sequence[str]) -> list[str]:
     """Return the columns in one entry of `columns`: one, or several joined by `+`.
 
     Args:
@@ -152,22 +152,22 @@ def parts(column: str, header: Sequence[str]) -> list[str]:
     return [column] if column in header else column.split(AND)
 
 
-def roles_of(path: str, header: Sequence[str], given: Mapping[Role, str]) -> Roles:
-    """Return the roles of the columns, as given by the user, otherwise from their names.
+def find_roles(path: str, header: Sequence[str], columns: Mapping[Role, str]) -> Roles:
+    """Return the roles of the columns, from the user or else from their names.
 
     Args:
         path: path of the file, for messages.
         header: names of its columns.
-        given: columns by role, from the user.
+        columns: columns by role, from the user.
 
     Raises FredError for columns that do not exist or have two roles, UnclearTraceError if several may be the times.
 
-    >>> roles_of("a.csv", ["step", "host", "local_rank", "step_time_ms", "loss"], {}).columns
+    >>> find_roles("a.csv", ["step", "host", "local_rank", "step_time_ms", "loss"], {}).columns
     {'iteration': 'step', 'worker': 'host+local_rank', 'node': 'host', 'time': 'step_time_ms'}
     """
-    check_given(path, header, given)
-    found = Roles({role: column for role, column in _named(header, given).items() if column})
-    return Roles(found.columns | ({} if "time" in found.columns else _time(path, found, found.free(header))))
+    check_columns(path, header, columns)
+    roles = Roles({role: column for role, column in _name_roles(header, columns).items() if column})
+    return Roles(roles.columns | ({} if "time" in roles.columns else _find_time(path, roles, roles.unassigned(header))))
 
 
 def is_wide(roles: Roles) -> bool:
@@ -198,22 +198,22 @@ def has_operations(roles: Roles) -> bool:
     return spans or "type" in roles.columns
 
 
-def is_of_a_node(name: str) -> bool:
+def is_local_rank(name: str) -> bool:
     """Return True for a column that numbers the workers within a node, such as `local_rank`.
 
     Args:
         name: name of the column.
     """
-    return plain(name) in _LOCAL
+    return to_snake_case(name) in _LOCAL
 
 
-def is_of_nodes(name: str) -> bool:
+def is_node_column(name: str) -> bool:
     """Return True for a column that names nodes, such as `hostname`.
 
     Args:
         name: name of the column.
     """
-    return plain(name) in _NAMES["node"].split()
+    return to_snake_case(name) in _NAMES["node"].split()
 
 
 def is_time(name: str) -> bool:
@@ -225,10 +225,15 @@ def is_time(name: str) -> bool:
     >>> [is_time(name) for name in ("perf/step_time", "Step Time (ms)", "time_per_iteration", "time_total_s", "loss")]
     [True, True, True, False, False]
     """
-    full, last = _split(plain(name))[0], _split(plain(re.split(r"[/.]| - ", name)[-1]))[0]
-    if {full, last} & set(_TIMES.split()):
+    last_part = re.split(r"[/.]| - ", name)[-1]
+    if {_split_unit(to_snake_case(part))[0] for part in (name, last_part)} & set(_TIMES.split()):
         return True
-    return bool(_OF_A_STEP.fullmatch(plain(name))) and not _NO_DURATION.search(plain(name))
+    return _is_step_time(name)
+
+
+def _is_step_time(name: str) -> bool:
+    words = to_snake_case(name)
+    return _STEP_TIME.fullmatch(words) is not None and not _NOT_A_DURATION.search(words)
 
 
 def is_metric(name: str) -> bool:
@@ -237,7 +242,7 @@ def is_metric(name: str) -> bool:
     Args:
         name: name of the column.
     """
-    return _METRIC.search(plain(name)) is not None
+    return _METRIC.search(to_snake_case(name)) is not None
 
 
 def is_mean(name: str) -> bool:
@@ -246,7 +251,7 @@ def is_mean(name: str) -> bool:
     Args:
         name: name of a column.
     """
-    return _MEAN.search(plain(name)) is not None
+    return _MEAN.search(to_snake_case(name)) is not None
 
 
 def is_rate(name: str) -> bool:
@@ -258,119 +263,121 @@ def is_rate(name: str) -> bool:
     >>> [is_rate(name) for name in ("it/s", "perf/tokens_per_sec", "throughput", "time_per_step", "time_this_iter_s")]
     [True, True, True, False, False]
     """
-    words = plain(name)
-    if _OF_RUNS.fullmatch(words):
+    words = to_snake_case(name)
+    if _RUN_RATE.fullmatch(words):
         return False
     is_clear = re.search("/ ?s|per_s|ups", f"{name} {words}") is not None  # `iter_s` may be s of an iteration
     return (is_clear and STEP_RATE.fullmatch(words) is not None) or WORK_RATE.fullmatch(words) is not None
 
 
-def rate_of(columns: Sequence[str]) -> tuple[str, bool]:
+def find_rate(columns: Sequence[str]) -> tuple[str, bool]:
     """Return a column of steps per second, or of work per second, and True for steps; empty if there is none.
 
     Args:
         columns: names of columns.
 
-    >>> rate_of(["loss", "tps", "it/s"]), rate_of(["RunningAvgSamplesPerSec", "CurrSamplesPerSec"])
+    >>> find_rate(["loss", "tps", "it/s"]), find_rate(["RunningAvgSamplesPerSec", "CurrSamplesPerSec"])
     (('it/s', True), ('CurrSamplesPerSec', False))
     """
     for pattern in (STEP_RATE, WORK_RATE):
-        rates = [name for name in columns if pattern.fullmatch(plain(name)) and not is_mean(name)]
+        rates = [name for name in columns if pattern.fullmatch(to_snake_case(name)) and not is_mean(name)]
         if rates:
             return rates[0], pattern is STEP_RATE
     return "", False
 
 
-def stands_beside_times(name: str) -> bool:
+def holds_no_times(name: str) -> bool:
     """Return True for a column that is known not to hold a worker's times, such as `loss`.
 
     Args:
         name: name of the column.
     """
-    return _split(plain(name))[0] in _NO_WORKERS.split() or is_metric(name)
+    return _split_unit(to_snake_case(name))[0] in _NOT_WORKERS.split() or is_metric(name)
 
 
-def workers_of(header: Sequence[str], iteration: str) -> tuple[list[str], list[str]]:
+def split_workers(header: Sequence[str], iteration: str) -> tuple[list[str], list[str]]:
     """Return the columns of a wide table that are workers, and the other columns.
 
     Args:
         header: names of its columns.
         iteration: column of iterations, if there is one.
     """
-    others = [name for name in header if name not in parts(iteration, header)]
-    workers = [name for name in others if not stands_beside_times(name)]
-    return workers, [name for name in others if name not in workers]
+    columns = [name for name in header if name not in split_columns(iteration, header)]
+    workers = [name for name in columns if not holds_no_times(name)]
+    return workers, [name for name in columns if name not in workers]
 
 
-def check_given(path: str, header: Sequence[str], given: Mapping[Role, str]) -> None:
+def check_columns(path: str, header: Sequence[str], columns: Mapping[Role, str]) -> None:
     """Raise FredError for columns that do not exist, and for a column in two roles.
 
     Args:
         path: path of the file.
         header: names of its columns.
-        given: columns by role, from the user.
+        columns: columns by role, from the user.
     """
     roles: dict[str, Role] = {}
-    for role, column in given.items():
-        names = parts(column, header)
-        if role not in _JOINED and len(names) > 1:
+    for role, column in columns.items():
+        names = split_columns(column, header)
+        if role not in _COMBINING and len(names) > 1:
             raise FredError(f"{path}: `{column}` are several columns; expected one that is the `{role}`")
         for name in names:
-            if name not in (*header, *([FILE] if role in _NAMING else [])):
+            if name not in (*header, *([FILE] if role in _NAMED else [])):
                 raise FredError(f"{path} has no column `{name}` ({role}); it has {listed(header)}")
             if name in roles and name != FILE:
                 raise FredError(f"{path}: column `{name}` cannot be both `{roles[name]}` and `{role}`; correct `columns`")
             roles[name] = role
 
 
-def _named(header: Sequence[str], given: Mapping[Role, str]) -> dict[Role, str]:
-    """Return the columns given by the user or identified by name, except times."""
-    found = dict(given)
+def _name_roles(header: Sequence[str], columns: Mapping[Role, str]) -> dict[Role, str]:
+    """Return the columns from the user or identified by name, except times."""
+    roles = dict(columns)
     for role, names in _NAMES.items():
-        if role not in found:
-            found[role] = _first(names.split(), header, found, without_unit=role in ("start", "end"))
-    epoch = _first(["epoch"], header, found)
-    if "iteration" not in given and epoch and plain(found["iteration"]) not in ("", "global_step"):
-        found["iteration"] = f"{epoch}{AND}{found['iteration']}"  # steps may restart in each epoch
-    if found["worker"]:
-        found["type"] = found["type"] or _first(["name"], header, found)
-    elif local := _first(_LOCAL, header, found):
-        found["worker"] = f"{found['node']}{AND}{local}" if found["node"] else local
-    return found
+        if role not in roles:
+            roles[role] = _first_match(names.split(), header, roles, without_unit=role in ("start", "end"))
+    epoch = _first_match(["epoch"], header, roles)
+    if "iteration" not in columns and epoch and to_snake_case(roles["iteration"]) not in ("", "global_step"):
+        roles["iteration"] = f"{epoch}{AND}{roles['iteration']}"  # steps may restart in each epoch
+    if roles["worker"]:
+        roles["type"] = roles["type"] or _first_match(["name"], header, roles)
+    elif local := _first_match(_LOCAL, header, roles):
+        roles["worker"] = f"{roles['node']}{AND}{local}" if roles["node"] else local
+    return roles
 
 
-def _first(names: Sequence[str], header: Sequence[str], found: Mapping[Role, str], without_unit: bool = False) -> str:
+def _first_match(names: Sequence[str], header: Sequence[str], roles: Mapping[Role, str], without_unit: bool = False) -> str:
     """Return the first column without a role whose name is in `names`, in their order."""
-    used = {part for column in found.values() for part in parts(column, header)}
-    free = [name for name in reversed(header) if name not in used]
-    called = {plain(re.split("[/.]", name)[-1]): name for name in free if _PATH.search(name)}
-    called |= {_split(plain(name))[0] if without_unit else plain(name): name for name in free}
-    return next((called[name] for name in names if name in called), "")
+    used = {part for column in roles.values() for part in split_columns(column, header)}
+    unassigned = [name for name in reversed(header) if name not in used]
+    by_name = {to_snake_case(re.split("[/.]", name)[-1]): name for name in unassigned if _PATH.search(name)}
+    by_name |= {_split_unit(to_snake_case(name))[0] if without_unit else to_snake_case(name): name for name in unassigned}
+    return next((by_name[name] for name in names if name in by_name), "")
 
 
-def _time(path: str, found: Roles, free: Sequence[str]) -> dict[Role, str]:
+def _find_time(path: str, roles: Roles, unassigned: Sequence[str]) -> dict[Role, str]:
     """Return the column of times or else of rates, if a name identifies one. Raises UnclearTraceError if several may be."""
-    rates, free = [name for name in free if is_rate(name)], [name for name in free if not is_rate(name)]
-    times = [name for name in free if name == "seconds"] or [name for name in free if is_time(name) and not is_metric(name)]
-    best = [name for name in times if _OF_A_STEP.fullmatch(plain(name)) and not _NO_DURATION.search(plain(name))]
-    times = best if len(best) == 1 and "worker" not in found.columns else times
-    units = [name for name in free if unit_of(name) and not is_metric(name)]
-    if not times and (len(units) == 1 or "worker" in found.columns):
+    rates = list(filter(is_rate, unassigned))
+    unassigned = [name for name in unassigned if name not in rates]
+    times = ["seconds"] if "seconds" in unassigned else [name for name in unassigned if is_time(name) and not is_metric(name)]
+    step_times = list(filter(_is_step_time, times))
+    times = step_times if len(step_times) == 1 and "worker" not in roles.columns else times
+    units = [name for name in unassigned if unit_of(name) and not is_metric(name)]
+    if not times and (len(units) == 1 or "worker" in roles.columns):
         times = units
-    if not (times or has_times(found)) and ("worker" in found.columns or all(map(stands_beside_times, free))):
+    if not (times or has_times(roles)) and ("worker" in roles.columns or all(map(holds_no_times, unassigned))):
         times = [name for name in rates if not is_mean(name)]
-    if has_times(found) or len(times) < 2:
+    if has_times(roles) or len(times) < 2:
         return {"time": times[0]} if len(times) == 1 else {}
     phases = [name for name in times if not is_communication(name)]
-    ways = [AND.join(phases), *times] if times == units and len(phases) > 1 else times
+    proposals = [AND.join(phases), *times] if times == units and len(phases) > 1 else times
     raise UnclearTraceError(
-        f"{path}: which columns have the times of iterations, {listed(times)}? Name them (`columns: {{time: {ways[0]}}}`); a "
-        f"time that includes waiting for others hides who is slow, and `{AND}` adds columns up",
-        remedies=[{"columns": {"time": name}} for name in ways],
+        f"{path}: which columns have the times of iterations, {listed(times)}? Name them "
+        f"(`columns: {{time: {proposals[0]}}}`); a time that includes waiting for others hides who is slow, and `{AND}` adds "
+        "columns up",
+        remedies=[{"columns": {"time": name}} for name in proposals],
     )
 
 
-def _split(name: str) -> tuple[str, Unit | None]:
+def _split_unit(name: str) -> tuple[str, Unit | None]:
     """Return a plain name without its unit, and the unit."""
     for unit, words in WORDS.items():
         match = re.fullmatch(rf"(?:(.+)_)?(?:{words})", name)

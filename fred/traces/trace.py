@@ -48,7 +48,7 @@ class Trace:
         return len(self.seconds)
 
     @property
-    def said(self) -> tuple[str, ...]:
+    def remarks(self) -> tuple[str, ...]:
         """Return the notes and repairs that a user should know, one line each."""
         return (*(f"read: {note}" for note in self.notes), *(f"mended: {repair}" for repair in self.repairs))
 
@@ -69,9 +69,9 @@ class Trace:
         signs = self.waiting
         if signs.state == "groups":
             names = [briefly([self.workers[worker] for worker in group]) for group in signs.groups]
-            others = f"; so do {briefly(names[1:], 2, '; ')}" if names[1:] else ""
-            alike = "Times within a group are equal in every iteration, so it counts as one worker: use one of each group."
-            return (f"Workers {names[0]} wait for each other{others}. {alike}",)
+            further_groups = f"; so do {briefly(names[1:], 2, '; ')}" if names[1:] else ""
+            advice = "Times within a group are equal in every iteration, so it counts as one worker: use one of each group."
+            return (f"Workers {names[0]} wait for each other{further_groups}. {advice}",)
         doubt = {"certain": "contain", "possible": "may contain"}.get(signs.state)
         return (f"The times {doubt} waiting for the slowest worker. {signs.evidence}",) if doubt else ()
 
@@ -81,7 +81,7 @@ class Trace:
         Args:
             number: number of the worker, from 0.
         """
-        return _called("worker", self.workers[number])
+        return _name_in_sentence("worker", self.workers[number])
 
     def node(self, number: int) -> str:
         """Return the name of a node in a sentence: its own, or `node 7` if that is a number or unknown.
@@ -89,7 +89,7 @@ class Trace:
         Args:
             number: number of the node, from 0, as in `node_of`; or of a group that was found.
         """
-        return _called("node", self.nodes[number] if number < len(self.nodes) else str(number))
+        return _name_in_sentence("node", self.nodes[number] if number < len(self.nodes) else str(number))
 
     def step(self, number: int) -> str:
         """Return the name of an iteration: that of the files, or its number.
@@ -103,7 +103,7 @@ class Trace:
         return self.steps[number] if self.steps else str(number)
 
     @property
-    def names_of_nodes(self) -> str:
+    def node_names(self) -> str:
         """Return the names of the nodes, shortened if they are many; empty if they are numbers or unknown."""
         return briefly([name for name in self.nodes if not name.isdigit()])
 
@@ -117,5 +117,5 @@ class Trace:
         return hashlib.sha256(f"{numbers.shape}".encode() + numbers.tobytes()).hexdigest()
 
 
-def _called(what: str, name: str) -> str:
-    return f"{what} {name}" if name[:1].isdigit() or name.startswith("-") else name
+def _name_in_sentence(kind: str, name: str) -> str:
+    return f"{kind} {name}" if name[:1].isdigit() or name.startswith("-") else name

@@ -25,17 +25,18 @@ _FEWEST = 8  # iterations from which waiting can be seen
 _NORMAL = 1.4826  # standard deviation of a normal variable, relative to its median absolute deviation
 _ONE_SIDED = 1.64  # standard errors of a 95 % bound
 _EFFICIENCY = 0.35  # independent observations in a variance from absolute differences, relative to their number
-_LIKE, _ALIKE = 0.9, 0.97  # correlations of workers from which times may contain waiting, and contain it
-_GROWS, _CONSTANT = 0.25, 0.5  # growth of deviations with a round's time, as a power: surely above, surely below
-_NARROW = 0.08  # deviation of rounds up to which no lengths of inputs are suspected
+_POSSIBLE_CORRELATION = 0.9  # correlation of workers from which times may contain waiting
+_CERTAIN_CORRELATION = 0.97  # correlation of workers from which times contain waiting
+_GROWING_POWER, _CONSTANT_POWER = 0.25, 0.5  # growth of deviations with a round's time, as a power: surely above, surely below
+_NARROW_ROUNDS = 0.08  # deviation of rounds up to which no lengths of inputs are suspected
 _PERIOD = 9  # longest period of pauses of all workers at once that no differences between rounds are made of
-_SURELY = 4.0  # standard errors of a correlation
-_FOLLOWS = -0.25  # correlation of successive deviations from which the same event ends one time and begins the next
-_MEETS, _ONLY_THERE = 0.15, 0.25  # variance of sums: relative to independent times, and to sums from other iterations on
-_BY_CHANCE = 1e-4  # probability that independent times meet at any interval and phase
-_COMPENSATED = 0.5  # variance of sums relative to that without the longest times, from which these are waits
+_STANDARD_ERRORS = 4.0  # standard errors of a correlation
+_FOLLOWING = -0.25  # correlation of successive deviations from which the same event ends one time and begins the next
+_MEETS, _MEETS_RELATIVE = 0.15, 0.25  # variance of sums: relative to independent times, and to sums from other iterations on
+_FALSE_ALARMS = 1e-4  # probability that independent times meet at any interval and phase
+_COMPENSATION = 0.5  # variance of sums relative to that without the longest times, from which these are waits
 _LONGEST = 64  # longest interval between meetings, or between pauses, that is tried
-_NEARER = 0.2  # difference within a group, relative to that of other pairs
+_GROUP_DIFFERENCE = 0.2  # difference within a group, relative to that of other pairs
 
 
 @dataclass(frozen=True)
@@ -44,8 +45,8 @@ class Waiting:
 
     Args:
         state: `no`, `possible` or `certain`; `groups` if only workers of the same group wait for one another.
-        within: standard deviation of workers within a round, as a share of the time.
-        between: standard deviation of rounds, as a share of the time, without trends.
+        worker_deviation: standard deviation of workers within a round, as a share of the time.
+        round_deviation: standard deviation of rounds, as a share of the time, without trends.
         correlation: correlation of two workers from these, 0 to 1.
         in_step: True if workers that are late in an iteration are early in the next.
         every: number of iterations between two meetings of all workers, if that is how it shows; 0 otherwise.
@@ -53,8 +54,8 @@ class Waiting:
     """
 
     state: Literal["no", "possible", "certain", "groups"] = "no"
-    within: float = 0.0
-    between: float = 0.0
+    worker_deviation: float = 0.0
+    round_deviation: float = 0.0
     correlation: float = 0.0
     in_step: bool = False
     every: int = 0
@@ -70,14 +71,15 @@ class Waiting:
         """Return the evidence for waiting of all workers in a sentence."""
         if self.every:
             return f"The sums of {self.every} iterations are equal for all workers: they meet every {self.every} iterations."
-        spread = f"workers differ by {_share(self.within)} within an iteration, iterations by {_share(self.between)}"
+        workers, rounds = _percent(self.worker_deviation), _percent(self.round_deviation)
+        spread = f"workers differ by {workers} within an iteration, iterations by {rounds}"
         if self.in_step:
             return f"A worker that is late in one iteration is early in the next, so all keep in step; {spread}."
         return f"{spread.capitalize()}; the correlation of workers is {self.correlation:.2f}."
 
     def json(self) -> dict[str, Any]:
         """Return all of it as a JSON object."""
-        numbers = {"within": self.within, "between": self.between, "correlation": self.correlation}
+        numbers = {"within": self.worker_deviation, "between": self.round_deviation, "correlation": self.correlation}
         signs = {"in_step": self.in_step, "every": self.every, "groups": [list(group) for group in self.groups]}
         return {"state": self.state, **numbers, **signs}
 
@@ -99,38 +101,45 @@ def find_waiting(seconds: Floats) -> Waiting:
     iterations, workers = seconds.shape
     if iterations < _FEWEST or workers < 2:
         return Waiting()
-    within, between = _deviations(np.log(seconds))
-    correlation = _correlation(within, between)
-    if _in_step(seconds):
-        return Waiting("certain", within, between, correlation, in_step=True)
+    worker_deviation, round_deviation = _robust_deviations(np.log(seconds))
+    correlation = _correlation(worker_deviation, round_deviation)
+    if _keeps_in_step(seconds):
+        return Waiting("certain", worker_deviation, round_deviation, correlation, in_step=True)
     power, error = _growth(seconds)
-    alike = correlation >= _LIKE and power - error <= _GROWS
-    surely = correlation >= _ALIKE and _correlation(within, between * _lower_bound(iterations, workers)) >= _LIKE
-    if alike and surely and (not within or between <= _NARROW or power + error <= _CONSTANT):
-        return Waiting("certain", within, between, correlation)
-    if every := next(_meetings(seconds), 0):
-        return Waiting("certain", within, between, correlation, every=every)
-    if alike:
-        return Waiting("possible", within, between, correlation)
-    groups = _groups(np.log(seconds))
-    return Waiting("groups" if groups else "no", within, between, correlation, groups=groups)
+    is_possible = correlation >= _POSSIBLE_CORRELATION and power - error <= _GROWING_POWER
+    lower_bound = _correlation(worker_deviation, round_deviation * _lower_bound(iterations, workers))
+    is_significant = correlation >= _CERTAIN_CORRELATION and lower_bound >= _POSSIBLE_CORRELATION
+    is_of_clocks = not worker_deviation or round_deviation <= _NARROW_ROUNDS or power + error <= _CONSTANT_POWER
+    if is_possible and is_significant and is_of_clocks:
+        return Waiting("certain", worker_deviation, round_deviation, correlation)
+    if every := next(_find_meetings(seconds), 0):
+        return Waiting("certain", worker_deviation, round_deviation, correlation, every=every)
+    if is_possible:
+        return Waiting("possible", worker_deviation, round_deviation, correlation)
+    groups = _find_groups(np.log(seconds))
+    return Waiting("groups" if groups else "no", worker_deviation, round_deviation, correlation, groups=groups)
 
 
-def _deviations(logs: Floats) -> tuple[float, float]:
+def _robust_deviations(logs: Floats) -> tuple[float, float]:
     """Return robust deviations of workers within a round, levels removed, and of rounds, trends and regular pauses removed."""
     centre = np.median(logs, axis=1, keepdims=True)
     deviations = logs - centre
     workers = logs.shape[1]
-    within = _NORMAL * float(np.median(np.abs(deviations - np.median(deviations, axis=0)))) * math.sqrt(workers / (workers - 1))
+    spread = _NORMAL * float(np.median(np.abs(deviations - np.median(deviations, axis=0))))
+    worker_deviation = spread * math.sqrt(workers / (workers - 1))
+    # The variance of rounds comes from second differences, which remove a linear trend and have 1 + 4 + 1 = 6 times the
+    # variance of independent rounds. Pauses of all workers every i rounds vanish from differences over i rounds, therefore
+    # the smallest of several distances counts. The part that comes from the workers' own variation is subtracted.
     round_logs = centre[:, 0]
     periods = range(1, max(1, min(_PERIOD, len(logs) // _FEWEST)) + 1)
     bends = (round_logs[2 * i :] - 2 * round_logs[i:-i] + round_logs[: -2 * i] for i in periods)
     steps = min(_NORMAL * float(np.median(np.abs(bend))) / math.sqrt(6) for bend in bends)
-    return within, math.sqrt(max(0.0, steps**2 - within**2 / workers))
+    return worker_deviation, math.sqrt(max(0.0, steps**2 - worker_deviation**2 / workers))
 
 
-def _correlation(within: float, between: float) -> float:
-    return between**2 / (between**2 + within**2) if between else 0.0
+def _correlation(worker_deviation: float, round_deviation: float) -> float:
+    """Return the correlation of two workers from the deviations of workers and rounds."""
+    return round_deviation**2 / (round_deviation**2 + worker_deviation**2) if round_deviation else 0.0
 
 
 def _lower_bound(iterations: int, workers: int) -> float:
@@ -153,46 +162,50 @@ def _growth(seconds: Floats) -> tuple[float, float]:
     if len(x) < _FEWEST or not square:
         return 0.0, math.inf
     power = float(x @ y) / square
-    left = y - y.mean() - power * x
-    return power, _ONE_SIDED * math.sqrt(float(left @ left) / (len(x) - 2) / square)
+    residuals = y - y.mean() - power * x
+    return power, _ONE_SIDED * math.sqrt(float(residuals @ residuals) / (len(x) - 2) / square)
 
 
-def _in_step(seconds: Floats) -> bool:
+def _keeps_in_step(seconds: Floats) -> bool:
     """Return True if a deviation within a round is undone in the next: workers keep in step although clocks differ."""
     deviations = seconds - seconds.mean(1, keepdims=True)
-    most = 4 * _NORMAL * np.median(np.abs(deviations))
-    deviations = np.clip(deviations, -most, most)
+    limit = 4 * _NORMAL * np.median(np.abs(deviations))
+    deviations = np.clip(deviations, -limit, limit)
     square = float((deviations**2).sum())
     if not square:
         return False
-    follows = float((deviations[1:] * deviations[:-1]).sum()) / square
+    correlation = float((deviations[1:] * deviations[:-1]).sum()) / square
     error = 1 / math.sqrt(deviations.size - len(deviations))
-    return follows + _SURELY * error < 0 and follows < _FOLLOWS and not _recurs(deviations, -follows / 2)
+    return correlation + _STANDARD_ERRORS * error < 0 and correlation < _FOLLOWING and not _recur(deviations, -correlation / 2)
 
 
-def _recurs(deviations: Floats, least: float) -> bool:
+def _recur(deviations: Floats, threshold: float) -> bool:
     """Return True if deviations come again after some iterations, as regular pauses do and errors of clocks do not."""
     square = float((deviations**2).mean())
     for lag in range(2, min(_LONGEST, len(deviations) // 2) + 1):
         products = deviations[lag:] * deviations[:-lag]
         error = 1 / math.sqrt(products.size - len(products))
-        if float(products.mean()) / square > max(least, _SURELY * error):
+        if float(products.mean()) / square > max(threshold, _STANDARD_ERRORS * error):
             return True
     return False
 
 
-def _meetings(seconds: Floats) -> Iterator[int]:
+def _find_meetings(seconds: Floats) -> Iterator[int]:
     """Yield the intervals, in iterations, after which all workers have taken the same time, from one phase on."""
     iterations, workers = seconds.shape
     deviations = seconds - seconds.mean(1, keepdims=True)
     total = np.concatenate((np.zeros((1, workers)), np.cumsum(deviations, axis=0)))
-    single = (deviations**2).sum(1)
-    squares = np.concatenate(([0.0], np.cumsum(single)))
-    common = deviations.T @ deviations
-    several = float(np.trace(common)) ** 2 / (float((common**2).sum()) or 1.0)  # independent workers: fewer if some are alike
-    many = float(single.sum()) ** 2 / (float(single @ single) or 1.0)  # fewer iterations than there are, if pauses are rare
+    iteration_squares = (deviations**2).sum(1)
+    squares = np.concatenate(([0.0], np.cumsum(iteration_squares)))
+    products = deviations.T @ deviations
+    # Workers that vary together, or a few long pauses, carry less evidence than their number. The square of a sum of variances
+    # over the sum of their squares is the number of independent ones, for workers (from the eigenvalues of their covariance)
+    # and for iterations. The sum of squares at the meetings then follows a chi-squared distribution, and the probability of
+    # chance is divided by the number of intervals and phases.
+    independent_workers = float(np.trace(products)) ** 2 / (float((products**2).sum()) or 1.0)
+    independent_iterations = float(iteration_squares.sum()) ** 2 / (float(iteration_squares @ iteration_squares) or 1.0)
     longest = min(_LONGEST, iterations // 4)
-    likely = _BY_CHANCE / max(1, longest * (longest + 1) // 2 - 1)
+    significance = _FALSE_ALARMS / max(1, longest * (longest + 1) // 2 - 1)
     for every in range(2, longest + 1):
         sums = ((total[every:] - total[:-every]) ** 2).sum(1)
         independent = squares[every:] - squares[:-every]  # the variance of a sum of independent times
@@ -200,10 +213,10 @@ def _meetings(seconds: Floats) -> Iterator[int]:
         variances = np.array([float(part.sum() / (expected.sum() or 1.0)) for part, expected in parts])
         phase = int(variances.argmin())
         part, expected = parts[phase]
-        freedom = several * min(many, len(part))
+        freedom = independent_workers * min(independent_iterations, len(part))
         typical = float(np.median(np.delete(variances, phase)))
-        meets = variances[phase] < min(_MEETS, _ONLY_THERE * typical) and np.median(part) < _MEETS * np.median(expected)
-        if meets and chi2.cdf(variances[phase] * freedom, freedom) < likely and _compensates(seconds[phase:], every):
+        meets = variances[phase] < min(_MEETS, _MEETS_RELATIVE * typical) and np.median(part) < _MEETS * np.median(expected)
+        if meets and chi2.cdf(variances[phase] * freedom, freedom) < significance and _compensates(seconds[phase:], every):
             yield every
 
 
@@ -213,35 +226,36 @@ def _compensates(seconds: Floats, every: int) -> bool:
     A wait does. Pauses of equal lengths, one in each block, give equal sums, too, but the other times are as equal without.
     """
     blocks = seconds[: len(seconds) // every * every].reshape(-1, every, seconds.shape[1])
-    sums, rest = blocks.sum(1), blocks.sum(1) - blocks.max(1)
-    with_longest, without = (float(((part - part.mean(1, keepdims=True)) ** 2).sum()) for part in (sums, rest))
-    return with_longest < _COMPENSATED * without
+    sums, shortened = blocks.sum(1), blocks.sum(1) - blocks.max(1)
+    with_longest, without_longest = (float(((part - part.mean(1, keepdims=True)) ** 2).sum()) for part in (sums, shortened))
+    return with_longest < _COMPENSATION * without_longest
 
 
-def _groups(logs: Floats) -> tuple[tuple[int, ...], ...]:
+def _find_groups(logs: Floats) -> tuple[tuple[int, ...], ...]:
     """Return groups of workers that are much nearer to one another than to others, and vary together."""
     iterations, workers = logs.shape
     if workers < 3:
         return ()
     deviations = logs - np.median(logs, axis=1, keepdims=True)
     deviations -= np.median(deviations, axis=0)
-    most = 4 * _NORMAL * np.median(np.abs(deviations), axis=0)
-    deviations = np.clip(deviations, -most, most)
+    limit = 4 * _NORMAL * np.median(np.abs(deviations), axis=0)
+    deviations = np.clip(deviations, -limit, limit)
     length = np.sqrt((deviations**2).sum(0))
-    candidates = deviations.T @ deviations > _LIKE * length * length[:, None]  # quick, and true of workers with equal times
-    others = float(np.median(_difference(logs, np.roll(logs, workers // 2, axis=1))))
-    low = _lower_bound(iterations, 2)
+    # One product finds the pairs that may be equal, so that the robust deviations below, a pass each, are of few pairs.
+    candidates = deviations.T @ deviations > _POSSIBLE_CORRELATION * length * length[:, None]
+    typical_difference = float(np.median(_difference(logs, np.roll(logs, workers // 2, axis=1))))
+    bound = _lower_bound(iterations, 2)
     near = np.eye(workers, dtype=bool)
     for worker in np.flatnonzero(candidates.sum(1) > 1):
         mates = np.flatnonzero(candidates[worker])
         difference = _difference(logs[:, mates], logs[:, [worker]])
         change = np.abs(np.diff((logs[:, mates] + logs[:, [worker]]) / 2, n=2, axis=0))
-        rounds = low * _NORMAL * np.median(change, axis=0) / math.sqrt(6)
-        equal = difference**2 <= rounds**2 * (1 - _ALIKE) / _ALIKE
-        near[worker, mates] |= equal & (difference <= _NEARER * low * others)
+        rounds = bound * _NORMAL * np.median(change, axis=0) / math.sqrt(6)
+        equal = difference**2 <= rounds**2 * (1 - _CERTAIN_CORRELATION) / _CERTAIN_CORRELATION
+        near[worker, mates] |= equal & (difference <= _GROUP_DIFFERENCE * bound * typical_difference)
     members = {tuple(np.flatnonzero(row).tolist()) for row in near}
-    closed = [group for group in members if len(group) > 1 and all((near[worker] == near[group[0]]).all() for worker in group)]
-    return tuple(sorted(closed))
+    groups = [group for group in members if len(group) > 1 and all((near[worker] == near[group[0]]).all() for worker in group)]
+    return tuple(sorted(groups))
 
 
 def _difference(first: Floats, second: Floats) -> Floats:
@@ -250,5 +264,5 @@ def _difference(first: Floats, second: Floats) -> Floats:
     return _NORMAL * np.median(np.abs(deviations - np.median(deviations, axis=0)), axis=0) / math.sqrt(2)
 
 
-def _share(share: float) -> str:
+def _percent(share: float) -> str:
     return f"{100 * share:.2g} %"

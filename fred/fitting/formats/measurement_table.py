@@ -297,7 +297,7 @@ def _replace_commas(
     for place in range(width):
         column = [cells[place] if place < len(cells) else "" for _, cells in rows]
         try:
-            columns.append(quantities.with_points(column, comma=True))
+            columns.append(quantities.normalize_decimals(column, comma=True))
         except quantities.CellError as error:
             cause = f"found {quoted(column[error.row])} in `{names[place]}`"
             raise FredError(f"{log.path}:{rows[error.row][0]}: expected {error.expected}; {cause}") from None

@@ -8,8 +8,8 @@ from fred.base.words import briefly
 from fred.fitting.benchmark_log import BenchmarkLog
 from fred.fitting.formats.column_names import ELEMENTS, RATES, recognise
 from fred.tables import quantities
-from fred.tables.content import content
-from fred.tables.table_commands import written
+from fred.tables.content import read_content
+from fred.tables.table_commands import rewrite_command
 
 _SPAN = 4  # times the smallest size is the largest of a benchmark, at least
 _QUANTITIES = {"size": "size, `bytes` or `megabytes`", "time": "duration, `seconds`, `milliseconds` or `microseconds`"}
@@ -55,7 +55,7 @@ def explain_refusal(log: BenchmarkLog, rows: Sequence[Sequence[str]]) -> FredErr
     if "size" not in kinds and elements:
         cells = [cell for row in rows[1:2] for name, cell in zip(names, row, strict=False) if "type" in name.lower()]
         width = next((bits[0] for cell in cells if (bits := [_WIDTHS[word] for word in _TYPE.findall(cell)])), 4)
-        size = written(content(log.path), f".assign(bytes=lambda t: t['{elements}'] * {width})")
+        size = rewrite_command(read_content(log.path), f".assign(bytes=lambda t: t['{elements}'] * {width})")
         return FredError(f"{problem}; if `{elements}` are numbers of {width} bytes, write their sizes: {size}")
     guesses = _guesses(names, rows[1:], kinds)
     if len(guesses) < len({"size", "time"} - kinds):

@@ -29,16 +29,16 @@ FORMATS: tuple[ModuleType, ...] = (
 )
 
 
-def record_of(file: Content, kind: str) -> Record | None:
+def read_record(file: Content, kind: str) -> Record | None:
     """Return what a tool recorded, as a plain table; None if no format knows the file. Raises FredError.
 
     Args:
         file: content of the file.
         kind: kind of table that a scenario needs, such as `failures`.
     """
-    known = next((each for each in FORMATS if kind in each.KINDS and each.sniff(file)), None)
-    if known is None:
+    reader = next((reader for reader in FORMATS if kind in reader.KINDS and reader.sniff(file)), None)
+    if reader is None:
         return None
-    record: Record = known.read(file, kind)
-    record.table.notes.insert(0, f"record of {known.NAME}")
+    record: Record = reader.read(file, kind)
+    record.table.notes.insert(0, f"record of {reader.NAME}")
     return record

@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from fred.base.errors import FredError
 from fred.base.words import briefly
 from fred.tables.content import Content
-from fred.tables.named_units import plain
-from fred.tables.opening import opened
+from fred.tables.named_units import to_snake_case
+from fred.tables.opening import open_table
 from fred.tables.records.record import Record, rows_table
 
 NAME = "spot prices of AWS"
@@ -40,8 +40,8 @@ def read(file: Content, kind: str) -> Record:
     """
     if file.head.startswith(_TEXT):
         lines = [(line, text.split("\t")) for line, text in enumerate(file.text.splitlines(), 1) if text.startswith(_TEXT)]
-        if wrong := [line for line, cells in lines if len(cells) != 6]:
-            raise FredError(f"{file.path}:{wrong[0]}: expected 6 fields with tabs between them, as from `--output text`")
+        if malformed := [line for line, cells in lines if len(cells) != 6]:
+            raise FredError(f"{file.path}:{malformed[0]}: expected 6 fields with tabs between them, as from `--output text`")
         cells = [list(column) for column in zip(*(cells for _, cells in lines), strict=True)]
         names = ("", *_SERIES, "spot_price", "timestamp")
         columns = dict(zip(names, cells, strict=True))
@@ -49,22 +49,22 @@ def read(file: Content, kind: str) -> Record:
         def place(row: int) -> str:
             return f"{file.path}:{lines[row][0]}"
     else:
-        table = opened(file, "Timestamp,SpotPrice")
-        columns = {plain(name): table.texts(name) for name in table.header}
+        table = open_table(file, "Timestamp,SpotPrice")
+        columns = {to_snake_case(name): table.texts(name) for name in table.header}
         if missing := [name for name in ("spot_price", "timestamp") if name not in columns]:
             raise FredError(f"{file.path} has no {missing[0]}; expected Timestamp and SpotPrice, as from {_command(columns)}")
-        place = table.where
+        place = table.describe_row
     for name in _SERIES:
         if len(values := sorted(set(columns.get(name, [])))) > 1:
-            found = f"{file.path} has prices of {len(values)} values of {name}, {briefly(values)}"
-            raise FredError(f"{found}; expected one: choose it by {_command(columns)}, or {_choose(file, name, values[0])}")
+            problem = f"{file.path} has prices of {len(values)} values of {name}, {briefly(values)}"
+            raise FredError(f"{problem}; expected one: choose it by {_command(columns)}, or {_choose(file, name, values[0])}")
     rows = list(zip(columns["timestamp"], columns["spot_price"], strict=True))
     return Record(rows_table(file, ("begin", "per_hour"), rows, place))
 
 
 def _command(columns: Mapping[str, Sequence[str]]) -> str:
-    chosen = [f"{option} {next(iter(columns[name]), '')!r}" for name, option in _SERIES.items() if name in columns]
-    return f"`aws ec2 describe-spot-price-history {' '.join(chosen)}`"
+    choices = [f"{option} {next(iter(columns[name]), '')!r}" for name, option in _SERIES.items() if name in columns]
+    return f"`aws ec2 describe-spot-price-history {' '.join(choices)}`"
 
 
 def _choose(file: Content, name: str, value: str) -> str:

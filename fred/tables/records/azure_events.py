@@ -71,7 +71,9 @@ def _events(value: Any) -> Iterator[dict[str, Any]]:
 
 def _moment(file: Content, text: str) -> float:
     try:
-        return float(quantities.moments([text])[0]) if quantities.is_moment(text) else parsedate_to_datetime(text).timestamp()
+        if quantities.is_moment(text):
+            return float(quantities.parse_moments([text])[0])
+        return parsedate_to_datetime(text).timestamp()
     except ValueError:
         raise FredError(
             f"{file.path}: `NotBefore` is {text!r}; expected a date such as Tue, 09 Aug 2022 17:07:32 GMT"

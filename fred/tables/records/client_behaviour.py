@@ -8,8 +8,8 @@ from fred.base.errors import FredError
 from fred.tables import quantities
 from fred.tables.common_names import MACHINES
 from fred.tables.content import Content
-from fred.tables.named_units import plain
-from fred.tables.opening import opened
+from fred.tables.named_units import to_snake_case
+from fred.tables.opening import open_table
 from fred.tables.records.record import Record, objects_by_name, rows_table
 
 NAME = "FLASH"
@@ -73,15 +73,16 @@ def _events(file: Content) -> dict[str, list[tuple[float, str]]]:
             (name, *line.strip().split("\t")) for name, text in texts.items() for line in text.splitlines() if line.strip()
         ]
     else:
-        table = opened(file, "client,time,state")
-        columns = {plain(name): name for name in table.header}
-        chosen = [next((columns[name] for name in names if name in columns), "") for names in (MACHINES, _DATES, _EVENTS)]
-        if not all(chosen):
+        table = open_table(file, "client,time,state")
+        columns = {to_snake_case(name): name for name in table.header}
+        headers = [next((columns[name] for name in names if name in columns), "") for names in (MACHINES, _DATES, _EVENTS)]
+        if not all(headers):
             raise FredError(f"{file.path} has the columns {', '.join(table.header)}; expected client, time, state")
-        lines = list(zip(*map(table.texts, chosen), strict=True))
-    if wrong := [line for line in lines if len(line) != 3 or not quantities.is_moment(line[1])]:
-        raise FredError(f"{file.path}: expected a date and a state of each client; client {wrong[0][0]} has {wrong[0][1:]}")
-    moments = quantities.moments([line[1] for line in lines]).tolist()
+        lines = list(zip(*map(table.texts, headers), strict=True))
+    if malformed := [line for line in lines if len(line) != 3 or not quantities.is_moment(line[1])]:
+        name, *fields = malformed[0]
+        raise FredError(f"{file.path}: expected a date and a state of each client; client {name} has {tuple(fields)}")
+    moments = quantities.parse_moments([line[1] for line in lines]).tolist()
     events: dict[str, list[tuple[float, str]]] = {}
     for (name, _, state), moment in zip(lines, moments, strict=True):
         events.setdefault(name, []).append((moment, state.strip().lower()))

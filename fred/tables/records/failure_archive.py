@@ -8,7 +8,7 @@ import math
 
 from fred.base.errors import FredError
 from fred.tables.content import Content
-from fred.tables.opening import opened
+from fred.tables.opening import open_table
 from fred.tables.records.record import Record, rows_table
 
 NAME = "the Failure Trace Archive"
@@ -36,7 +36,7 @@ def read(file: Content, kind: str) -> Record:
 
     Raises FredError.
     """
-    table = opened(file, "node_id,event_type,event_start_time,event_end_time")
+    table = open_table(file, "node_id,event_type,event_start_time,event_end_time")
     names = {name.lstrip("# "): name for name in table.header}
     node = next((names[name] for name in ("node_id", "node_name", "component_id") if name in names), "")
     end = next((names[name] for name in _ENDS if name in names), "")
@@ -45,10 +45,11 @@ def read(file: Content, kind: str) -> Record:
     types = table.texts(names["event_type"])
     begins, ends = (table.columns([], [name])[1][name].tolist() for name in (names["event_start_time"], end))
     nodes = table.texts(node)
-    kept = [row for row, one in enumerate(types) if one == _TYPES[kind] and nodes[row] and not begins[row] >= ends[row]]
-    if not kept:
-        wanted = "failures are those of type 0, sessions those of type 1"
-        raise FredError(f"{table.path} has no event of type {_TYPES[kind]}; {wanted}")
-    rows = [(nodes[row], begins[row], ends[row]) for row in kept]
-    record = rows_table(file, _COLUMNS[kind], rows, lambda row: table.where(kept[row]))
+    events = [row for row, event_type in enumerate(types) if event_type == _TYPES[kind]]
+    selected = [row for row in events if nodes[row] and not begins[row] >= ends[row]]
+    if not selected:
+        meaning = "failures are those of type 0, sessions those of type 1"
+        raise FredError(f"{table.path} has no event of type {_TYPES[kind]}; {meaning}")
+    rows = [(nodes[row], begins[row], ends[row]) for row in selected]
+    record = rows_table(file, _COLUMNS[kind], rows, lambda row: table.describe_row(selected[row]))
     return Record(record, first=min(begins), length=max(end for end in (*begins, *ends) if not math.isnan(end)) - min(begins))

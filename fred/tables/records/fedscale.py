@@ -8,7 +8,7 @@ import numpy as np
 
 from fred.base.errors import FredError
 from fred.tables.content import Content
-from fred.tables.opening import opened
+from fred.tables.opening import open_table
 from fred.tables.records.record import Record, objects_by_name, rows_table
 
 NAME = "FedScale's device capacities"
@@ -40,7 +40,7 @@ def read(file: Content, kind: str) -> Record:
         except (KeyError, TypeError, ValueError):
             raise FredError(f"{file.path}: expected the numbers computation and communication of each client") from None
     else:
-        table = opened(file, "client,computation,communication")
+        table = open_table(file, "client,computation,communication")
         if missing := [name for name in names if name not in table.header]:
             raise FredError(f"{file.path} has no column `{missing[0]}`; expected {', '.join(names)}")
         times, rates = (table.quantities(name, {"x": 1.0}) for name in names)

@@ -9,8 +9,8 @@ import re
 from fred.base.errors import FredError
 from fred.base.words import briefly
 from fred.tables.content import Content
-from fred.tables.named_units import plain
-from fred.tables.opening import opened
+from fred.tables.named_units import to_snake_case
+from fred.tables.opening import open_table
 from fred.tables.records.record import Record, rows_table
 
 NAME = "failures at Los Alamos (LANL)"
@@ -34,23 +34,23 @@ def read(file: Content, kind: str) -> Record:
         file: content of the file.
         kind: `failures`.
     """
-    table = opened(file, "nodenum,Prob Started,Prob Fixed")
-    headers = {plain(name): name for name in reversed(table.header)}
+    table = open_table(file, "nodenum,Prob Started,Prob Fixed")
+    headers = {to_snake_case(name): name for name in reversed(table.header)}
     begins = ("nodenum", "prob_started", "prob_fixed")
     node, down, up = (next((headers[name] for name in headers if name.startswith(begin)), "") for begin in begins)
     if not node or not up:
         raise FredError(f"{table.path}: expected the columns nodenum, Prob Started and Prob Fixed")
     systems = set(table.texts(headers["system"])) if "system" in headers else {""}
     if len(systems) > 1:
-        one = f"t[t['{headers['system']}'].astype(str) == '{min(systems)}']"
-        command = f"import pandas; t = pandas.read_csv('{table.path}'); {one}.to_csv('one-system.csv', index=False)"
-        several = f"{table.path} has {len(systems)} systems, {briefly(sorted(systems))}"
-        raise FredError(f'{several}; expected one: `python -c "{command}"`')
+        selection = f"t[t['{headers['system']}'].astype(str) == '{min(systems)}']"
+        command = f"import pandas; t = pandas.read_csv('{table.path}'); {selection}.to_csv('one-system.csv', index=False)"
+        problem = f"{table.path} has {len(systems)} systems, {briefly(sorted(systems))}"
+        raise FredError(f'{problem}; expected one: `python -c "{command}"`')
     dates = ([_DATE.sub(_iso, text) for text in table.texts(name)] for name in (down, up))
     rows = [(name, *pair) for name, *pair in zip(table.texts(node), *dates, strict=True)]
-    kept = [place for place, row in enumerate(rows) if row[0] and row[1]]
-    chosen = [rows[place] for place in kept]
-    return Record(rows_table(file, ("worker", "down", "up"), chosen, lambda row: table.where(kept[row])))
+    complete = [place for place, row in enumerate(rows) if row[0] and row[1]]
+    failures = [rows[place] for place in complete]
+    return Record(rows_table(file, ("worker", "down", "up"), failures, lambda row: table.describe_row(complete[row])))
 
 
 def _iso(date: re.Match[str]) -> str:

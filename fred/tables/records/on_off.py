@@ -9,7 +9,7 @@ import re
 from typing import Any
 
 from fred.base.errors import FredError
-from fred.tables.content import Content, document
+from fred.tables.content import Content, parse_json
 from fred.tables.records.record import Record, rows_table
 
 NAME = "times at which clients come and go"
@@ -36,11 +36,11 @@ def read(file: Content, kind: str) -> Record:
         file: content of the file.
         kind: `sessions`.
     """
-    whole = document(file)
-    if isinstance(whole, list):
-        whole = {str(place): value for place, value in enumerate(whole)}
-    changes = {name: _changes(file, name, value) for name, value in whole.items()} if isinstance(whole, dict) else {}
-    ends = [float(value.get("finish_time", 0)) for value in whole.values() if isinstance(value, dict)] if changes else []
+    document = parse_json(file)
+    if isinstance(document, list):
+        document = {str(place): value for place, value in enumerate(document)}
+    changes = {name: _changes(file, name, value) for name, value in document.items()} if isinstance(document, dict) else {}
+    ends = [float(value.get("finish_time", 0)) for value in document.values() if isinstance(value, dict)] if changes else []
     last = max([*ends, *(time for _, times in changes.values() for time in times)], default=0.0)
     rows = []
     for name, (is_on, times) in changes.items():
@@ -53,20 +53,20 @@ def _changes(file: Content, name: str, value: Any) -> tuple[bool, list[float]]:
     """Return the first state of a client, and the times at which it changes. Raises FredError."""
     try:
         if isinstance(value, dict):
-            on, off = ([float(time) for time in value[key]] for key in ("active", "inactive"))
-            is_on = bool(off) and (not on or off[0] < on[0])
-            times = sorted({*on} ^ {*off})
-            states = [time in {*on} for time in times]
-            right = all(state == (place % 2 == is_on) for place, state in enumerate(states))
+            begins, ends = ([float(time) for time in value[key]] for key in ("active", "inactive"))
+            is_on = bool(ends) and (not begins or ends[0] < begins[0])
+            times = sorted({*begins} ^ {*ends})
+            states = [time in {*begins} for time in times]
+            is_valid = all(state == (place % 2 == is_on) for place, state in enumerate(states))
         else:
             is_on, changes = False, [time for pair in value for time in pair]
             if value[0] in ("on", "off"):
                 is_on, changes = value[0] == "on", value[1]
             times = [float(time) for time in changes]
-            right = times == sorted(times) and (value[0] in ("on", "off") or all(len(pair) == 2 for pair in value))
+            is_valid = times == sorted(times) and (value[0] in ("on", "off") or all(len(pair) == 2 for pair in value))
     except (IndexError, KeyError, TypeError, ValueError):
-        right, times = False, []
-    if not right or not all(0 <= time < math.inf for time in times):
+        is_valid, times = False, []
+    if not is_valid or not all(0 <= time < math.inf for time in times):
         raise FredError(
             f'{file.path}: expected of client {name} a state and increasing times of its changes in s, ["off", [54, 890]], or '
             '{"active": [54], "inactive": [890], "finish_time": 1000}; or give a CSV with the columns member, begin, end'

@@ -5,7 +5,7 @@ Operations `compute.instances.preempted` take a machine down, until `insert` or 
 
 from fred.base.errors import FredError
 from fred.tables.content import Content
-from fred.tables.opening import opened
+from fred.tables.opening import open_table
 from fred.tables.records.record import Record, rows_table
 
 NAME = "preemptions by gcloud"
@@ -33,7 +33,7 @@ def read(file: Content, kind: str) -> Record:
     """
     if not file.head.lstrip().startswith(("[", "{")):
         raise FredError(f"{file.path}: expected JSON: {_COMMAND}")
-    table = opened(file, "operationType,targetLink,insertTime")
+    table = open_table(file, "operationType,targetLink,insertTime")
     if missing := [name for name in ("operationType", "targetLink", "insertTime") if name not in table.header]:
         raise FredError(f"{file.path} has no {missing[0]}; expected operations as from {_COMMAND}")
     kinds, targets, times = (table.texts(name) for name in ("operationType", "targetLink", "insertTime"))
@@ -41,9 +41,9 @@ def read(file: Content, kind: str) -> Record:
     moments = table.columns([], ["insertTime"])[1]["insertTime"]
     rows = []
     for row in [row for row, kind in enumerate(kinds) if kind == _PREEMPTED]:
-        same = [other for other, machine in enumerate(machines) if machine == machines[row] and kinds[other] in _BEGINS]
-        later = [float(moments[other]) for other in same if moments[other] > moments[row]]
-        rows.append((machines[row], float(moments[row]), min(later, default=None)))
+        restarts = [event for event, machine in enumerate(machines) if machine == machines[row] and kinds[event] in _BEGINS]
+        restart_times = [float(moments[event]) for event in restarts if moments[event] > moments[row]]
+        rows.append((machines[row], float(moments[row]), min(restart_times, default=None)))
     record = rows_table(file, ("worker", "down", "up"), rows)
     record.notes.append("a machine is down until it is inserted or started again")
     return Record(record, first=float(min(moments)) if times else None)

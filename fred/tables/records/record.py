@@ -4,8 +4,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from fred.base.errors import FredError
-from fred.tables.columns import ArrowFile, of_columns
-from fred.tables.content import Content, document
+from fred.tables.columns import ArrowFile, table_from_columns
+from fred.tables.content import Content, parse_json
 
 
 class Record(NamedTuple):
@@ -36,7 +36,7 @@ def rows_table(
     if not rows:
         raise FredError(f"{file.path} has no {columns[0]} with {' and '.join(columns[1:])}")
     values = dict(zip(columns, map(list, zip(*rows, strict=True)), strict=True))
-    return of_columns(file.path, values, place)
+    return table_from_columns(file.path, values, place)
 
 
 def objects_by_name(file: Content) -> Mapping[str, Mapping[str, Any]]:
@@ -45,7 +45,7 @@ def objects_by_name(file: Content) -> Mapping[str, Mapping[str, Any]]:
     Args:
         file: the file that holds it.
     """
-    whole = document(file)
-    if not isinstance(whole, dict) or not all(isinstance(value, dict) for value in whole.values()):
+    objects = parse_json(file)
+    if not isinstance(objects, dict) or not all(isinstance(value, dict) for value in objects.values()):
         raise FredError(f"{file.path}: expected an object of JSON for each name")
-    return whole
+    return objects

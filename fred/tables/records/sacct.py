@@ -7,10 +7,12 @@ Steps of jobs (`12.batch`) do not count. States are those of Slurm's page `sacct
 import re
 from collections import Counter, defaultdict
 
+import numpy as np
+
 from fred.base.errors import FredError
 from fred.tables import quantities
 from fred.tables.content import Content
-from fred.tables.opening import opened
+from fred.tables.opening import open_table
 from fred.tables.records.record import Record, rows_table
 
 NAME = "Slurm's sacct"
@@ -31,13 +33,13 @@ def sniff(file: Content) -> bool:
     return (first.startswith("jobid") and "state" in first) or bool(_JSON.match(file.head) and '"job_id"' in file.head)
 
 
-def nodes_of(names: str) -> list[str]:
+def expand_nodes(names: str) -> list[str]:
     """Return the machines in a list of Slurm.
 
     Args:
         names: the list.
 
-    >>> nodes_of("gpu-[00-02,07],login1"), nodes_of("None assigned")
+    >>> expand_nodes("gpu-[00-02,07],login1"), expand_nodes("None assigned")
     (['gpu-00', 'gpu-01', 'gpu-02', 'gpu-07', 'login1'], [])
     """
     if names in ("", "None assigned", "(null)"):
@@ -46,8 +48,8 @@ def nodes_of(names: str) -> list[str]:
     for begin, numbers, end in _LIST.findall(names):
         for part in numbers.split(",") if numbers else [""]:
             first, _, last = part.partition("-")
-            whole = range(int(first), int(last) + 1) if last else ()
-            nodes += [f"{begin}{number:0{len(first)}d}{end}" for number in whole] or [f"{begin}{part}{end}"]
+            numbers_between = range(int(first), int(last) + 1) if last else ()
+            nodes += [f"{begin}{number:0{len(first)}d}{end}" for number in numbers_between] or [f"{begin}{part}{end}"]
     return nodes
 
 
@@ -63,7 +65,7 @@ def read(file: Content, kind: str) -> Record:
         raise FredError(f"{file.path}: sacct's JSON has other fields in each version of Slurm; write it with bars: {_COMMAND}")
     if "|" not in head.partition("\n")[0] and "," not in head.partition("\n")[0]:
         raise FredError(f"{file.path}: the output of sacct cuts long names; write it with bars: {_COMMAND}")
-    table = opened(file, "JobID|State|NodeList|Start|End")
+    table = open_table(file, "JobID|State|NodeList|Start|End")
     names = {name.lower(): name for name in table.header}
     if missing := [name for name in ("JobID", "State", "NodeList", "Start", "End") if name.lower() not in names]:
         raise FredError(f"{file.path}: sacct's output has no {', '.join(missing)}; write it with {_COMMAND}")
@@ -72,25 +74,24 @@ def read(file: Content, kind: str) -> Record:
     unknown = {text for _, job in jobs for text in job[3:] if text and not quantities.is_moment(text)} - {"Unknown", "None"}
     if unknown:
         raise FredError(f"{file.path}: expected times such as 2026-02-01T00:11:40; found {min(unknown)}")
-    times = [
-        quantities.moments([text if quantities.is_moment(text) else None for text in column]) for column in (cells[3], cells[4])
-    ]
+    dates = ([text if quantities.is_moment(text) else None for text in column] for column in cells[3:])
+    starts, ends = map(quantities.parse_moments, dates)
     begins = defaultdict[str, list[float]](list)
-    for row, (_, _, listed, *_) in jobs:
-        for node in nodes_of(listed):
-            begins[node] += [times[0][row]] if times[0][row] == times[0][row] else []
+    for row, (_, _, node_list, *_) in jobs:
+        for node in expand_nodes(node_list):
+            begins[node] += [] if np.isnan(starts[row]) else [starts[row]]
     rows, lines, states = [], [], Counter[str]()
-    for row, (_, state, listed, *_) in jobs:
-        if not state.startswith(_FAILED) or times[1][row] != times[1][row]:
+    for row, (_, state, node_list, *_) in jobs:
+        if not state.startswith(_FAILED) or np.isnan(ends[row]):
             continue
         states[state.split()[0]] += 1
-        for node in nodes_of(listed):
-            later = [begin for begin in begins[node] if begin > times[1][row]]
-            rows.append((node, times[1][row], min(later, default=None)))
+        for node in expand_nodes(node_list):
+            next_begins = [begin for begin in begins[node] if begin > ends[row]]
+            rows.append((node, ends[row], min(next_begins, default=None)))
             lines.append(row)
     if not rows:
         raise FredError(f"{file.path}: no job ended as {', '.join(_FAILED)}, so there are no failures")
-    record = rows_table(file, ("worker", "down", "up"), rows, lambda row: table.where(lines[row]))
+    record = rows_table(file, ("worker", "down", "up"), rows, lambda row: table.describe_row(lines[row]))
     failed = ", ".join(f"{number} {state}" for state, number in states.items())
     record.notes.append(f"{failed} of {len(jobs)} jobs; a machine is down until the next job begins on it")
-    return Record(record, first=min(filter(lambda time: time == time, times[0].tolist()), default=None))
+    return Record(record, first=min(starts[~np.isnan(starts)].tolist(), default=None))

@@ -1,7 +1,7 @@
 """Prices at equal distances, `{"metadata": {"gap_seconds": 300}, "prices": [...]}`, as in skypilot-org/spot-traces."""
 
 from fred.base.errors import FredError
-from fred.tables.content import Content, document
+from fred.tables.content import Content, parse_json
 from fred.tables.records.record import Record, rows_table
 
 NAME = "spot-traces"
@@ -24,13 +24,13 @@ def read(file: Content, kind: str) -> Record:
         file: content of the file.
         kind: `prices`.
     """
-    whole = document(file)
+    document = parse_json(file)
     try:
-        gap, prices = whole["metadata"]["gap_seconds"], whole["prices"]
-        right = all(type(number) in (int, float) for number in (gap, *prices)) and gap > 0 and prices
+        gap, prices = document["metadata"]["gap_seconds"], document["prices"]
+        is_valid = all(type(number) in (int, float) for number in (gap, *prices)) and gap > 0 and prices
     except (KeyError, TypeError):
-        right = False
-    if not right:
+        is_valid = False
+    if not is_valid:
         raise FredError(
             f'{file.path}: expected {{"metadata": {{"gap_seconds": 300}}, "prices": [1.2, 0.9]}}; a record of the number of '
             "machines has no prices: give a number as `per_hour`, and the record as `file` of the fault `sessions`"

@@ -12,11 +12,11 @@ from fred.base.words import briefly
 from fred.tables.columns import File
 from fred.tables.common_names import MACHINES
 from fred.tables.content import Content
-from fred.tables.named_units import plain, split_unit
-from fred.tables.opening import opened
+from fred.tables.named_units import split_unit, to_snake_case
+from fred.tables.opening import open_table
 from fred.tables.quantities import seconds_in
 from fred.tables.records.record import Record, rows_table
-from fred.tables.table_commands import written
+from fred.tables.table_commands import rewrite_command
 
 NAME = "machines that go down and come up"
 KINDS = ("failures", "sessions")
@@ -50,7 +50,7 @@ _SPELLS = {  # what begins and ends -> True if the machine is up meanwhile
 }
 _SUBJECTS = ("node", "host", "instance", "machine", "worker", "client", "device", "vm", "gpu")
 _FIRST, _LAST = {"start", "started", "begin", "began"}, {"end", "ended", "stop", "stopped", "cleared", "resolved"}
-_UNIX = 9e8  # s since 1970: smaller times are those of a record's own clock
+_LEAST_DATE = 9e8  # s since 1970: smaller times are those of a record's own clock
 
 
 def sniff(file: Content) -> bool:
@@ -62,8 +62,8 @@ def sniff(file: Content) -> bool:
     if not any(name in file.head.lower() for name in _STATES):
         return False
     try:
-        table = opened(file)
-        names = _names(table)
+        table = open_table(file)
+        names = _find_columns(table)
         states = {_is_up(text) for text in table.texts(names[2])} if len(names) == 3 else {None}
         return None not in states or {True, False} <= states
     except FredError:
@@ -76,14 +76,14 @@ def _is_up(state: str) -> bool | None:
     >>> [_is_up(word) for word in ("NodeNotReady", "NodeReady", "fault_start", "session_end", "unplugged", "reboot")]
     [False, True, False, False, False, None]
     """
-    words = plain(state).split("_")
+    words = to_snake_case(state).split("_")
     if len(words) == 2 and words[0] in _SPELLS and words[1] in _FIRST | _LAST:
         return _SPELLS[words[0]] == (words[1] in _FIRST)
     word = "_".join(words[1:] if words[0] in _SUBJECTS else words)
     return True if word in _UP else False if word in _DOWN else None
 
 
-def columns_of_states(table: File) -> tuple[str, str, str] | None:
+def find_state_columns(table: File) -> tuple[str, str, str] | None:
     """Return columns that may hold machines, times and states, by their contents; None if no column has both states.
 
     Args:
@@ -91,13 +91,13 @@ def columns_of_states(table: File) -> tuple[str, str, str] | None:
     """
     states = [name for name in table.header if {True, False} <= {_is_up(text) for text in table.texts(name)}]
     rest = [name for name in table.header if name not in states]
-    times = [name for name in rest if table.has_moments(name)] or [name for name in rest if _last(name) in _TIMES]
-    machines = [name for name in rest if _last(name) in MACHINES and name not in times]
+    times = [name for name in rest if table.has_moments(name)] or [name for name in rest if _last_part(name) in _TIMES]
+    machines = [name for name in rest if _last_part(name) in MACHINES and name not in times]
     return (machines[0], times[0], states[0]) if states and times and machines else None
 
 
-def _last(name: str) -> str:
-    return plain(name.rpartition("/")[2])
+def _last_part(name: str) -> str:
+    return to_snake_case(name.rpartition("/")[2])
 
 
 def read(file: Content, kind: str) -> Record:
@@ -107,23 +107,23 @@ def read(file: Content, kind: str) -> Record:
         file: content of the file.
         kind: `failures` or `sessions`.
     """
-    table = opened(file)
-    machine, time, state = _names(table)
+    table = open_table(file)
+    machine, time, state = _find_columns(table)
     _, *units = [factor for _, factor in split_unit(time, seconds_in)]
     times = table.columns([], [time])[1][time]
     units = [seconds_in(table.unit(time)) or 1.0] if table.unit(time) else units
     moments = (times * (units[-1] if units else 1.0)).tolist()
-    if max(moments, default=0.0) < _UNIX and not units:
-        cure = written(file, f".rename(columns={{'{time}': '{time}_s'}})")
+    if max(moments, default=0.0) < _LEAST_DATE and not units:
+        cure = rewrite_command(file, f".rename(columns={{'{time}': '{time}_s'}})")
         raise FredError(
             f"{file.path}: `{time}` has neither dates nor a unit; add it, such as `{time}_hours`; if it is s: {cure}"
         )
     machines, states = table.texts(machine), table.texts(state)
-    if other := sorted({text for text in states if _is_up(text) is None}):
-        known = sorted({*states} - {*other})
-        cure = written(file, f"[lambda t: t['{state}'].isin({known})]")
+    if unknown_states := sorted({text for text in states if _is_up(text) is None}):
+        valid_states = sorted({*states} - {*unknown_states})
+        cure = rewrite_command(file, f"[lambda t: t['{state}'].isin({valid_states})]")
         raise FredError(
-            f"{file.path}: states in `{state}` that are neither up nor down: {briefly(other)}; leave them out: {cure}"
+            f"{file.path}: states in `{state}` that are neither up nor down: {briefly(unknown_states)}; leave them out: {cure}"
         )
     is_up = [_is_up(text) for text in states]
     rows_of = defaultdict[str, list[int]](list)
@@ -145,11 +145,11 @@ def read(file: Content, kind: str) -> Record:
             spans.append((name, begin, None))
             lines.append(rows[-1])
     columns = ("member", "begin", "end") if begins_up else ("worker", "down", "up")
-    return Record(rows_table(file, columns, spans, lambda row: table.where(lines[row])), first=first)
+    return Record(rows_table(file, columns, spans, lambda row: table.describe_row(lines[row])), first=first)
 
 
-def _names(table: File) -> Sequence[str]:
+def _find_columns(table: File) -> Sequence[str]:
     """Return the columns of machines, times and states; fewer if one is missing or not the only one."""
-    kinds = [[name for name in table.header if _last(name) in known] for known in (MACHINES, (), _STATES)]
+    kinds = [[name for name in table.header if _last_part(name) in words] for words in (MACHINES, (), _STATES)]
     kinds[1] = [name for name in table.header if any(stem in _TIMES for stem, _ in split_unit(name, seconds_in))]
     return [names[0] for names in kinds if len(names) == 1]

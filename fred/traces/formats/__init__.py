@@ -24,7 +24,7 @@ from fred.traces.formats import (
     wandb,
     xla,
 )
-from fred.traces.roles import Says
+from fred.traces.roles import FileOptions
 
 FORMATS: tuple[ModuleType, ...] = (
     *(recorded_steps, horovod, xla, kineto, nsys, traceml),
@@ -32,7 +32,7 @@ FORMATS: tuple[ModuleType, ...] = (
 )
 
 
-def format_of(file: Content) -> ModuleType:
+def find_format(file: Content) -> ModuleType:
     """Return the first format that knows a file.
 
     Args:
@@ -41,22 +41,22 @@ def format_of(file: Content) -> ModuleType:
     return next(reader for reader in FORMATS if reader.sniff(file))
 
 
-def cells_of(file: Content, says: Says) -> Cells:
+def read_cells(file: Content, options: FileOptions) -> Cells:
     """Return the times in a file. Raises FredError, or UnclearTraceError if options can make the file readable.
 
     Args:
         file: the content of the file.
-        says: options from the user.
+        options: options from the user.
     """
-    return format_of(file).read(file, says)
+    return find_format(file).read(file, options)
 
 
-def check_enough(files: Sequence[Content], workers: int) -> None:
+def check_several_workers(files: Sequence[Content], workers: int) -> None:
     """Raise FredError if the only worker of a trace is the one process whose console log was given.
 
     Args:
         files: the files of the trace.
         workers: number of workers in them.
     """
-    if workers == 1 and format_of(files[0]) is consoles:
-        raise FredError(consoles.alone(files[0]))
+    if workers == 1 and find_format(files[0]) is consoles:
+        raise FredError(consoles.explain_single_log(files[0]))

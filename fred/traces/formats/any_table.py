@@ -4,11 +4,11 @@ import re
 
 from fred.base.errors import FredError
 from fred.tables.content import Content
-from fred.tables.opening import opened
-from fred.tables.text_layout import RECORD
+from fred.tables.opening import open_table
+from fred.tables.text_layout import RECORDING_CURE
 from fred.traces import long_tables
 from fred.traces.cells import Cells
-from fred.traces.roles import Says
+from fred.traces.roles import FileOptions
 
 NAME = "table"
 _SUMMARY = re.compile(  # in a line of names, of profilers of one process or of whole traces
@@ -26,13 +26,15 @@ def sniff(file: Content) -> bool:
     return bool(file.path)
 
 
-def read(file: Content, says: Says) -> Cells:
+def read(file: Content, options: FileOptions) -> Cells:
     """Return the times in a table. Raises FredError, or UnclearTraceError if options can make the file readable.
 
     Args:
         file: the content of the file.
-        says: options from the user.
+        options: options from the user.
     """
     if summary := _SUMMARY.search(file.head):
-        raise FredError(f"{file.path} has sums over many steps (`{summary[1]}`), which hide the times of steps; {RECORD}")
-    return long_tables.cells_of(opened(file), says)
+        raise FredError(
+            f"{file.path} has sums over many steps (`{summary[1]}`), which hide the times of steps; {RECORDING_CURE}"
+        )
+    return long_tables.read_cells(open_table(file), options)

@@ -14,42 +14,42 @@ from dataclasses import replace
 from fred.base.errors import FredError
 from fred.base.words import listed
 from fred.tables import quantities
-from fred.tables.columns import of_columns
+from fred.tables.columns import table_from_columns
 from fred.tables.content import Content
-from fred.tables.log_lines import Line, lines_of, sample_of
-from fred.tables.text_layout import RECORD, is_value, layout_of
+from fred.tables.log_lines import Line, parse_lines, sample_lines
+from fred.tables.text_layout import RECORDING_CURE, find_layout, is_value
 from fred.traces import long_tables
 from fred.traces.cells import Cells
 from fred.traces.log_columns import (
     STEPS,
     has_unit,
     is_duration,
-    phases_of_steps,
+    step_phases,
+    step_times,
     step_word,
-    times_of_steps,
     unit_in,
 )
 from fred.traces.log_rows import (
     PARALLEL,
     SOURCES,
-    agree,
-    cell_of,
-    columns_of,
-    grows,
-    grows_like_a_clock,
-    names_of_processes,
-    rows_of,
-    subtract,
+    add_differences,
+    collect_rows,
+    common_columns,
+    have_equal_times,
+    is_increasing,
+    process_columns,
+    resembles_clock,
+    strip_per_step,
 )
 from fred.traces.refusal import UnclearTraceError
-from fred.traces.roles import AND, Role, Says, is_mean, plain, rate_of
+from fred.traces.roles import AND, FileOptions, Role, find_rate, is_mean, to_snake_case
 
 NAME = "console log"
 _USUAL = 0.8  # share of the rows that have a column
-_KNOWN_SECONDS = (("time", "data_time"), ("Time", "Data"))  # detectron2 and MMEngine; PyTorch's ImageNet example
+_IN_SECONDS = (("time", "data_time"), ("Time", "Data"))  # detectron2 and MMEngine; PyTorch's ImageNet example
 _MESSAGE = re.compile(r'"(?:message|msg|log)"\s*:\s*"[^"]*\b(?:step|iter|iteration)\b[ :=#]*\d', re.IGNORECASE)  # in JSON
 _RECORD = re.compile(r'"(?:global_)?(?:step|iteration|iter)"\s*:', re.IGNORECASE)
-_TOOLS = {  # text of a tool's lines -> what they are
+_DESCRIPTIONS = {  # text of a tool's lines -> what they are
     r"elapsed[ _]time[ _]per[ _]iteration": "a log of Megatron-LM, whose last rank writes the same time for all; with "
     "`--timing-log-level 2 --timing-log-option all` it has those of each rank",
     r"\{'(?:loss|eval_loss|train_runtime)'": "lines of the Hugging Face Trainer, which give losses and no step times",
@@ -76,14 +76,17 @@ def sniff(file: Content) -> bool:
     """
     if file.kind != "text" or (_is_json(file) and (_RECORD.search(file.head) or not _MESSAGE.search(file.head))):
         return False
-    sample = sample_of(file)
-    lines = list(lines_of(sample))
-    steps = sum(
-        1 for line in lines if line.is_bar or any(step_word(name) or plain(name).endswith("epoch") for name in line.values)
-    )
-    dated = sum(1 for line in lines if line.moment)
-    known = any(re.search(pattern, sample) for pattern in _TOOLS)
-    return (steps > 1 or known or (dated > 1 and dated * 2 > len(lines))) and not _is_table(file)
+    sample = sample_lines(file)
+    lines = list(parse_lines(sample))
+    steps = sum(line.is_bar or any(map(_numbers_steps, line.values)) for line in lines)
+    dates = sum(1 for line in lines if line.moment)
+    is_of_a_tool = any(re.search(pattern, sample) for pattern in _DESCRIPTIONS)
+    return (steps > 1 or is_of_a_tool or (dates > 1 and dates * 2 > len(lines))) and not _is_table(file)
+
+
+def _numbers_steps(name: str) -> bool:
+    """Return True for the name of the number of a step or an epoch."""
+    return bool(step_word(name)) or to_snake_case(name).endswith("epoch")
 
 
 def _is_json(file: Content) -> bool:
@@ -95,125 +98,127 @@ def _is_json(file: Content) -> bool:
 
 def _is_table(file: Content) -> bool:
     try:
-        layout = layout_of(file)
+        layout = find_layout(file)
     except FredError:
         return False
-    values = [line.values for joined in ("|", " ") for line in lines_of(joined.join(layout.names))]
-    has_names = not any(values) or all(
-        is_value(cell) for cells in layout.samples.values() for cell in cells
-    )  # such as `rank 0`
+    # A name with a number, such as `rank 0`, is also what a line of a log has: then all cells must be numbers.
+    values = [line.values for separator in ("|", " ") for line in parse_lines(separator.join(layout.names))]
+    has_names = not any(values) or all(is_value(cell) for cells in layout.samples.values() for cell in cells)
     return len(layout.names) > 1 and has_names and not any(name[:1].isdigit() for name in layout.names)
 
 
-def read(file: Content, says: Says) -> Cells:
+def read(file: Content, options: FileOptions) -> Cells:
     """Return the step times in a log. Raises FredError, or UnclearTraceError if options can make the log readable.
 
     Args:
         file: the content of the file.
-        says: options from the user.
+        options: options from the user.
     """
-    lines = [line for line in lines_of(file.text) if line.values]
-    step, epoch = _steps(lines, says)
-    rows = rows_of(lines, step) if step else []
+    lines = [line for line in parse_lines(file.text) if line.values]
+    step, epoch = _find_steps(lines, options)
+    rows = collect_rows(lines, step) if step else []
     if not rows:
         raise _no_times(file, "no line has the number of a step")
-    columns = columns_of(rows)
+    columns = common_columns(rows)
     iteration = f"{epoch}{AND}{step}" if epoch else step
-    given: dict[Role, str] = {"iteration": iteration}
-    if parallel := _parallel(rows):
-        given["worker"] = parallel
-    notes, unit = [], says.unit
-    if "time" in says.columns:
-        rows = [row for row in rows if all(part in row.values for part in _parts(says.columns["time"], columns))]
+    roles: dict[Role, str] = {"iteration": iteration}
+    if rank := _parallel_rank(rows):
+        roles["worker"] = rank
+    notes, unit = [], options.unit
+    if "time" in options.columns:
+        rows = [row for row in rows if all(part in row.values for part in _parts(options.columns["time"], columns))]
     else:
-        given["time"], note, unit = _time(file, rows, columns, step, unit)
+        roles["time"], note, unit = _find_time(file, rows, columns, step, unit)
         notes.append(note)
-        rows = [row for row in rows if all(part in row.values for part in _parts(given["time"], columns))]
+        rows = [row for row in rows if all(part in row.values for part in _parts(roles["time"], columns))]
     if not rows:
         raise _no_times(file, "no line has both a step and a time")
-    _check_told_apart(file, rows, [*([epoch] if epoch else []), step])
+    _refuse_unlabelled(file, rows, [*([epoch] if epoch else []), step])
     if any(row.is_bar for row in rows):
         notes.append("a progress bar shows means over several steps: single slow steps do not show")
     if "[repeated " in file.text:
         notes.append("Ray left out repeated lines: set RAY_DEDUP_LOGS=0 to have all")
-    names = [name for name in columns_of(rows) if not _is_text(rows, name) or plain(name) in SOURCES]
-    table = of_columns(
+    names = [name for name in common_columns(rows) if not _is_text(rows, name) or to_snake_case(name) in SOURCES]
+    table = table_from_columns(
         file.path,
-        {name: [cell_of(row.values.get(name)) for row in rows] for name in names},
+        {name: [strip_per_step(row.values.get(name)) for row in rows] for name in names},
         lambda row: f"{file.path}:{rows[row].number}",
     )
-    cells = long_tables.cells_of(table, replace(says, columns={**given, **says.columns}, unit=unit))
+    cells = long_tables.read_cells(table, replace(options, columns={**roles, **options.columns}, unit=unit))
     return replace(cells, notes=(f"{NAME}: {'; '.join(notes)}" if notes else NAME, *cells.notes))
 
 
-def _parallel(rows: Sequence[Line]) -> str:
+def _parallel_rank(rows: Sequence[Line]) -> str:
     """Return the rank among data-parallel processes, if nothing else names the process."""
-    named = names_of_processes(rows)
-    others = [name for row in rows for name in row.source] + [name for name in named if plain(name) not in PARALLEL]
-    ranks = [name for name in named if plain(name) in PARALLEL and len({row.values.get(name) for row in rows}) > 1]
-    return ranks[0] if ranks and not others else ""
+    names = process_columns(rows)
+    parallel = [name for name in names if to_snake_case(name) in PARALLEL]
+    if len(parallel) < len(names) or any(row.source for row in rows):
+        return ""
+    return next((name for name in parallel if len({row.values.get(name) for row in rows}) > 1), "")
 
 
-def alone(file: Content) -> str:
+def explain_single_log(file: Content) -> str:
     """Return why the log of one process cannot show the slow rank, and the cure.
 
     Args:
         file: the only file of a trace.
     """
-    what = _tool(file) or "a console log"
+    description = _describe_tool(file) or "a console log"
     return (
-        f"{file.path} is {what}. It has the steps of one process: a step of synchronous training lasts until the slowest rank "
-        f"is ready, so one log cannot show who is slow. Name the logs of all ranks if there are others, or {RECORD}"
+        f"{file.path} is {description}. It has the steps of one process: a step of synchronous training lasts until the "
+        "slowest rank is ready, so one log cannot show who is slow. Name the logs of all ranks if there are others, or "
+        f"{RECORDING_CURE}"
     )
 
 
-def _steps(lines: Sequence[Line], says: Says) -> tuple[str, str]:
+def _find_steps(lines: Sequence[Line], options: FileOptions) -> tuple[str, str]:
     """Return the name of the steps' numbers, and that of epochs if the numbers start again in each."""
     counts = Counter(name for line in lines for name, text in line.values.items() if quantities.is_count(text))
-    steps = {name: number for name, number in counts.items() if step_word(name) and number > 1}
+    steps = {name: count for name, count in counts.items() if step_word(name) and count > 1}
     bars = {"bar step": counts["bar step"]} if counts["bar step"] > 1 else {}
-    epochs = [name for name in counts if re.fullmatch(r"(?:.*_)?epoch(?:_train)?", plain(name)) and counts[name] > 1]
+    epochs = [name for name in counts if re.fullmatch(r"(?:.*_)?epoch(?:_train)?", to_snake_case(name)) and counts[name] > 1]
     epoch = max(epochs, key=lambda name: counts[name], default="")
     bar_of_epochs = bool(bars) and any("/step" in name for line in lines for name in line.values)
-    if given := says.columns.get("iteration"):
-        return (given, "") if AND not in given else (given.rpartition(AND)[2], given.rpartition(AND)[0])
+    if column := options.columns.get("iteration"):
+        return (column, "") if AND not in column else (column.rpartition(AND)[2], column.rpartition(AND)[0])
     if bar_of_epochs:  # Keras: the mean since the epoch began
         return epoch or "bar step", ""
-    some = steps or bars or ({epoch: counts[epoch]} if epoch else {})
-    usual = [name for name, number in some.items() if number >= _USUAL * max(some.values())]
-    step = min(usual, key=lambda name: STEPS.index(step_word(name)) if step_word(name) else len(STEPS), default="")
+    candidates = steps or bars or ({epoch: counts[epoch]} if epoch else {})
+    frequent = [name for name, count in candidates.items() if count >= _USUAL * max(candidates.values())]
+    step = min(frequent, key=lambda name: STEPS.index(step_word(name)) if step_word(name) else len(STEPS), default="")
     if not epoch or step == epoch or step_word(step) == "global_step":
         return step, ""
-    several = len({line.values[epoch] for line in lines if epoch in line.values}) > 1
-    return step, epoch if several and counts[epoch] >= _USUAL * counts[step] else ""
+    has_epochs = len({line.values[epoch] for line in lines if epoch in line.values}) > 1
+    return step, epoch if has_epochs and counts[epoch] >= _USUAL * counts[step] else ""
 
 
-def _time(
+def _find_time(
     file: Content, rows: list[Line], columns: Sequence[str], step: str, unit: quantities.Unit | None
 ) -> tuple[str, str, quantities.Unit | None]:
     """Return the column of times, which may be a new one, a note about it, and its unit."""
     samples = {name: next(row.values[name] for row in rows if name in row.values) for name in columns}
     durations = [name for name in columns if name != step and is_duration(name, samples[name])]
-    clocks = [name for name in durations if grows(rows, name) and not is_mean(name)]
+    clocks = [name for name in durations if is_increasing(rows, name) and not is_mean(name)]
     timed = [name for name in durations if name not in clocks]
-    best, phases = times_of_steps(timed), phases_of_steps(timed)
-    if phases and all(plain(name) in map(plain, phases) for name in best):
+    candidates, phases = step_times(timed), step_phases(timed)
+    if phases and all(to_snake_case(name) in map(to_snake_case, phases) for name in candidates):
         return AND.join(phases), f"times of a step: {listed(phases)}", unit
-    if clocks and all(map(is_mean, best)):
-        best = []
-    if len(best) > 1 and agree(rows, best):
-        best = best[:1]
-    if len(best) > 1:
+    if clocks and all(map(is_mean, candidates)):
+        candidates = []
+    if len(candidates) > 1 and have_equal_times(rows, candidates):
+        candidates = candidates[:1]
+    if len(candidates) > 1:
         raise UnclearTraceError(
-            f"{file.path}: which of {listed(best)} is the time of a step? Name it (`columns: {{time: {best[0]}}}`)",
-            remedies=[{"columns": {"time": name}, **({"unit": unit_in(name)} if unit_in(name) else {})} for name in best],
+            f"{file.path}: which of {listed(candidates)} is the time of a step? Name it (`columns: {{time: {candidates[0]}}}`)",
+            remedies=[{"columns": {"time": name}, **({"unit": unit_in(name)} if unit_in(name) else {})} for name in candidates],
         )
-    if best:
-        seconds = any(best[0] == time and other in columns for time, other in _KNOWN_SECONDS)
-        note = ", in s, as this tool writes them" if seconds and not unit else ""
-        what = "running means of step times" if is_mean(best[0]) else "step times"
-        return best[0], f"{what} in `{best[0]}`{note}", unit or ("s" if seconds else unit_in(best[0]))
-    rate, is_of_steps = rate_of(columns)
+    if candidates:
+        time = candidates[0]
+        is_in_seconds = any(time == name and neighbour in columns for name, neighbour in _IN_SECONDS)
+        note = ", in s, as this tool writes them" if is_in_seconds and not unit else ""
+        subject = "running means of step times" if is_mean(time) else "step times"
+        return time, f"{subject} in `{time}`{note}", unit or ("s" if is_in_seconds else unit_in(time))
+    rate, is_of_steps = find_rate(columns)
     if rate:
         for row in rows:
             number = re.match(r"[\d.,eE+-]+", row.values.get(rate, ""))
@@ -222,7 +227,7 @@ def _time(
         note = "no step times, so 1 / `{}` counts: factors between workers are right, seconds are not"
         return "seconds", ("mean step times from `{}`" if is_of_steps else note).format(rate), unit
     clock = next(iter(clocks), "")
-    if clock and not grows_like_a_clock(rows, clock):
+    if clock and not resembles_clock(rows, clock):
         raise UnclearTraceError(
             f"{file.path}: the times in `{clock}` grow from each step to the next, for every worker: they look like "
             f"timestamps. If they are durations, set `columns` (time={clock})",
@@ -230,25 +235,26 @@ def _time(
         )
     if not clock:
         _check_dates(file, rows)
-    subtract(rows, step, clock)
-    what = f"`{clock}`, which grows" if clock else "the lines' dates"
+    add_differences(rows, step, clock)
+    subject = f"`{clock}`, which grows" if clock else "the lines' dates"
     unit = unit or ("s" if not clock or has_unit(samples[clock]) else unit_in(clock))
-    return "difference", f"step times are differences of {what}: whole steps, waiting for others included", unit
+    return "difference", f"step times are differences of {subject}: whole steps, waiting for others included", unit
 
 
 def _check_dates(file: Content, rows: Sequence[Line]) -> None:
+    """Raise FredError if the lines have no dates, or dates without parts of a second."""
     if not all(row.moment for row in rows):
         raise _no_times(file, "no line has both a step and a time")
     if not any(re.search(r":\d\d[.]\d", row.moment) for row in rows):
         raise _no_times(file, "its lines have dates in whole seconds, which are too coarse for step times")
 
 
-def _check_told_apart(file: Content, rows: Sequence[Line], steps: Sequence[str]) -> None:
+def _refuse_unlabelled(file: Content, rows: Sequence[Line], steps: Sequence[str]) -> None:
     """Raise FredError if processes that write the same steps have no names."""
-    names = (*steps, *names_of_processes(rows))
+    names = (*steps, *process_columns(rows))
     keys = Counter((*row.source.values(), *map(row.values.get, names)) for row in rows)
-    again = sum(1 for number in keys.values() if number > 1)
-    if again * 2 > len(keys):
+    repeated = sum(1 for number in keys.values() if number > 1)
+    if repeated * 2 > len(keys):
         raise FredError(
             f"{file.path}: most steps stand there {max(keys.values())} times, and no line says from which rank. Write a file "
             "for each rank (`torchrun --redirects 3 --log-dir logs`, `srun --output step-%t.log`), or the rank before each "
@@ -264,14 +270,14 @@ def _is_text(rows: Sequence[Line], name: str) -> bool:
     return any(not re.match(r"[-+.\d]|nan|inf", row.values[name]) for row in rows if name in row.values)
 
 
-def _tool(file: Content) -> str:
-    sample = sample_of(file)
-    return next((what for pattern, what in _TOOLS.items() if re.search(pattern, sample)), "")
+def _describe_tool(file: Content) -> str:
+    sample = sample_lines(file)
+    return next((description for pattern, description in _DESCRIPTIONS.items() if re.search(pattern, sample)), "")
 
 
 def _no_times(file: Content, problem: str) -> FredError:
-    what = _tool(file)
+    tool = _describe_tool(file)
     return FredError(
-        f"{file.path}: {f'it is {what}; ' if what else ''}{problem}. FRED reads lines such as `step: 3, time: 402 ms`, with a "
-        f"file for each rank or `rank=1` in each line, and tables such as iteration,worker,seconds; or {RECORD}"
+        f"{file.path}: {f'it is {tool}; ' if tool else ''}{problem}. FRED reads lines such as `step: 3, time: 402 ms`, with a "
+        f"file for each rank or `rank=1` in each line, and tables such as iteration,worker,seconds; or {RECORDING_CURE}"
     )

@@ -18,8 +18,8 @@ from fred.base.errors import FredError
 from fred.tables.columns import Labels
 from fred.tables.content import Content
 from fred.tables.quantities import is_count
-from fred.traces.cells import Cells, in_order
-from fred.traces.roles import Says
+from fred.traces.cells import Cells, sort_labels
+from fred.traces.roles import FileOptions
 
 NAME = "Horovod timeline"
 _MARK = re.compile(r'"name"\s*:\s*"NEGOTIATE_|"name"\s*:\s*"CYCLE_START"')
@@ -30,10 +30,10 @@ _EARLY = 0.05  # share of a step by which a negotiation precedes the first tick 
 
 @dataclass
 class _Reduction:
-    """One reduction of a tensor: when it began, when each rank was ready, when it ended, microseconds."""
+    """One reduction of a tensor: its begin, the ready time of each rank, and its end, in microseconds."""
 
     begin: float
-    ready: dict[str, float] = field(default_factory=dict)
+    ready_times: dict[str, float] = field(default_factory=dict)
     end: float = 0.0
 
 
@@ -46,12 +46,12 @@ def sniff(file: Content) -> bool:
     return file.head.lstrip()[:1] == "[" and _MARK.search(file.head) is not None
 
 
-def read(file: Content, says: Says) -> Cells:
+def read(file: Content, options: FileOptions) -> Cells:
     """Return the time of each rank from the end of a step to its readiness for the next. Raises FredError.
 
     Args:
         file: the content of a timeline.
-        says: options from the user, none of which counts.
+        options: options from the user, none of which counts.
     """
     path = file.path
     tensors = _reductions(file)
@@ -61,35 +61,42 @@ def read(file: Content, says: Says) -> Cells:
             f"{path}: Horovod's timeline has no ready times of ranks in two steps or more; its cache of responses leaves them "
             "out after the first step: run with HOROVOD_CACHE_CAPACITY=0 and HOROVOD_TIMELINE=timeline.json"
         )
-    usual = max(counts, key=lambda number: (counts[number], number))
-    used = [reductions for reductions in tensors.values() if usual - 1 <= len(reductions) <= usual and len(reductions) > 1]
-    steps = min(map(len, used))  # the last one may be cut off
-    ranks = sorted({rank for reductions in used for each in reductions for rank in each.ready}, key=int)
-    ready = np.full((steps, len(ranks)), np.nan)
+    reductions_per_tensor = max(counts, key=lambda number: (counts[number], number))
+    reduced = [
+        reductions
+        for reductions in tensors.values()
+        if 0 <= reductions_per_tensor - len(reductions) <= 1 and len(reductions) > 1
+    ]
+    steps = min(map(len, reduced))  # the last one may be cut off
+    ranks = sorted({rank for reductions in reduced for reduction in reductions for rank in reduction.ready_times}, key=int)
+    ready_table = np.full((steps, len(ranks)), np.nan)
     for step in range(steps):
         for i, rank in enumerate(ranks):
-            ticks = [reductions[step].ready.get(rank, np.nan) for reductions in used]
-            ready[step, i] = np.max(ticks)
-    steps -= bool(np.isnan(ready[-1]).any() and not np.isnan(ready[:-1]).any())  # the file is cut off within its last step
-    ready = ready[:steps]
-    begins = np.array([min(reductions[step].begin for reductions in used) for step in range(steps)])
-    ends = np.array([max(reductions[step].end for reductions in used) for step in range(steps)])
-    first = np.array([min(min(reductions[step].ready.values()) for reductions in used) for step in range(steps)])
+            ready_table[step, i] = np.max([reductions[step].ready_times.get(rank, np.nan) for reductions in reduced])
+    if np.isnan(ready_table[-1]).any() and not np.isnan(ready_table[:-1]).any():
+        steps -= 1  # the file is cut off within its last step
+    ready_table = ready_table[:steps]
+    begins = np.array([min(reductions[step].begin for reductions in reduced) for step in range(steps)])
+    ends = np.array([max(reductions[step].end for reductions in reduced) for step in range(steps)])
+    first = np.array([min(min(reductions[step].ready_times.values()) for reductions in reduced) for step in range(steps)])
+    # Usually a negotiation begins with its first tick, which is that of the fastest rank: then a step begins with the end of
+    # the step before. A negotiation that begins long before the first tick begins with the step.
     if np.median(first[1:] - begins[1:]) > _EARLY * np.median(first[1:] - ends[:-1]):
-        seconds, numbers, what = (ready - begins[:, None]) / _PER_SECOND, range(steps), "the begin of its negotiation"
+        microseconds, numbers, origin = ready_table - begins[:, None], range(steps), "the begin of its negotiation"
     else:
-        seconds, numbers, what = (ready[1:] - ends[:-1, None]) / _PER_SECOND, range(1, steps), "the end of the step before"
+        microseconds, numbers, origin = ready_table[1:] - ends[:-1, None], range(1, steps), "the end of the step before"
+    seconds = microseconds / _PER_SECOND
     rows = np.arange(seconds.size)
-    tensor = "tensor" if len(used) == 1 else f"{len(used)} tensors"
+    tensor = "tensor" if len(reduced) == 1 else f"{len(reduced)} tensors"
     return Cells(
         Labels(rows // len(ranks), list(map(str, numbers))),
-        in_order(Labels(rows % len(ranks), ranks)),
+        sort_labels(Labels(rows % len(ranks), ranks)),
         None,
         seconds.ravel(),
         rows,
         lambda row: f"{path}, step {numbers[row // len(ranks)]}",
         {},
-        (f"{NAME}: time of each rank from {what} until it is ready to reduce the {tensor}",),
+        (f"{NAME}: time of each rank from {origin} until it is ready to reduce the {tensor}",),
     )
 
 
@@ -111,12 +118,12 @@ def _reductions(file: Content) -> dict[str, list[_Reduction]]:
                 if is_negotiated[tensor]:
                     tensors[tensor].append(_Reduction(moment))
         elif phase in ("X", "i") and is_count(name) and is_negotiated.get(tensor):
-            tensors[tensor][-1].ready.setdefault(name, moment)
+            tensors[tensor][-1].ready_times.setdefault(name, moment)
         elif phase == "E":
             depth[tensor] = max(depth[tensor] - 1, 0)
             if is_negotiated.get(tensor):
                 tensors[tensor][-1].end = moment
-    return {tensor: [each for each in reductions if each.ready] for tensor, reductions in tensors.items()}
+    return {tensor: [reduction for reduction in reductions if reduction.ready_times] for tensor, reductions in tensors.items()}
 
 
 def _events(file: Content) -> Iterator[dict[str, Any]]:

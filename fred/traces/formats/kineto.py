@@ -19,15 +19,15 @@ from numpy.typing import NDArray
 from fred.base.errors import FredError
 from fred.base.words import briefly
 from fred.tables.columns import Labels
-from fred.tables.content import Content, document
+from fred.tables.content import Content, parse_json
 from fred.traces.cells import Cells
-from fred.traces.operations import Operations, busy
-from fred.traces.roles import Says, is_communication
+from fred.traces.operations import Operations, busy_times
+from fred.traces.roles import FileOptions, is_communication
 
 _SCHEDULE = "schedule=torch.profiler.schedule(wait=1, warmup=1, active=100, repeat=1)"
 _STEP = re.compile(r"ProfilerStep\s*#\s*([0-9]{1,18})(?![0-9])")
 _FILE = re.compile(r"(?P<host>.+?)_[0-9]+(\.[0-9]+)?\.pt\.trace\.json(\.gz)?")  # names from `tensorboard_trace_handler`
-_COUNTED = {  # categories of events -> description; the first in the file is used
+_WORK_CATEGORIES = {  # categories of events -> description; the first in the file is used
     ("kernel", "gpu_memcpy", "gpu_memset", "privateuse1_kernel"): "time in which kernels ran or data were loaded",
     ("cpu_op", "operator"): "time in operations on the CPU",
 }
@@ -37,21 +37,19 @@ _LAUNCHES = ("cuda_runtime", "cuda_driver", "runtime", "privateuse1_runtime")
 _PER_SECOND = 1e6
 _OF_PYTORCH = ("cpu_op", "kernel", "python_function", "user_annotation", *_LAUNCHES)  # categories of its events
 _FEWEST = 8  # events of a thread that may be steps
+NAME = "PyTorch profiler"
 
 
 class _Work(NamedTuple):
-    """Counted intervals on the clock of the file, microseconds."""
+    """Intervals in which the worker computed, on the clock of the file, microseconds."""
 
     start: NDArray[np.float64]
     end: NDArray[np.float64]
-    begun: NDArray[np.float64]  # when the CPU launched it
-    what: str  # description
+    launch: NDArray[np.float64]  # when the CPU launched them
+    description: str
     kind: Labels | None = None  # names; None for whole steps
     kernels: bool = False  # True if these are kernels of a device
-    left: tuple[str, ...] = ()  # names of excluded operations
-
-
-NAME = "PyTorch profiler"
+    excluded: tuple[str, ...] = ()  # names of excluded operations
 
 
 def sniff(file: Content) -> bool:
@@ -63,30 +61,30 @@ def sniff(file: Content) -> bool:
     return file.head.lstrip()[:1] in ("{", "[") and _MARK.search(file.head) is not None
 
 
-def read(file: Content, says: Says) -> Cells:
+def read(file: Content, options: FileOptions) -> Cells:
     """Return the step times of one worker. Raises FredError.
 
     Args:
         file: content of a file exported by `torch.profiler`.
-        says: options from the user; of them counts the name of the file, if the file gives no rank.
+        options: options from the user; of them counts the name of the file, if the file gives no rank.
     """
-    path, name = file.path, says.name
-    about, events = _events(file)
-    steps = _steps(path, events)
-    work = _work(events) or _whole(steps)
-    step = _step_of(work.begun, steps)
+    path, name = file.path, options.name
+    metadata, events = _events(file)
+    steps = _find_spans(path, events)
+    work = _work(events) or _step_spans(steps)
+    step = _find_steps(work.launch, steps)
     inside = step >= 0
-    seconds = busy(step[inside], work.start[inside], work.end[inside], len(steps)) / _PER_SECOND
+    seconds = busy_times(step[inside], work.start[inside], work.end[inside], len(steps)) / _PER_SECOND
     numbers = list(map(str, steps))
-    rank = about.get("distributedInfo", {}).get("rank") if isinstance(about.get("distributedInfo"), dict) else None
+    rank = metadata.get("distributedInfo", {}).get("rank") if isinstance(metadata.get("distributedInfo"), dict) else None
     host = match["host"] if (match := _FILE.fullmatch(path.name)) else None
-    rows, one = np.arange(len(numbers)), np.zeros(len(numbers), np.int64)
-    notes = [f"steps of PyTorch's profiler: {work.what}"]
-    notes += [f"left out as communication or waiting: {briefly(work.left)}"] if work.left else []
+    rows, zeros = np.arange(len(numbers)), np.zeros(len(numbers), np.int64)
+    notes = [f"steps of PyTorch's profiler: {work.description}"]
+    notes += [f"left out as communication or waiting: {briefly(work.excluded)}"] if work.excluded else []
     return Cells(
         Labels(rows, numbers),
-        Labels(one, [name if rank is None else str(rank)]),
-        Labels(one, [host]) if host else None,
+        Labels(zeros, [name if rank is None else str(rank)]),
+        Labels(zeros, [host]) if host else None,
         seconds,
         rows,
         lambda row: f"{path}, ProfilerStep#{numbers[row]}",
@@ -108,15 +106,15 @@ def _operations(work: _Work, step: NDArray[np.int64]) -> Operations | None:
 
 def _events(file: Content) -> tuple[Mapping[str, Any], list[Mapping[str, Any]]]:
     """Return the file's metadata, and its events that have a duration."""
-    trace = document(file)
-    about = trace if isinstance(trace, dict) else {"traceEvents": trace}
-    events = about.get("traceEvents")
+    trace = parse_json(file)
+    metadata = trace if isinstance(trace, dict) else {"traceEvents": trace}
+    events = metadata.get("traceEvents")
     if not isinstance(events, list):
         raise FredError(f"{file.path}: expected what `torch.profiler` exports, with a list `traceEvents`")
-    return about, [event for event in events if isinstance(event, dict) and event.get("ph") == "X" and lasts(event)]
+    return metadata, [event for event in events if isinstance(event, dict) and event.get("ph") == "X" and has_duration(event)]
 
 
-def lasts(event: Mapping[str, Any]) -> bool:
+def has_duration(event: Mapping[str, Any]) -> bool:
     """Return True for an event of Chrome's format with a start and a duration.
 
     Args:
@@ -128,27 +126,27 @@ def lasts(event: Mapping[str, Any]) -> bool:
         return False
 
 
-def _steps(path: Path, events: Sequence[Mapping[str, Any]]) -> dict[int, tuple[float, float]]:
+def _find_spans(path: Path, events: Sequence[Mapping[str, Any]]) -> dict[int, tuple[float, float]]:
     """Return begin and end of each step, in order."""
-    found: dict[int, tuple[float, float]] = {}
+    spans: dict[int, tuple[float, float]] = {}
     for event in events:
         match = _STEP.match(_name(event))
         if match and not str(event.get("cat", "")).lower().startswith("gpu"):
-            found.setdefault(int(match[1]), (float(event["ts"]), float(event["ts"]) + float(event["dur"])))
-    if not found and (name := _repeated(events)):
+            spans.setdefault(int(match[1]), (float(event["ts"]), float(event["ts"]) + float(event["dur"])))
+    if not spans and (name := _most_regular(events)):
         raise FredError(
             f"{path}: no step is marked (`ProfilerStep#1`), so PyTorch's profiler did not write it. If `{name}` is one step of "
-            f"a worker, write a table of its times: {_table_of(path, name)}; or record with `fred record`"
+            f"a worker, write a table of its times: {_table_command(path, name)}; or record with `fred record`"
         )
-    if not found:
+    if not spans:
         raise FredError(
             f"{path}: no step is marked (`ProfilerStep#1`); PyTorch marks steps only with a schedule: record with "
             f"`torch.profiler.profile({_SCHEDULE})`, and call `profiler.step()` after each iteration; or give a table of times"
         )
-    return dict(sorted(found.items()))
+    return dict(sorted(spans.items()))
 
 
-def _repeated(events: Sequence[Mapping[str, Any]]) -> str:
+def _most_regular(events: Sequence[Mapping[str, Any]]) -> str:
     """Return the name of the events that occur as often in each of several processes or threads and last longest."""
     counts, lengths = defaultdict[str, Counter[tuple[Any, Any]]](Counter), defaultdict[str, float](float)
     for event in events:
@@ -156,12 +154,13 @@ def _repeated(events: Sequence[Mapping[str, Any]]) -> str:
             return ""
         counts[_name(event)][event.get("pid"), event.get("tid")] += 1
         lengths[_name(event)] += float(event["dur"])
-    steps = [name for name, of in counts.items() if len(of) > 1 and len({*of.values()}) == 1 and min(of.values()) >= _FEWEST]
+    regular = [name for name, threads in counts.items() if len(threads) > 1 and len({*threads.values()}) == 1]
+    steps = [name for name in regular if min(counts[name].values()) >= _FEWEST]
     steps = [name for name in steps if re.fullmatch(r"[\w:. /#-]+", name)]  # which need no quotes in a command
     return max(steps, key=lambda name: lengths[name], default="")
 
 
-def _table_of(path: Path, name: str) -> str:
+def _table_command(path: Path, name: str) -> str:
     """Return a command that writes the times of events as a table, in which the k-th of a worker is its iteration k."""
     rows = f"sorted((x['ts'], '%s/%s' % (x['pid'], x['tid']), x['dur']) for x in e if x.get('name') == '{name}')"
     return (
@@ -173,30 +172,33 @@ def _table_of(path: Path, name: str) -> str:
 
 def _work(events: Sequence[Mapping[str, Any]]) -> _Work | None:
     """Return the intervals in which the worker computed; None if the file has none."""
-    kinds = ((what, _of(events, categories)) for categories, what in _COUNTED.items())
-    what, chosen = next(
-        ((what, some) for what, some in kinds if any(not is_communication(_name(event)) for event in some)), ("", [])
-    )
-    if not chosen:
+    groups = ((description, _select(events, categories)) for categories, description in _WORK_CATEGORIES.items())
+    computing = (group for group in groups if not all(is_communication(_name(event)) for event in group[1]))
+    description, selected = next(computing, ("", []))
+    if not selected:
         return None
-    left = {name for name in map(_name, chosen) if is_communication(name)}
-    launched = {number: float(event["ts"]) for event in _of(events, _LAUNCHES) if (number := _correlation(event)) is not None}
+    excluded = {name for name in map(_name, selected) if is_communication(name)}
+    # A kernel may run after the next step has begun on the CPU. It belongs to the step that launched it, so the call with the
+    # same correlation number decides. Operations without such a call count by their own start.
+    launch_times = {
+        number: float(event["ts"]) for event in _select(events, _LAUNCHES) if (number := _correlation(event)) is not None
+    }
     loading = [event for event in events if _name(event).startswith(_LOADING)]
-    counted = [*(event for event in chosen if _name(event) not in left), *loading]
-    start, length = (np.array([float(event[name]) for event in counted]) for name in ("ts", "dur"))
-    begun = [launched.get(_correlation(event), float(event["ts"])) for event in counted]
-    names, codes = np.unique([_name(event) for event in counted], return_inverse=True)
-    kind, kernels = Labels(codes, names.tolist()), what == next(iter(_COUNTED.values()))
-    return _Work(start, start + length, np.array(begun), what, kind, kernels, tuple(sorted(left)))
+    work = [*(event for event in selected if _name(event) not in excluded), *loading]
+    start, length = (np.array([float(event[name]) for event in work]) for name in ("ts", "dur"))
+    launches = [launch_times.get(_correlation(event), float(event["ts"])) for event in work]
+    names, codes = np.unique([_name(event) for event in work], return_inverse=True)
+    kind, kernels = Labels(codes, names.tolist()), description == next(iter(_WORK_CATEGORIES.values()))
+    return _Work(start, start + length, np.array(launches), description, kind, kernels, tuple(sorted(excluded)))
 
 
-def _whole(steps: Mapping[int, tuple[float, float]]) -> _Work:
+def _step_spans(steps: Mapping[int, tuple[float, float]]) -> _Work:
     """Return the annotations themselves as intervals."""
     start, end = np.array([*steps.values()]).T
     return _Work(start, end, start, "whole steps, waiting for others included, because no operations were recorded")
 
 
-def _of(events: Sequence[Mapping[str, Any]], categories: Sequence[str]) -> list[Mapping[str, Any]]:
+def _select(events: Sequence[Mapping[str, Any]], categories: Sequence[str]) -> list[Mapping[str, Any]]:
     return [event for event in events if str(event.get("cat", "")).lower() in categories]
 
 
@@ -210,8 +212,8 @@ def _correlation(event: Mapping[str, Any]) -> Any:
     return number if isinstance(number, int | str) else None
 
 
-def _step_of(moments: NDArray[np.float64], steps: Mapping[int, tuple[float, float]]) -> NDArray[np.int64]:
+def _find_steps(moments: NDArray[np.float64], steps: Mapping[int, tuple[float, float]]) -> NDArray[np.int64]:
     """Return the number, from 0, of the step that contains each moment; -1 for none."""
     start, end = np.array([*steps.values()]).T
-    found = np.searchsorted(start, moments, side="right") - 1
-    return np.where((found >= 0) & (moments <= end[found]), found, -1)
+    position = np.searchsorted(start, moments, side="right") - 1
+    return np.where((position >= 0) & (moments <= end[position]), position, -1)

@@ -12,11 +12,11 @@ from dataclasses import replace
 
 from fred.base.errors import FredError
 from fred.base.words import listed
-from fred.tables.columns import of_columns
+from fred.tables.columns import table_from_columns
 from fred.tables.content import Content
 from fred.traces import long_tables
 from fred.traces.cells import Cells
-from fred.traces.roles import Says
+from fred.traces.roles import FileOptions
 
 NAME = "Megatron-LM timers"
 _CURE = "log the times of each rank: `--timing-log-level 2 --timing-log-option all`"
@@ -25,8 +25,8 @@ _ITERATION = re.compile(r"\biteration\s*[=:]?\s*(\d{1,18})\s*/")
 _TIMER = re.compile(r"(?P<name>[A-Za-z][\w/-]*)\s*\.*:\s*(?:\((?P<least>\d+(?:\.\d*)?), (?P<most>\d+(?:\.\d*)?)\))?\s*$")
 _RANK = re.compile(r"\brank\s+(\d{1,9}):\s+(\d+(?:\.\d*)?)\s*$")
 _REPORT = re.compile(r"MnRtt/Rnk: (\d+(?:\.\d*)?)ms/(\d+) \| MxRtt/Rnk: (\d+(?:\.\d*)?)ms/(\d+)")
-_SNIFFED = re.compile(rb"\btimes across ranks \(|M[nx]Rtt/Rnk: |time across ranks \(ms\):\s*\n[^\n]*\b(?:forward|backward)")
-_OWN, _WHOLE = ("forward-compute", "backward-compute"), ("forward-backward", "optimizer")
+_MARK = re.compile(rb"\btimes across ranks \(|M[nx]Rtt/Rnk: |time across ranks \(ms\):\s*\n[^\n]*\b(?:forward|backward)")
+_COMPUTE_TIMERS, _STEP_TIMERS = ("forward-compute", "backward-compute"), ("forward-backward", "optimizer")
 
 
 def sniff(file: Content) -> bool:
@@ -36,36 +36,37 @@ def sniff(file: Content) -> bool:
         file: the content of the file.
     """
     is_likely = any(mark in file.data for mark in (b"across ranks (", b"Rtt/Rnk: "))  # a pattern is slow in large files
-    return file.kind == "text" and is_likely and _SNIFFED.search(file.data) is not None
+    return file.kind == "text" and is_likely and _MARK.search(file.data) is not None
 
 
-def read(file: Content, says: Says) -> Cells:
+def read(file: Content, options: FileOptions) -> Cells:
     """Return the times of all ranks. Raises FredError, also for a log that does not have them.
 
     Args:
         file: the content of the log.
-        says: options from the user.
+        options: options from the user.
     """
     times, unit = _times(file)
     if not times:
-        raise FredError(_without_ranks(file))
+        raise FredError(_describe_without_ranks(file))
     timers = {timer for _, _, timer in times}
-    chosen = next((some for some in (_OWN, _WHOLE, _WHOLE[:1]) if timers.issuperset(some)), tuple(sorted(timers)))
-    total, lines = defaultdict[tuple[int, int], list[float]](list), dict[tuple[int, int], int]()
+    groups = (_COMPUTE_TIMERS, _STEP_TIMERS, _STEP_TIMERS[:1])
+    timers_used = next((group for group in groups if timers.issuperset(group)), tuple(sorted(timers)))
+    sums, lines = defaultdict[tuple[int, int], list[float]](list), dict[tuple[int, int], int]()
     for (iteration, rank, timer), (value, line) in times.items():
-        if timer in chosen:
-            total[iteration, rank].append(value)
+        if timer in timers_used:
+            sums[iteration, rank].append(value)
             lines[iteration, rank] = line
-    keys = [key for key, values in total.items() if len(values) == len(chosen)]
+    keys = [key for key, values in sums.items() if len(values) == len(timers_used)]
     columns = {
         "iteration": [iteration for iteration, _ in keys],
         "rank": [rank for _, rank in keys],
-        "time": [f"{sum(total[key])!r} {unit}" for key in keys],
+        "time": [f"{sum(sums[key])!r} {unit}" for key in keys],
     }
-    table = of_columns(file.path, columns, lambda row: f"{file.path}:{lines[keys[row]]}")
-    cells = long_tables.cells_of(table, replace(says, columns={}, unit=None))
-    waiting = "" if chosen == _OWN else ", waiting for others included; `--timing-log-level 2` separates it"
-    return replace(cells, notes=(f"{NAME}: sum of {listed(chosen)}{waiting}",))
+    table = table_from_columns(file.path, columns, lambda row: f"{file.path}:{lines[keys[row]]}")
+    cells = long_tables.read_cells(table, replace(options, columns={}, unit=None))
+    waiting = "" if timers_used == _COMPUTE_TIMERS else ", waiting for others included; `--timing-log-level 2` separates it"
+    return replace(cells, notes=(f"{NAME}: sum of {listed(timers_used)}{waiting}",))
 
 
 def _times(file: Content) -> tuple[dict[tuple[int, int, str], tuple[float, int]], str]:
@@ -85,8 +86,8 @@ def _times(file: Content) -> tuple[dict[tuple[int, int, str], tuple[float, int]]
     return times, unit
 
 
-def _without_ranks(file: Content) -> str:
-    """Return what a log without the times of all ranks tells, and how to have them."""
+def _describe_without_ranks(file: Content) -> str:
+    """Describe what a log without the times of all ranks tells, and how to record them."""
     if reports := _REPORT.findall(file.text):
         (slowest, number), *_ = Counter(rank for *_, rank in reports).most_common(1)
         factor = sum(float(most) for _, _, most, _ in reports) / max(sum(float(least) for least, *_ in reports), 1e-9)
@@ -103,9 +104,9 @@ def _without_ranks(file: Content) -> str:
         elif is_inside and (match := _TIMER.search(text)) and match["most"] and float(match["least"]) > 0:
             spread.setdefault(match["name"], []).append(float(match["most"]) / float(match["least"]))
     passes = [name for name in ("forward-compute", "backward-compute", "forward-backward") if name in spread]
-    told = (
+    slowest = (
         f": in `{passes[0]}` the slowest takes {sum(spread[passes[0]]) / len(spread[passes[0]]):.3g} times as long"
         if passes
         else ""
     )
-    return f"{file.path} has the least and the longest time of Megatron-LM's timers, not that of each rank{told}; {_CURE}"
+    return f"{file.path} has the least and the longest time of Megatron-LM's timers, not that of each rank{slowest}; {_CURE}"

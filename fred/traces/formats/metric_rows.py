@@ -13,15 +13,15 @@ from typing import Any
 
 from fred.base.errors import FredError
 from fred.base.words import listed
-from fred.tables.columns import of_columns
+from fred.tables.columns import table_from_columns
 from fred.tables.content import Content
-from fred.tables.opening import of_records, opened
+from fred.tables.opening import open_table, table_from_records
 from fred.tables.quantities import is_moment, is_number
-from fred.tables.text_layout import RECORD
+from fred.tables.text_layout import RECORDING_CURE
 from fred.traces import long_tables
 from fred.traces.cells import Cells
 from fred.traces.refusal import UnclearTraceError
-from fred.traces.roles import FILE, Role, Says, is_rate, is_time, plain
+from fred.traces.roles import FILE, FileOptions, Role, is_rate, is_time, to_snake_case
 
 NAME = "metrics"
 _KEYS, _VALUES = ("key", "metric", "tag", "metric_name", "name"), ("value", "metric_value", "scalar")
@@ -40,19 +40,19 @@ def sniff(file: Content) -> bool:
     """
     if _RAW.fullmatch(file.head) or _has_series(file) or _RUN_LISTS.search(file.head.partition("\n")[0]):
         return True
-    names = {plain(word) for word in re.findall(r"[\w. ]+", file.head.partition("\n")[0])}
+    names = {to_snake_case(word) for word in re.findall(r"[\w. ]+", file.head.partition("\n")[0])}
     return all(names & set(words) for words in (_KEYS, _VALUES, _STEPS))
 
 
-def read(file: Content, says: Says) -> Cells:
+def read(file: Content, options: FileOptions) -> Cells:
     """Return the step times among the metrics. Raises FredError, or UnclearTraceError if options can make the file readable.
 
     Args:
         file: the content of the file.
-        says: options from the user; `only` chooses the metric.
+        options: options from the user; `only` chooses the metric.
     """
     if _RAW.fullmatch(file.head):
-        return _mlflow(file, says)
+        return _mlflow(file, options)
     if _RUN_LISTS.search(file.head.partition("\n")[0]):
         raise FredError(
             f"{file.path} is a list of runs, with the last value of each metric only. Export the values of all steps: "
@@ -60,32 +60,34 @@ def read(file: Content, says: Says) -> Cells:
             "mlflow.MlflowClient().get_metric_history(run, METRIC)]).to_csv('steps.csv')`, of Weights & Biases with "
             "`wandb.Api().run(PATH).history().to_csv('rank0.csv')` of each run"
         )
-    table = of_records(file.path, _series(file)) if _has_series(file) else opened(file)
-    named = {plain(name): name for name in reversed(table.header)}
-    key, value, step = (next((named[word] for word in words if word in named), "") for words in (_KEYS, _VALUES, _STEPS))
+    table = table_from_records(file.path, _series(file)) if _has_series(file) else open_table(file)
+    headers = {to_snake_case(name): name for name in reversed(table.header)}
+    key, value, step = (next((headers[word] for word in words if word in headers), "") for words in (_KEYS, _VALUES, _STEPS))
     if not (key and value and step):
-        return long_tables.cells_of(table, says)
+        return long_tables.read_cells(table, options)
     keys = list(dict.fromkeys(table.texts(key)))
     times = [name for name in keys if is_time(name)] or [name for name in keys if is_rate(name)]
-    metric = says.only.get(key) or (times[0] if len(times) == 1 else "")
+    metric = options.only.get(key) or (times[0] if len(times) == 1 else "")
     if not metric:
         raise UnclearTraceError(
             f"{file.path}: which `{key}` has the times of steps? It has {listed(keys[:12])}. If none has, but a sum of times "
-            f"that grows, write its differences (Prometheus: `increase(SUM[1m]) / increase(COUNT[1m])`), or {RECORD}",
+            f"that grows, write its differences (Prometheus: `increase(SUM[1m]) / increase(COUNT[1m])`), or {RECORDING_CURE}",
             remedies=[{"only": {key: name}} for name in (times or keys)[:6]],
         )
-    table.restrict({**says.only, key: metric})
-    run = next((named[word] for word in _RUNS if word in named), "")
+    table.restrict({**options.only, key: metric})
+    run = next((headers[word] for word in _RUNS if word in headers), "")
     columns = {step: table.texts(step), metric: table.columns([], [value])[1][value]}
     is_matrix = _is_matrix(file)
-    others = [name for name in table.header if name not in (key, value, step)]
-    for name in others:
+    labels = [name for name in table.header if name not in (key, value, step)]
+    for name in labels:
         texts = table.texts(name)
         if is_matrix or name == run or not any(is_number(text) or is_moment(text) for text in texts):  # words may name runs
             columns[name] = texts
-    worker: dict[Role, str] = {} if is_matrix and others else {"worker": run or FILE}  # labels have the names of columns
-    roles = {"iteration": step, "time": metric, **worker, **says.columns}
-    cells = long_tables.cells_of(of_columns(file.path, columns, table.where), replace(says, columns=roles, only={}))
+    worker: dict[Role, str] = {} if is_matrix and labels else {"worker": run or FILE}  # labels have the names of columns
+    roles = {"iteration": step, "time": metric, **worker, **options.columns}
+    cells = long_tables.read_cells(
+        table_from_columns(file.path, columns, table.describe_row), replace(options, columns=roles, only={})
+    )
     return replace(cells, notes=(f"rows of metrics: step times in `{key}` = `{metric}`", *cells.notes))
 
 
@@ -120,21 +122,21 @@ def _series(file: Content) -> Iterator[dict[str, Any]]:
         raise FredError(f"{file.path}: expected {expected}") from None
 
 
-def _mlflow(file: Content, says: Says) -> Cells:
+def _mlflow(file: Content, options: FileOptions) -> Cells:
     """Return the step times in MLflow's own file of a metric."""
     metric = file.path.name
     if not (is_time(metric) or is_rate(metric)):
         raise FredError(
             f"{file.path} is MLflow's file of the metric `{metric}`, which is no time; expected that of the step times. "
-            f"If there is none, {RECORD}"
+            f"If there is none, {RECORDING_CURE}"
         )
     lines = [line.split() for line in file.text.splitlines()]
     wrong = next((row for row, line in enumerate(lines) if len(line) != 3 or not is_number(line[1])), None)
     if wrong is not None:
         raise FredError(f"{file.path}:{wrong + 1}: expected a timestamp, a number and a step, as MLflow writes them")
     columns = {"step": [line[2] for line in lines], metric: [float(line[1]) for line in lines]}
-    table = of_columns(file.path, columns, lambda row: f"{file.path}:{row + 1}")
-    run = file.path.parent.parent.name or says.name
-    roles = {"iteration": "step", "time": metric, "worker": FILE, **says.columns}
-    cells = long_tables.cells_of(table, replace(says, columns=roles, name=run, only={}))
+    table = table_from_columns(file.path, columns, lambda row: f"{file.path}:{row + 1}")
+    run = file.path.parent.parent.name or options.name
+    roles = {"iteration": "step", "time": metric, "worker": FILE, **options.columns}
+    cells = long_tables.read_cells(table, replace(options, columns=roles, name=run, only={}))
     return replace(cells, notes=(f"MLflow: a run in each folder, its times in `{metric}`", *cells.notes))

@@ -21,12 +21,12 @@ from fred.base.errors import FredError
 from fred.base.words import briefly
 from fred.tables.columns import Labels, TextFile
 from fred.tables.content import Content
-from fred.tables.opening import database
+from fred.tables.opening import open_database
 from fred.tables.quantities import is_count
-from fred.tables.text_layout import layout_of
+from fred.tables.text_layout import find_layout
 from fred.traces.cells import Cells
-from fred.traces.operations import Operations, busy
-from fred.traces.roles import Says, is_communication
+from fred.traces.operations import Operations, busy_times
+from fred.traces.roles import FileOptions, is_communication
 
 NAME = "Nsight Systems"
 _STEP = re.compile(
@@ -43,7 +43,7 @@ _MARK = re.compile(
 _COLUMNS = re.compile(r"Instances|Num Calls|CorrId|RangeStack|DurNonChild|Orig Duration|NumGPUOps|API Dur|\bLvl\b")
 _EXPORT = "`nsys export --type sqlite --output rank0.sqlite rank0.nsys-rep`, and name the files of all ranks"
 _UNITS = {"ns": 1e9, "nsec": 1e9, "us": 1e6, "usec": 1e6, "ms": 1e3, "msec": 1e3, "s": 1.0, "sec": 1.0}
-_MOST = 0.8  # share of the steps that ranges inside them make up
+_LEAST_INSIDE = 0.8  # share of the steps that ranges inside them make up
 _ACTIVITIES = ("KERNEL", "MEMCPY", "MEMSET")
 _MARKING = 'mark steps with `torch.cuda.nvtx.range_push(f"step {i}")` and `range_pop()`, record with `--trace cuda,nvtx`'
 
@@ -75,28 +75,28 @@ def sniff(file: Content) -> bool:
     return _COLUMNS.search(names) is not None
 
 
-def read(file: Content, says: Says) -> Cells:
+def read(file: Content, options: FileOptions) -> Cells:
     """Return the step times of one rank. Raises FredError for a file without steps.
 
     Args:
         file: content of an export.
-        says: options from the user; of them counts the name of the file.
+        options: options from the user; of them counts the name of the file.
     """
-    processes, note, parts = (*_of_database(file), []) if file.kind == "sqlite" else _of_ranges(file)
-    called = [says.name] if len(processes) == 1 else [f"{says.name}/{process}" for process in processes]
+    processes, note, parts = (*_read_database(file), []) if file.kind == "sqlite" else _read_ranges(file)
+    worker_names = [options.name] if len(processes) == 1 else [f"{options.name}/{process}" for process in processes]
     steps = [step for times in processes.values() for step in times]
     worker = np.repeat(np.arange(len(processes)), [len(times) for times in processes.values()])
-    known = sorted(set(steps))
+    numbers = sorted(set(steps))
     rows = np.arange(len(steps))
     seconds = np.array([seconds for times in processes.values() for seconds in times.values()])
     operations = _operations(parts, processes)
     if operations is not None and operations.start is not None:
-        seconds = busy(operations.cell, operations.start, operations.start + operations.seconds, len(steps))
+        seconds = busy_times(operations.cell, operations.start, operations.start + operations.seconds, len(steps))
     several = (f"{len(processes)} processes, by their numbers",) if len(processes) > 1 else ()
     return Cells(
-        Labels(np.searchsorted(known, steps), list(map(str, known))),
-        Labels(worker, called),
-        Labels(np.zeros(len(steps), np.int64), [says.name]) if len(processes) > 1 else None,
+        Labels(np.searchsorted(numbers, steps), list(map(str, numbers))),
+        Labels(worker, worker_names),
+        Labels(np.zeros(len(steps), np.int64), [options.name]) if len(processes) > 1 else None,
         seconds,
         rows,
         lambda row: f"{file.path}, step {steps[row]}",
@@ -114,42 +114,42 @@ def _operations(parts: Sequence[tuple[int, _Range]], processes: _Times) -> Opera
         processes: durations of the steps, s, by process and number.
     """
     rows = {(process, step): row for row, (process, step) in enumerate((p, s) for p in processes for s in processes[p])}
-    counted = [(rows[part.process, step], part) for step, part in parts if not is_communication(part.text)]
-    if not counted:
+    computing = [(rows[part.process, step], part) for step, part in parts if not is_communication(part.text)]
+    if not computing:
         return None
-    names, kinds = np.unique([part.text for _, part in counted], return_inverse=True)
-    start = np.array([part.start for _, part in counted])
-    lengths = np.array([part.end for _, part in counted]) - start
-    return Operations(np.array([row for row, _ in counted]), Labels(kinds, names.tolist()), lengths, start - start.min())
+    names, kinds = np.unique([part.text for _, part in computing], return_inverse=True)
+    start = np.array([part.start for _, part in computing])
+    lengths = np.array([part.end for _, part in computing]) - start
+    return Operations(np.array([row for row, _ in computing]), Labels(kinds, names.tolist()), lengths, start - start.min())
 
 
 def _steps(ranges: Sequence[_Range]) -> dict[int, dict[int, _Range]]:
     """Return the ranges that are steps, by process and number; steps without numbers are counted."""
     steps = defaultdict[int, dict[int, _Range]](dict)
     for pattern in (_STEP, _UNNUMBERED):
-        for each in ranges:
-            if match := pattern.fullmatch(each.text):
-                of_process = steps[each.process]
-                of_process.setdefault(int(match[1]) if pattern is _STEP else len(of_process), each)
+        for span in ranges:
+            if match := pattern.fullmatch(span.text):
+                of_process = steps[span.process]
+                of_process.setdefault(int(match[1]) if pattern is _STEP else len(of_process), span)
         if any(len(of_process) > 1 for of_process in steps.values()):
             break
         steps.clear()
     return {process: steps[process] for process in sorted(steps) if len(steps[process]) > 1}
 
 
-def _of_ranges(file: Content) -> tuple[_Times, str, list[tuple[int, _Range]]]:
+def _read_ranges(file: Content) -> tuple[_Times, str, list[tuple[int, _Range]]]:
     """Return the durations of the ranges that are steps, s, by process and number; a note; and the ranges inside steps."""
     screen = f"{file.path} is a table of `nsys stats` for the screen; export it with `--format csv`, or {_EXPORT}"
     try:
-        layout = layout_of(file)
+        layout = find_layout(file)
     except FredError:
         raise FredError(screen) from None
     if layout.delimiter != ",":
         raise FredError(screen)
     name = next((name for name in _RANGES if name in layout.names), "")
-    matches = (re.fullmatch(r"((?:Projected |Orig )?Duration) ?\((\w+)\)", each) for each in layout.names)
+    matches = (re.fullmatch(r"((?:Projected |Orig )?Duration) ?\((\w+)\)", header) for header in layout.names)
     times = [match for match in matches if match]
-    if any(_SUMMARY.search(each) for each in layout.names) or not name or not times:
+    if any(_SUMMARY.search(header) for header in layout.names) or not name or not times:
         raise FredError(
             f"{file.path} is a summary of `nsys stats`, which has no steps. Export them: {_EXPORT}; or "
             "`nsys stats --report nvtx_gpu_proj_trace --format csv --output rank0 rank0.nsys-rep`"
@@ -162,19 +162,23 @@ def _of_ranges(file: Content) -> tuple[_Times, str, list[tuple[int, _Range]]]:
     starts = table.columns([], [begin])[1][begin] / _UNITS[unit] if begin in layout.names else np.zeros(len(texts))
     processes = table.texts("PID") if "PID" in layout.names else [""] * len(texts)
     numbers = [int(process) if is_count(process) else 0 for process in processes]
-    ranges = [_Range(*each) for each in zip(texts, starts.tolist(), (starts + durations).tolist(), numbers, strict=True)]
+    ranges = [_Range(*fields) for fields in zip(texts, starts.tolist(), (starts + durations).tolist(), numbers, strict=True)]
     steps = _steps(ranges)
     if not steps:
         raise FredError(_no_steps(file.path, texts))
-    seconds = {process: {step: each.end - each.start for step, each in sorted(of.items())} for process, of in steps.items()}
+    seconds = {
+        process: {step: span.end - span.start for step, span in sorted(of_process.items())}
+        for process, of_process in steps.items()
+    }
     where = "on the GPU" if times[0][1].startswith("Projected") else "on the CPU"
-    parts = _parts(ranges, steps) if begin in layout.names else []
-    if sum(part.end - part.start for _, part in parts) < _MOST * sum(sum(of.values()) for of in seconds.values()):
+    parts = _inner_ranges(ranges, steps) if begin in layout.names else []
+    total = sum(sum(of_process.values()) for of_process in seconds.values())
+    if sum(part.end - part.start for _, part in parts) < _LEAST_INSIDE * total:
         return seconds, f"NVTX ranges of steps {where}, waiting for others included", []
     return seconds, f"NVTX ranges {where} inside those of steps", parts
 
 
-def _parts(ranges: Sequence[_Range], steps: Mapping[int, Mapping[int, _Range]]) -> list[tuple[int, _Range]]:
+def _inner_ranges(ranges: Sequence[_Range], steps: Mapping[int, Mapping[int, _Range]]) -> list[tuple[int, _Range]]:
     """Return the ranges inside a step of their process, and the number of that step."""
     parts = list[tuple[int, _Range]]()
     for process, of_process in steps.items():
@@ -187,10 +191,10 @@ def _parts(ranges: Sequence[_Range], steps: Mapping[int, Mapping[int, _Range]]) 
     return parts
 
 
-def _of_database(file: Content) -> tuple[_Times, str]:
+def _read_database(file: Content) -> tuple[_Times, str]:
     """Return the times of steps, from the kernels that were launched in them, by process and number."""
     try:
-        with database(file.data) as base:
+        with open_database(file.data) as base:
             tables = {table for (table,) in base.execute("SELECT name FROM sqlite_master WHERE type IN ('table', 'view')")}
             strings = dict(base.execute("SELECT id, value FROM StringIds")) if "StringIds" in tables else {}
             ranges = _ranges(base, tables, strings)
@@ -199,21 +203,22 @@ def _of_database(file: Content) -> tuple[_Times, str]:
         raise FredError(f"cannot read {file.path} as an export of Nsight Systems: {error}") from None
     steps = _steps(ranges)
     if not steps:
-        raise FredError(_no_steps(file.path, [each.text for each in ranges]))
-    left = sorted({each.text for each in activities if is_communication(each.text)})
+        raise FredError(_no_steps(file.path, [span.text for span in ranges]))
+    excluded = sorted({activity.text for activity in activities if is_communication(activity.text)})
     seconds = _Times()
     for process, of_process in steps.items():
         numbers = sorted(of_process, key=lambda step: of_process[step].start)
         begin, end = np.array([of_process[step][1:3] for step in numbers]).T
-        chosen = [each for each in activities if each.text not in left and (len(steps) == 1 or each.process == process)]
-        start, stop, launch = np.array([(each.start, each.end, each.launch) for each in chosen], np.float64).reshape(-1, 3).T
-        of = np.searchsorted(begin, launch, side="right") - 1
-        inside = (of >= 0) & (launch <= end[of])
-        ran = busy(of[inside], start[inside], stop[inside], len(numbers)) if inside.any() else end - begin
-        seconds[process] = dict(zip(numbers, (ran / 1e9).tolist(), strict=True))
+        computing = [activity for activity in activities if len(steps) == 1 or activity.process == process]
+        times = [(activity.start, activity.end, activity.launch) for activity in computing if activity.text not in excluded]
+        start, stop, launch = np.array(times, np.float64).reshape(-1, 3).T
+        step_of = np.searchsorted(begin, launch, side="right") - 1
+        inside = (step_of >= 0) & (launch <= end[step_of])
+        durations = busy_times(step_of[inside], start[inside], stop[inside], len(numbers)) if inside.any() else end - begin
+        seconds[process] = dict(zip(numbers, (durations / 1e9).tolist(), strict=True))
         if not inside.any():
             return seconds, "NVTX ranges of steps, waiting for others included, because no kernels were recorded"
-    note = f"; left out as communication: {briefly(left)}" if left else ""
+    note = f"; left out as communication: {briefly(excluded)}" if excluded else ""
     return seconds, f"time in which kernels and copies of a step ran{note}"
 
 
@@ -241,20 +246,20 @@ def _activities(base: sqlite3.Connection, tables: set[str], strings: dict[int, s
         if table not in tables:
             continue
         columns = _columns(base, table)
-        name = next((each for each in ("demangledName", "shortName", "name") if each in columns), "NULL")
+        name = next((column for column in ("demangledName", "shortName", "name") if column in columns), "NULL")
         link = "correlationId" if "correlationId" in columns else "NULL"
         process = "globalPid" if "globalPid" in columns else "NULL"
         for text, start, end, number, owner in base.execute(f'SELECT {name}, start, "end", {link}, {process} FROM {table}'):
             key = (number, _process(owner) if owner else None)
-            launch, of = launched.get(key, launched.get((number, None), (start, 0)))
+            launch, launcher = launched.get(key, launched.get((number, None), (start, 0)))
             activities.append(
-                _Range(str(strings.get(text, text) or kind), start, end, _process(owner) if owner else of, launch)
+                _Range(str(strings.get(text, text) or kind), start, end, _process(owner) if owner else launcher, launch)
             )
     return activities
 
 
 def _process(identity: int | None) -> int:
-    """Return the number of the process in a serialized process or thread."""
+    """Return the number of the process in an identity of a process or thread: bits 24 to 47."""
     return (identity or 0) >> 24 & 0xFFFFFF
 
 
@@ -263,5 +268,5 @@ def _columns(base: sqlite3.Connection, table: str) -> list[str]:
 
 
 def _no_steps(path: Path, names: Sequence[str]) -> str:
-    some = f"it has {briefly(list(dict.fromkeys(names)))}" if names else "it has none"
-    return f"{path}: no NVTX ranges are numbered steps, such as `step 12`; {some}: {_MARKING}, then {_EXPORT}"
+    present = f"it has {briefly(list(dict.fromkeys(names)))}" if names else "it has none"
+    return f"{path}: no NVTX ranges are numbered steps, such as `step 12`; {present}: {_MARKING}, then {_EXPORT}"

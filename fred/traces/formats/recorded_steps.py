@@ -1,4 +1,4 @@
-"""FRED's recorder (`fred/record.py`): a file for each rank, `seconds` without what it waited for others.
+"""FRED's recorder (`fred/record.py`): a file for each rank, `seconds` without its waits for others.
 
 A job that is killed leaves ranks with different numbers of steps, of which those count that all ranks completed.
 """
@@ -9,10 +9,10 @@ import numpy as np
 
 from fred.tables.columns import Labels
 from fred.tables.content import Content
-from fred.tables.opening import opened
+from fred.tables.opening import open_table
 from fred.traces import long_tables
 from fred.traces.cells import Cells
-from fred.traces.roles import Says
+from fred.traces.roles import FileOptions
 
 NAME = "FRED's recorder"
 _HEADER = "iteration,worker,node,start,seconds,data,wait"
@@ -27,20 +27,20 @@ def sniff(file: Content) -> bool:
     return file.head.startswith(_HEADER)
 
 
-def read(file: Content, says: Says) -> Cells:
+def read(file: Content, options: FileOptions) -> Cells:
     """Return the times of one rank. Raises FredError.
 
     Args:
         file: the content of the file.
-        says: options from the user.
+        options: options from the user.
     """
-    table = opened(file)
+    table = open_table(file)
     table.header = [name for name in table.header if name in ("iteration", "worker", "node", "seconds")]
-    cells = long_tables.cells_of(table, says)
+    cells = long_tables.read_cells(table, options)
     return replace(cells, notes=(f"{NAME}: a rank in each file, its time without waits in `seconds`", *cells.notes))
 
 
-def completed(cells: Cells) -> Cells:
+def drop_incomplete(cells: Cells) -> Cells:
     """Leave out the iterations after the last one that all ranks completed.
 
     Args:

@@ -1,6 +1,6 @@
 """TensorBoard: scalars exported as CSV (`Wall time,Step,Value`), or the event files themselves.
 
-Each file is of one run, which is a worker. The tag, in the name of an exported file, says what was logged. Event files hold
+Each file is of one run, which is a worker. The tag of the metric is in the name of an exported file. Event files hold
 messages that github.com/tensorflow/tensorboard defines in tensorboard/compat/proto (event, summary, tensor).
 """
 
@@ -12,14 +12,14 @@ from dataclasses import replace
 
 from fred.base.errors import FredError
 from fred.base.words import listed
-from fred.tables.columns import of_columns
+from fred.tables.columns import table_from_columns
 from fred.tables.content import Content
-from fred.tables.opening import opened
-from fred.tables.text_layout import RECORD
+from fred.tables.opening import open_table
+from fred.tables.text_layout import RECORDING_CURE
 from fred.traces import long_tables
 from fred.traces.cells import Cells
 from fred.traces.refusal import UnclearTraceError
-from fred.traces.roles import Says, is_rate, is_time
+from fred.traces.roles import FileOptions, is_rate, is_time
 
 NAME = "TensorBoard"
 _HEADER = ["Wall time", "Step", "Value"]
@@ -44,50 +44,50 @@ def sniff(file: Content) -> bool:
     return first == ",".join(_HEADER) or _EVENTS in file.path.name
 
 
-def read(file: Content, says: Says) -> Cells:
+def read(file: Content, options: FileOptions) -> Cells:
     """Return the step times of one run. Raises FredError, or UnclearTraceError if options can make the file readable.
 
     Args:
         file: the content of the file.
-        says: options from the user.
+        options: options from the user.
     """
     if _EVENTS in file.path.name:
-        return _events(file, says)
-    match = _FILE.fullmatch(says.name)
+        return _events(file, options)
+    match = _FILE.fullmatch(options.name)
     tag = match["tag"] if match else "Value"
     if match and not (is_time(tag) or is_rate(tag) or "time" in tag.lower()):
         raise FredError(
             f"{file.path} is TensorBoard's export of the tag `{tag}`; expected that of a tag with the times of steps. "
-            f"If there is none, {RECORD}"
+            f"If there is none, {RECORDING_CURE}"
         )
-    table = opened(file)
-    names = says.columns.get("time", "Value")
-    labels, numbers = table.columns(["Step"], [names])
+    table = open_table(file)
+    value_column = options.columns.get("time", "Value")
+    labels, numbers = table.columns(["Step"], [value_column])
     steps = [labels["Step"].names[code] for code in labels["Step"].codes]
-    columns = of_columns(file.path, {"Step": steps, tag: numbers[names]}, table.where)
-    worker = match["run"] if match and match["run"] else says.name
-    roles = {**says.columns, "iteration": "Step", "time": tag, "worker": says.columns.get("worker", "FILE")}
-    cells = long_tables.cells_of(columns, replace(says, columns=roles, name=worker, only={}))
+    columns = table_from_columns(file.path, {"Step": steps, tag: numbers[value_column]}, table.describe_row)
+    worker = match["run"] if match and match["run"] else options.name
+    roles = {**options.columns, "iteration": "Step", "time": tag, "worker": options.columns.get("worker", "FILE")}
+    cells = long_tables.read_cells(columns, replace(options, columns=roles, name=worker, only={}))
     return replace(cells, notes=(f"TensorBoard export: a run in each file, its times in `{tag}`", *cells.notes))
 
 
-def _events(file: Content, says: Says) -> Cells:
+def _events(file: Content, options: FileOptions) -> Cells:
     """Return the step times in an event file."""
     scalars = _scalars(file)
     if not scalars:
         raise FredError(f"{file.path} is an event file without scalars; expected one with the time of each step")
     times = [tag for tag in scalars if is_time(tag)] or [tag for tag in scalars if is_rate(tag)]
-    tag = says.only.get("tag") or says.columns.get("time") or (times[0] if len(times) == 1 else "")
+    tag = options.only.get("tag") or options.columns.get("time") or (times[0] if len(times) == 1 else "")
     if tag not in scalars:
         raise UnclearTraceError(
             f"{file.path}: which tag has the times of steps? It has {listed([*scalars])}",
             remedies=[{"only": {"tag": event}} for event in times or scalars],
         )
     steps, values = zip(*scalars[tag], strict=True)
-    table = of_columns(file.path, {"Step": [str(step) for step in steps], tag: values})
-    run = file.path.parent.name or says.name
-    cells = long_tables.cells_of(
-        table, replace(says, columns={"iteration": "Step", "time": tag, "worker": "FILE"}, name=run, only={})
+    table = table_from_columns(file.path, {"Step": [str(step) for step in steps], tag: values})
+    run = file.path.parent.name or options.name
+    cells = long_tables.read_cells(
+        table, replace(options, columns={"iteration": "Step", "time": tag, "worker": "FILE"}, name=run, only={})
     )
     return replace(cells, notes=(f"TensorBoard events: a run in each folder, its times in `{tag}`", *cells.notes))
 
@@ -133,30 +133,30 @@ def _number(value: Fields) -> float | None:
 
 def _fields(message: bytes) -> Iterator[tuple[int, Value]]:
     """Yield the numbers and values of the fields of a message of protocol buffers."""
-    at = 0
-    while at < len(message):
-        key, at = _integer(message, at)
+    offset = 0
+    while offset < len(message):
+        key, offset = _integer(message, offset)
         size, wire = 0, key & 7
         if wire == 0:
-            value, at = _integer(message, at)
+            value, offset = _integer(message, offset)
             yield key >> 3, value
             continue
         if wire == 2:
-            size, at = _integer(message, at)
+            size, offset = _integer(message, offset)
         else:
             size = {1: 8, 5: 4}.get(wire, len(message))
-        if at + size > len(message):
+        if offset + size > len(message):
             raise ValueError("a field ends after its message")
-        yield key >> 3, message[at : at + size]
-        at += size
+        yield key >> 3, message[offset : offset + size]
+        offset += size
 
 
-def _integer(message: bytes, at: int) -> tuple[int, int]:
+def _integer(message: bytes, offset: int) -> tuple[int, int]:
     """Return an integer of seven bits a byte, and the place after it."""
     value = shift = 0
     while True:
-        byte, at = message[at], at + 1
+        byte, offset = message[offset], offset + 1
         value |= (byte & 127) << shift
         if byte < 128:
-            return value, at
+            return value, offset
         shift += 7

@@ -11,15 +11,15 @@ from dataclasses import replace
 from typing import Any
 
 from fred.base.errors import FredError
-from fred.tables.columns import of_columns
+from fred.tables.columns import table_from_columns
 from fred.tables.content import Content
-from fred.tables.opening import database
+from fred.tables.opening import open_database
 from fred.traces import long_tables
 from fred.traces.cells import Cells
-from fred.traces.roles import Says
+from fred.traces.roles import FileOptions
 
 NAME = "TraceML"
-_TABLE, _RANKS, _WHOLE = "step_time_samples", ("global_rank", "rank"), "step_time"
+_TABLE, _RANKS, _STEP = "step_time_samples", ("global_rank", "rank"), "step_time"
 _CLOCKS = ("gpu_ms", "duration_ms")  # the first that all phases have
 
 
@@ -32,15 +32,15 @@ def sniff(file: Content) -> bool:
     return file.kind == "sqlite" and _TABLE.encode() in file.data
 
 
-def read(file: Content, says: Says) -> Cells:
+def read(file: Content, options: FileOptions) -> Cells:
     """Return the phases of the steps of all ranks. Raises FredError.
 
     Args:
         file: the content of the data base.
-        says: options from the user, of which the columns do not count.
+        options: options from the user, of which the columns do not count.
     """
     try:
-        with database(file.data) as base:
+        with open_database(file.data) as base:
             columns = [row[1] for row in base.execute(f"PRAGMA table_info({_TABLE})")]
             rank = next(name for name in _RANKS if name in columns)
             rows = list(base.execute(f"SELECT step, {rank}, events_json FROM {_TABLE} ORDER BY step, {rank}"))
@@ -50,7 +50,7 @@ def read(file: Content, says: Says) -> Cells:
     clock = next((name for name in _CLOCKS if all(clocks.get(name) is not None for *_, clocks in phases)), "")
     if not phases or not clock:
         raise FredError(f"{file.path}: TraceML's `{_TABLE}` has no phases with times; expected such as `forward_time`")
-    table = of_columns(
+    table = table_from_columns(
         file.path,
         {
             "iteration": [str(step) for step, *_ in phases],
@@ -60,7 +60,7 @@ def read(file: Content, says: Says) -> Cells:
         },
         lambda row: f"{file.path}, step {phases[row][0]} of rank {phases[row][1]}",
     )
-    cells = long_tables.cells_of(table, replace(says, columns={}, unit=None, only={}))
+    cells = long_tables.read_cells(table, replace(options, columns={}, unit=None, only={}))
     return replace(cells, notes=(f"{NAME}: phases of each step, `{clock}`", *cells.notes))
 
 
@@ -68,5 +68,5 @@ def _phases(events: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> Iterator[t
     """Yield each phase of a step, and its times by clock."""
     for name, devices in events.items():
         phase = name.rpartition(":")[2]
-        if phase != _WHOLE:
+        if phase != _STEP:
             yield from ((phase, clocks) for clocks in devices.values())

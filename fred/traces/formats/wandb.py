@@ -1,6 +1,6 @@
 """Weights & Biases: the CSV of a chart, with a column for each run; and a run's history, from its API or its JSON lines.
 
-A chart's export has the smallest and the largest value beside each column, which are no workers. A history has rows without
+A chart's export also has columns of the smallest and the largest values, which are no workers. A history has rows without
 the step time, logged by other calls; its `_runtime` and `_timestamp` are moments.
 """
 
@@ -13,14 +13,14 @@ import numpy as np
 
 from fred.base.errors import FredError
 from fred.base.words import listed
-from fred.tables.columns import ArrowFile, File, of_columns
+from fred.tables.columns import ArrowFile, File, table_from_columns
 from fred.tables.content import Content
-from fred.tables.opening import opened
-from fred.tables.text_layout import RECORD
+from fred.tables.opening import open_table
+from fred.tables.text_layout import RECORDING_CURE
 from fred.traces import long_tables
 from fred.traces.cells import Cells
 from fred.traces.refusal import UnclearTraceError
-from fred.traces.roles import Role, Says, is_metric, is_rate, is_time
+from fred.traces.roles import FileOptions, Role, is_metric, is_rate, is_time
 
 NAME = "Weights & Biases"
 _COLUMN = re.compile(r"(?:group: )?(?P<run>.+) - (?P<metric>.+?)(?P<spread>__(?:MIN|MAX))?")
@@ -38,36 +38,36 @@ def sniff(file: Content) -> bool:
     return ("__MIN" in first and "__MAX" in first and " - " in first) or _HISTORY.search(first) is not None
 
 
-def read(file: Content, says: Says) -> Cells:
+def read(file: Content, options: FileOptions) -> Cells:
     """Return the step times of a run, or of all runs of a chart.
 
     Raises FredError, or UnclearTraceError if options can make the file readable.
 
     Args:
         file: the content of the file.
-        says: options from the user.
+        options: options from the user.
     """
-    table = opened(file)
+    table = open_table(file)
     chart = [name for name in table.header if (match := _COLUMN.fullmatch(name)) and not match["spread"]]
     if chart and "_step" not in table.header:
-        return _chart(table, chart, says)
-    return _history(table, says)
+        return _chart(table, chart, options)
+    return _history(table, options)
 
 
-def _chart(table: File, columns: Sequence[str], says: Says) -> Cells:
+def _chart(table: File, columns: Sequence[str], options: FileOptions) -> Cells:
     """Return the step times in the columns of a chart's export."""
     names = {name: _run_and_metric(name) for name in columns}
     metrics = list(dict.fromkeys(metric for _, metric in names.values()))
-    known = [name for known in (is_time, is_rate) for name in metrics if known(name)]
-    metric = says.columns.get("time") or next(iter(known), metrics[0])
+    step_metrics = [name for recognizes in (is_time, is_rate) for name in metrics if recognizes(name)]
+    metric = options.columns.get("time") or next(iter(step_metrics), metrics[0])
     if metric not in metrics:
         raise FredError(f"{table.path} has no metric `{metric}`; it has {listed(metrics)}")
-    if known or "time" in says.columns:
+    if step_metrics or "time" in options.columns:
         selected = [name for name in columns if names[name][1] == metric]
     else:
         problem = (
             f"{table.path}: none of its metrics is known to be a step time: {listed(metrics)}; set `columns` (time=METRIC)."
-            f" If none is, {RECORD}"
+            f" If none is, {RECORDING_CURE}"
         )
         raise _unclear(problem, [name for name in metrics if not is_metric(name)])
     order = next((name for name in table.header if name not in columns and "__" not in name and " - " not in name), "")
@@ -77,15 +77,15 @@ def _chart(table: File, columns: Sequence[str], says: Says) -> Cells:
     cells = [(steps[row], names[name][0], numbers[name][row], row) for row in range(rows) for name in selected]
     cells = [cell for cell in cells if not np.isnan(cell[2])]
     values = dict(zip(("Step", "run", metric), zip(*(cell[:3] for cell in cells), strict=True), strict=True))
-    long = of_columns(table.path, values, lambda row: table.where(cells[row][3]))
-    return _as_times(long, says, "chart", {"iteration": "Step", "worker": "run", "time": metric}, "a run in each column")
+    long = table_from_columns(table.path, values, lambda row: table.describe_row(cells[row][3]))
+    return _read_times(long, options, "chart", {"iteration": "Step", "worker": "run", "time": metric}, "a run in each column")
 
 
-def _history(table: File, says: Says) -> Cells:
+def _history(table: File, options: FileOptions) -> Cells:
     """Return the step times in a run's history."""
     logged = [name for name in table.header if name not in _MOMENTS and not name.startswith("system")]
     times = [name for name in logged if is_time(name)] or [name for name in logged if is_rate(name)]
-    metric = says.columns.get("time") or (times[0] if len(times) == 1 else "")
+    metric = options.columns.get("time") or (times[0] if len(times) == 1 else "")
     if not metric:
         problem = (
             f"{table.path}: which metric has the times of steps? It has {listed(times or logged)}; set `columns` (time=METRIC)."
@@ -93,7 +93,7 @@ def _history(table: File, says: Says) -> Cells:
         )
         raise _unclear(problem, times)
     values = table.columns([], [metric])[1][metric]
-    steps = table.texts(says.columns.get("iteration", "_step"))
+    steps = table.texts(options.columns.get("iteration", "_step"))
     rows = np.flatnonzero(~np.isnan(values))
     columns: dict[str, Any] = {"_step": [steps[row] for row in rows], metric: values[rows]}
     roles: dict[Role, str] = {"iteration": "_step", "time": metric, "worker": "FILE"}
@@ -101,8 +101,8 @@ def _history(table: File, says: Says) -> Cells:
     if run:
         runs = table.texts(run)
         columns[run], roles["worker"] = [runs[row] for row in rows], run
-    long = of_columns(table.path, columns, lambda row: table.where(int(rows[row])))
-    return _as_times(long, says, "history", roles, f"a run in each {'value of `' + run + '`' if run else 'file'}")
+    long = table_from_columns(table.path, columns, lambda row: table.describe_row(int(rows[row])))
+    return _read_times(long, options, "history", roles, f"a run in each {'value of `' + run + '`' if run else 'file'}")
 
 
 def _unclear(problem: str, metrics: Sequence[str]) -> FredError:
@@ -114,9 +114,9 @@ def _unclear(problem: str, metrics: Sequence[str]) -> FredError:
     )
 
 
-def _as_times(long: ArrowFile, says: Says, kind: str, roles: dict[Role, str], workers: str) -> Cells:
-    nodes: dict[Role, str] = {"node": says.columns["node"]} if "node" in says.columns else {}
-    cells = long_tables.cells_of(long, replace(says, columns={**roles, **nodes}, only={}))
+def _read_times(table: ArrowFile, options: FileOptions, kind: str, roles: dict[Role, str], workers: str) -> Cells:
+    nodes: dict[Role, str] = {"node": options.columns["node"]} if "node" in options.columns else {}
+    cells = long_tables.read_cells(table, replace(options, columns={**roles, **nodes}, only={}))
     return replace(cells, notes=(f"{NAME}, {kind}: {workers}, its times in `{roles['time']}`", *cells.notes))
 
 

@@ -9,7 +9,7 @@ _MOST_RATIO = 1000.0  # between the median times of two workers
 _FEWEST = 8  # iterations over which a time does not keep growing by chance
 
 
-def doubt(seconds: NDArray[np.float64], workers: tuple[str, ...]) -> str:
+def find_implausibility(seconds: NDArray[np.float64], workers: tuple[str, ...]) -> str:
     """Return why a table can hold no step times, as a sentence without its full stop; an empty text if it can.
 
     Args:
@@ -17,11 +17,11 @@ def doubt(seconds: NDArray[np.float64], workers: tuple[str, ...]) -> str:
         workers: names of the workers.
 
     >>> steps = np.arange(1.0, 21)[:, None]
-    >>> doubt(np.hstack([1e9 + steps, steps % 3 + 1]), ("Wall time", "Value"))
+    >>> find_implausibility(np.hstack([1e9 + steps, steps % 3 + 1]), ("Wall time", "Value"))
     'Wall time only grows, like a moment or a counter'
-    >>> doubt(steps % 3 + np.array([[1.0, 5e4]]), ("rank0", "loss"))
+    >>> find_implausibility(steps % 3 + np.array([[1.0, 5e4]]), ("rank0", "loss"))
     'loss is 25000 times rank0, so they are not times of the same step'
-    >>> doubt(steps % 3 + np.array([[1.0, 2.0]]), ("rank0", "rank1"))
+    >>> find_implausibility(steps % 3 + np.array([[1.0, 2.0]]), ("rank0", "rank1"))
     ''
     """
     medians = np.median(seconds, axis=0)

@@ -1,0 +1,155 @@
+"""Wide tables, with a column for each worker and a row for each iteration."""
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import cast
+
+import numpy as np
+
+from fred.base.errors import FredError
+from fred.base.words import briefly, listed
+from fred.tables.columns import File, Floats, Labels
+from fred.tables.quantities import PER_SECOND, Unit
+from fred.tables.text_layout import RECORDING_CURE
+from fred.traces.cells import Cells, combine_labels, sort_labels
+from fred.traces.guessing import propose_columns, unclear_columns_error, unknown_unit_error
+from fred.traces.plausibility import find_implausibility
+from fred.traces.refusal import UnclearTraceError
+from fred.traces.roles import (
+    AND,
+    FILE,
+    FileOptions,
+    Role,
+    Roles,
+    holds_no_times,
+    split_columns,
+    split_workers,
+    to_snake_case,
+    unit_of,
+)
+
+_FEWEST = 8  # rows; fewer may be anything
+_PHASE = re.compile(r"(?:^|_)(?:forward|fwd|backward|bwd|optim\w*)(?:_|$)")  # in the name of a phase of a step
+_TIME = re.compile(r"(?:^|_)(?:time|seconds|duration|latency)(?:_|$)")
+
+
+def read_cells(file: File, options: FileOptions, roles: Roles) -> Cells:
+    """Return the times in a table with a column for each worker.
+
+    Args:
+        file: the table.
+        options: options from the user.
+        roles: known roles of its columns.
+
+    Raises FredError, or UnclearTraceError if options can make the table readable.
+    """
+    name = roles.get("iteration")
+    workers, excluded = split_workers(file.header, name)
+    if not workers:
+        raise FredError(f"{file.path} has no column of times; it has {listed(file.header)}; {RECORDING_CURE}")
+    _refuse_phases(file, workers)
+    iteration_columns = [column for column in split_columns(name, file.header) if column not in ("", FILE)]
+    try:
+        labels, numbers = file.columns(iteration_columns, workers)
+    except FredError as error:
+        raise _wide_table_error(file, roles, error) from None
+    for worker in workers if not iteration_columns else ():
+        _refuse_counter(file, roles, worker, numbers[worker])
+    rows, columns = len(next(iter(numbers.values()))), len(workers)
+    for column in iteration_columns:
+        _check_filled(file, roles, column, labels[column])
+    order = Labels(np.arange(rows), list(map(str, range(rows))))
+    file_name = Labels(np.zeros(rows, np.int64), [options.name])
+    parts = [file_name if column == FILE else labels[column] for column in split_columns(name, file.header) if column]
+    iteration = combine_labels([*parts, *([] if iteration_columns else [order])])
+    _check_plausible(file, workers, numbers)
+    unit, names = _common_unit(file, options, workers, numbers)
+    if options.columns.get("worker", "").startswith(FILE):
+        names = [f"{options.name}/{column}" for column in names]
+    worker_of_cell = sort_labels(Labels(np.tile(np.arange(columns), rows), names))
+    notes = [f"each column is a worker: {briefly(names)}", *([f"columns left out: {briefly(excluded)}"] if excluded else [])]
+    node = Labels(np.zeros(rows * columns, np.int64), [options.name]) if options.columns.get("node") == FILE else None
+    return Cells(
+        Labels(np.repeat(iteration.codes, columns), iteration.names),
+        worker_of_cell,
+        node,
+        np.stack([numbers[column] for column in workers], axis=1).ravel() / PER_SECOND[unit],
+        np.repeat(np.arange(rows), columns),
+        file.describe_row,
+        roles.columns,
+        (*file.notes, *notes),
+    )
+
+
+def _common_unit(
+    file: File, options: FileOptions, workers: Sequence[str], numbers: Mapping[str, Floats]
+) -> tuple[Unit, list[str]]:
+    """Return the unit of a wide table, and the names of its workers without it."""
+    units = {cast(Unit | None, file.unit(worker) or None) or unit_of(worker) for worker in workers}
+    if any(map(file.unit, workers)) and len(units) == 1:
+        return cast(Unit, units.pop()), list(workers)
+    unit = options.unit or (units.pop() if len(units) == 1 else None)
+    if unit is None:
+        raise unknown_unit_error(file, workers, np.concatenate([numbers[worker] for worker in workers]))
+    if options.unit:
+        return unit, list(workers)
+    stems = [re.sub(r"[\W_]*[^\W_]+\W*$", "", worker) for worker in workers]
+    return unit, stems if all(stems) and len(set(stems)) == len(stems) else list(workers)
+
+
+def _wide_table_error(file: File, roles: Roles, error: FredError) -> FredError:
+    """Return the error about a table whose columns are neither recognised nor all times."""
+    problem = f"{error}; without columns of workers and times, each column is read as one worker's times"
+    times = [name for name in roles.unassigned(file.header) if _TIME.search(to_snake_case(name)) and not holds_no_times(name)]
+    file_workers: list[dict[Role, str]] = [{"worker": FILE, "time": name} for name in times]
+    proposals = propose_columns(file, roles) or file_workers
+    if proposals:
+        return unclear_columns_error(problem, proposals)
+    return FredError(f"{problem}. If none has times, {RECORDING_CURE}")
+
+
+def _refuse_phases(file: File, workers: Sequence[str]) -> None:
+    """Raise FredError for columns that are phases of a step, such as `forward_ms`; UnclearTraceError if they add up to one."""
+    phases = [name for name in workers if _PHASE.search(to_snake_case(name)) and not re.search(r"\d", name)]
+    if not phases:
+        return
+    problem = f"{listed(phases)} {'are phases' if phases[1:] else 'is a phase'} of a step, not a worker's times"
+    if not all(re.search(passes, " ".join(map(to_snake_case, phases))) for passes in ("forward|fwd", "backward|bwd")):
+        raise FredError(f"{file.path}: {problem}; {RECORDING_CURE}")
+    proposal: dict[Role, str] = {"worker": FILE, "time": AND.join(phases)}
+    raise unclear_columns_error(f"{file.path}: {problem}", [proposal])
+
+
+def _check_plausible(file: File, workers: Sequence[str], numbers: Mapping[str, Floats]) -> None:
+    """Raise FredError for columns of different names whose values are no times of the same steps."""
+    if len({re.sub(r"\d+", "0", worker) for worker in workers}) == 1:
+        return  # such as rank0, rank1
+    table = np.stack([numbers[worker] for worker in workers], axis=1)
+    complete = table[np.isfinite(table).all(axis=1)]
+    if len(complete) >= _FEWEST and (reason := find_implausibility(complete, tuple(workers))):
+        raise FredError(
+            f"{file.path}: no column names workers, so each column would be one worker's times; but {reason}. Name the columns "
+            "(`columns: {worker: FILE, iteration: COLUMN, time: COLUMN}`), or leave out those that are no workers; if none has "
+            f"times, {RECORDING_CURE}"
+        )
+
+
+def _check_filled(file: File, roles: Roles, name: str, labels: Labels) -> None:
+    """Raise FredError for a row without an iteration."""
+    empty = labels.codes < 0
+    if empty.any():
+        error = FredError(f"{file.describe_row(int(np.argmax(empty)))}: nothing in column `{name}`; every row needs it")
+        raise _wide_table_error(file, roles, error)
+
+
+def _refuse_counter(file: File, roles: Roles, name: str, numbers: Floats) -> None:
+    """Raise UnclearTraceError if a worker's column looks like a counter of rows or iterations."""
+    steps = np.diff(numbers)
+    if len(numbers) <= 2 or not np.isin(steps, (0, 1)).all() or not steps.any():
+        return
+    as_iteration: Mapping[Role, str] = {"iteration": name}
+    proposals = propose_columns(file, roles) if (steps == 0).any() else [as_iteration]
+    raise UnclearTraceError(
+        f"{file.path}: column `{name}` counts rows; if these are iterations, set `columns` (iteration={name}), else remove it",
+        remedies=[{"columns": proposal} for proposal in proposals or [as_iteration]],
+    )
