@@ -9,7 +9,7 @@ from fred.base.words import listed
 from fred.components import registry
 from fred.tables import quantities
 from fred.tables.columns import File
-from fred.tables.common_names import MACHINES, VAGUE
+from fred.tables.common_names import MACHINES, VAGUE_NAMES
 from fred.tables.content import Content
 from fred.tables.named_units import split_name, to_snake_case
 from fred.tables.records import transitions
@@ -40,7 +40,7 @@ def renaming_cure(file: File, kind: Kind, source: Content, matches: Matches, unk
     texts = {header: [text for text in file.texts(header) if text] for header in unknown}
     dates = [header for header in unknown if any(map(quantities.is_date, texts[header]))]
     machines = [header for header in unknown if to_snake_case(header).endswith(MACHINES) and header not in dates]
-    machines.sort(key=lambda header: to_snake_case(header.rpartition("/")[2]) in VAGUE)
+    machines.sort(key=lambda header: to_snake_case(header.rpartition("/")[2]) in VAGUE_NAMES)
     words = [
         header
         for header in unknown
@@ -49,7 +49,7 @@ def renaming_cure(file: File, kind: Kind, source: Content, matches: Matches, unk
     numeric = [header for header in unknown if texts[header] and all(map(quantities.is_number, texts[header]))]
     candidates_by_content = {"names": machines + words, "times": dates, "numbers": numeric if len(numeric) == 1 else []}
     names: dict[str, str] = {}
-    end = kind.names_of("times")[1:]
+    end = kind.column_names("times")[1:]
     missing = [column for column in kind.columns if column.required and column.name not in matches]
     missing = [column for column in missing if not ("length" in matches and column.name in end)]
     for column in missing:
@@ -100,7 +100,7 @@ def unknown_columns_error(file: File, kind: Kind, source: Content, matches: Matc
         if change and column.name not in matches:
             relative = f"`{header}` is no `{column.name}`, which is relative; {advice}"
             return FredError(f"{file.path}: {relative}: {rewrite_command(source, f'{change}[{[*headers, column.name]}]')}")
-    if not {*matches} & {*kind.names_of("numbers"), *kind.names_of("times")}:
+    if not {*matches} & {*kind.column_names("numbers"), *kind.column_names("times")}:
         return FredError(f"{place}; write a table with these columns")
     return FredError(f"{place}; leave it out: {drop_columns_command(source, unknown)}")
 

@@ -108,7 +108,7 @@ class File(ABC):
             name: name of the column.
             units: factors by unit; a cell without a unit has factor 1.
         """
-        return self._with_units(name, [text.lstrip("$€£ ") for text in self.texts(name)], units)
+        return self._parse_cells(name, [text.lstrip("$€£ ") for text in self.texts(name)], units)
 
     def unit(self, name: str) -> str:
         """Return `s` for a column whose cells have units, and the unit that a row of units gives; otherwise an empty text.
@@ -124,7 +124,7 @@ class File(ABC):
         Args:
             row: number of the row, from 0, without the header.
         """
-        return self._where(row if self._rows is None else int(self._rows[row]))
+        return self._describe_row(row if self._rows is None else int(self._rows[row]))
 
     def has_moments(self, name: str) -> bool:
         """Return True for a column of dates with times, which `columns` returns as numbers, s.
@@ -135,7 +135,7 @@ class File(ABC):
         return name in self._moments
 
     @abstractmethod
-    def _where(self, row: int) -> str:
+    def _describe_row(self, row: int) -> str:
         """Return the file and the place of a row of the whole table."""
 
     @abstractmethod
@@ -158,9 +158,9 @@ class File(ABC):
                 return column.cast(pa.float64()).to_numpy().astype(np.float64)
         except pa.ArrowException:
             raise FredError(f"{self.path}: column `{name}` holds {column.type}; expected numbers") from None
-        return self._with_units(name, column.to_pylist(), None)
+        return self._parse_cells(name, column.to_pylist(), None)
 
-    def _with_units(self, name: str, cells: Sequence[str | None], units: Mapping[str, float] | None) -> Floats:
+    def _parse_cells(self, name: str, cells: Sequence[str | None], units: Mapping[str, float] | None) -> Floats:
         """Return the numbers in a column of text."""
         try:
             if name in self._moments:
@@ -247,7 +247,7 @@ class TextFile(File):
         order = "if each column is a worker" if are_workers else "in the order of your columns"
         return f"; put them first, {order}: `sed -i '1i {line}' {self.path}`"
 
-    def _where(self, row: int) -> str:
+    def _describe_row(self, row: int) -> str:
         return f"{self.path}:{self._layout.line(self._content, row)}"
 
     def _table(self, labels: Sequence[str], numbers: Sequence[str]) -> pa.Table:
@@ -300,7 +300,7 @@ class ArrowFile(File):
         self._inspect({name: _texts(table[name].slice(0, _SAMPLE_ROWS)) for name in self.header})
         self._moments |= {name for name in self.header if pa.types.is_timestamp(table.schema.field(name).type)}
 
-    def _where(self, row: int) -> str:
+    def _describe_row(self, row: int) -> str:
         return self._place(row) if self._place else f"{self.path}, row {row + 1}"
 
     def _table(self, labels: Sequence[str], numbers: Sequence[str]) -> pa.Table:

@@ -5,20 +5,10 @@ MACHINES = (
     *("rank", "gpu", "gpu_id", "device", "device_id", "instance", "instance_id", "server", "name", "component", "id"),
     *("vm", "vm_id", "vm_name", "cid", "client", "client_id", "phone", "user", "user_id", "member", "member_id", "worker"),
 )
-VAGUE = ("id", "name", "component", "user", "user_id")  # of these, other columns than those of machines have the names, too
+VAGUE_NAMES = ("id", "name", "component", "user", "user_id")  # other columns have these names, too
 BEGINS = ("begin", "begin_time", "begins", "start", "start_time", "started", "started_at", "starts", "since", "from")
 ARRIVALS = (
-    "on",
-    "online",
-    "connected",
-    "connect",
-    "arrival",
-    "arrived",
-    "joined",
-    "join",
-    "launch",
-    "launched",
-    "launch_time",
+    *("on", "online", "connected", "connect", "arrival", "arrived", "joined", "join", "launch", "launched", "launch_time"),
     "login",
 )
 DEPARTURES = (

@@ -45,7 +45,7 @@ _BINARY = {  # first bytes -> kind of a file that is no text
     b"\x80\x05": "pickle",
 }
 _IGNORED_ENDINGS = (".old", ".bak", ".tmp", ".md", ".yaml", ".yml", ".py", ".png", ".svg", ".html")  # of no log in a folder
-_BY_PANDAS = {"hdf5": "read_hdf", "pickle": "read_pickle", "xlsx": "read_excel"}
+_PANDAS_READERS = {"hdf5": "read_hdf", "pickle": "read_pickle", "xlsx": "read_excel"}
 _Packed = tuple[Callable[[Any], Any], int, Any]  # function that opens a member, its packed bytes, the function's argument
 
 
@@ -263,7 +263,7 @@ def _read_limited(path: Path, file: IO[bytes], packed: int) -> bytes:
 def _decode(path: Path, data: bytes) -> Content:
     """Return the content with its kind, and text in UTF-8. Raises FredError for kinds that only pandas reads."""
     kind = next((kind for magic, kind in _BINARY.items() if data.startswith(magic)), "text")
-    if kind in _BY_PANDAS:
+    if kind in _PANDAS_READERS:
         raise _pandas_error(path, kind)
     if kind == "npy":
         member = path.parent.suffix.lower() == ".npz"
@@ -304,7 +304,7 @@ def matrix_command(load: str, stem: str) -> str:
 
 
 def _pandas_error(path: Path, kind: str) -> FredError:
-    load, name = f"pandas.{_BY_PANDAS[kind]}('{path}')", path.stem or path.name
+    load, name = f"pandas.{_PANDAS_READERS[kind]}('{path}')", path.stem or path.name
     command, form = f"{load}.to_csv('{name}.csv')", "CSV"
     if kind == "pickle":  # of a table, or of dicts, as FedScale's
         dump = f"json.dump(d, open('{name}.json', 'w'), default=float)"

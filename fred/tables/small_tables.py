@@ -14,7 +14,7 @@ from fred.base.words import briefly, listed
 from fred.tables import quantities
 from fred.tables.column_cures import renaming_cure, unknown_columns_error
 from fred.tables.columns import File, Floats
-from fred.tables.common_names import VAGUE
+from fred.tables.common_names import VAGUE_NAMES
 from fred.tables.content import Content, read_content
 from fred.tables.named_units import to_snake_case
 from fred.tables.opening import open_table
@@ -66,14 +66,14 @@ def read_table(path: Path, kind: Kind, begin: date | None = None) -> Table:
     ]
     notes += [f"column {', '.join(readings)}"] if readings else []
     cells = {column.name: columns[column.name] for column in kind.columns if column.name in columns}
-    names = {name: file.texts(cells[name][0]) for name in kind.names_of("names") if name in cells}
+    names = {name: file.texts(cells[name][0]) for name in kind.column_names("names") if name in cells}
     numbers = {
         column.name: _numbers(file, column, *cells[column.name])
         for column in kind.columns
         if column.holds == "numbers" and column.name in cells
     }
-    times = _times(file, {name: cells[name] for name in kind.names_of("times") if name in cells}, record is None)
-    for name in kind.names_of("lengths"):
+    times = _times(file, {name: cells[name] for name in kind.column_names("times") if name in cells}, record is None)
+    for name in kind.column_names("lengths"):
         if name in cells:
             times[name] = _lengths(file, *cells[name])
     times_from_begin, time_notes = _count_from_begin(file, times, begin, record.first if record else None)
@@ -123,9 +123,9 @@ def _columns(file: File, kind: Kind, source: Content) -> dict[str, tuple[str, fl
             unknown.append(header)
             continue
         name, factor = match
-        if name in matches and to_snake_case(matches[name][0]) in VAGUE:
+        if name in matches and to_snake_case(matches[name][0]) in VAGUE_NAMES:
             unknown.append(matches.pop(name)[0])
-        if name in matches and to_snake_case(header) in VAGUE:
+        if name in matches and to_snake_case(header) in VAGUE_NAMES:
             unknown.append(header)
             continue
         if name in matches:
@@ -134,13 +134,13 @@ def _columns(file: File, kind: Kind, source: Content) -> dict[str, tuple[str, fl
             raise FredError(f"{file.path}: {pair} may both be `{name}`; {cure}")
         matches[name] = header, factor
     for column in kind.columns:
-        is_replaced = "length" in matches and column.holds == "times" and column.name != kind.names_of("times")[0]
+        is_replaced = "length" in matches and column.holds == "times" and column.name != kind.column_names("times")[0]
         if column.required and column.name not in matches and not is_replaced:
             cure = renaming_cure(file, kind, source, matches, unknown)
             raise FredError(f"{file.path} has no column `{column.name}`; it has {listed(file.header)}; {kind.expected}; {cure}")
     if unknown:
         raise unknown_columns_error(file, kind, source, matches, unknown)
-    if not any(name in matches for name in kind.names_of("numbers") + kind.names_of("times")):
+    if not any(name in matches for name in kind.column_names("numbers") + kind.column_names("times")):
         raise FredError(f"{file.path} has the columns {listed(file.header)}; {kind.expected}")
     return matches
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 from fred.tables import quantities
 from fred.tables.columns import File
-from fred.tables.common_names import MACHINES, VAGUE
+from fred.tables.common_names import MACHINES, VAGUE_NAMES
 from fred.tables.named_units import Unit, split_unit, to_snake_case
 
 _SAMPLE_ROWS = 20  # rows that tell whether a column has dates
@@ -55,7 +55,7 @@ class Kind:
     columns: tuple[Column, ...]
     example: str
 
-    def names_of(self, holds: str) -> list[str]:
+    def column_names(self, holds: str) -> list[str]:
         """Return the names of the columns with this content.
 
         Args:
@@ -104,7 +104,7 @@ def match_column(file: File, header: str, kind: Kind) -> tuple[str, float] | Non
 def _shorten(stem: str, header: str, column: Column) -> str:
     """Return a name without fillers; of a machine in nested JSON, such as `detail/instance-id`, its last part."""
     last = to_snake_case(header.rpartition("/")[2])
-    if column.holds == "names" and last in MACHINES and last not in VAGUE:
+    if column.holds == "names" and last in MACHINES and last not in VAGUE_NAMES:
         return last
     number_fillers = _RELATIVE_FILLERS if column.absolute else _NUMBER_FILLERS
     fillers = {"times": _TIME_FILLERS, "numbers": number_fillers}.get(column.holds, set())

@@ -95,11 +95,11 @@ def find_layout(file: Content, example: str = TRACE_HEADER) -> Layout:
     header, names, comments = _find_header(file, fields, width)
     below = [cells for line, cells in fields if line > header and not _is_outside(cells, names)]
     if not below:
-        raise FredError(f"{file.path} has no rows" if names else _describe_no_table(file, example))
+        raise FredError(f"{file.path} has no rows" if names else _no_table_message(file, example))
     units = _find_units(names, below[0]) if len(below) > 1 else {}
     rows = below[1:] if units else below
     if not any(_is_row(cells, len(names)) for cells in rows):
-        raise FredError(_describe_no_table(file, example))
+        raise FredError(_no_table_message(file, example))
     above = [line for line, cells in fields if line < header and not _is_outside(cells, names)]
     repetitions = _count_repetitions(file, header, sample)
     is_truncated = not file.data.endswith(b"\n") and _is_truncated(file, delimiter, len(names))
@@ -254,7 +254,7 @@ def _is_quantity(text: str) -> bool:
     return False
 
 
-def _describe_no_table(file: Content, example: str) -> str:
+def _no_table_message(file: Content, example: str) -> str:
     if not file.head.strip():
         return f"{file.path} is empty; expected a line with the names of the columns, and rows below it"
     first = next((number for number, line in enumerate(file.head.splitlines(), 1) if line.strip()), 1)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from fred.tables.columns import Labels
 from fred.traces.operations import Operations, find_compute_times
 from fred.traces.refusal import UnclearTraceError
-from fred.traces.roles import AND, FILE, Role, is_local_rank
+from fred.traces.roles import FILE, PLUS, Role, is_local_rank
 
 Ints = NDArray[np.int64]
 _SEPARATOR = "/"  # joins names that identify something together
@@ -236,10 +236,10 @@ def _check_distinct(cells: Cells, files: Sequence[Cells]) -> Cells:
     if 2 * repeats.sum() <= min(len(file.seconds) for file in files):
         return cells  # a restart repeats a few: `mend_table` handles them as duplicates
     first, second = (int(order[np.argmax(repeats) + i]) for i in (0, 1))
-    by_iteration: dict[Role, str] = {"iteration": f"{FILE}{AND}{cells.columns.get('iteration', '')}".removesuffix(AND)}
+    by_iteration: dict[Role, str] = {"iteration": f"{FILE}{PLUS}{cells.columns.get('iteration', '')}".removesuffix(PLUS)}
     by_worker: dict[Role, str] = {"worker": FILE}
     if worker := cells.columns.get("worker"):
-        by_worker = {"worker": f"{FILE}{AND}{worker}", **({"node": FILE} if is_local_rank(worker) else {})}
+        by_worker = {"worker": f"{FILE}{PLUS}{worker}", **({"node": FILE} if is_local_rank(worker) else {})}
     places = [cells.describe_row(int(cells.row[cell])) for cell in (first, second)]
     is_split_by_time = any(map(_TIME_WORDS.search, places))
     remedies = [by_iteration, by_worker] if is_split_by_time else [by_worker, by_iteration]

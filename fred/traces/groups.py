@@ -9,7 +9,7 @@ from scipy.special import ndtri
 from scipy.stats import norm, rankdata
 
 _FEWEST_ITERATIONS = 8  # with fewer, nothing is significant
-_BY_CHANCE = 0.01  # probability of finding a group among independent workers
+_FALSE_ALARM_RATE = 0.01  # probability of finding a group among independent workers
 _LAGS = 10  # lags of the autocorrelation that remains after whitening
 
 
@@ -94,7 +94,7 @@ def _significant_correlation(innovations: NDArray[np.float64]) -> float:
     lags = range(1, min(_LAGS, iterations // 4) + 1)
     persistence = sum(float((innovations[:-lag] * innovations[lag:]).mean()) ** 2 for lag in lags)
     independent = max(iterations / (1 + 2 * persistence) - 4, 1.0)
-    return math.tanh(float(norm.isf(_BY_CHANCE / workers**3)) / math.sqrt(independent))
+    return math.tanh(float(norm.isf(_FALSE_ALARM_RATE / workers**3)) / math.sqrt(independent))
 
 
 def _cut_tree(tree: NDArray[np.float64], workers: int, threshold: float) -> NDArray[np.int64]:

@@ -17,8 +17,8 @@ from fred.tables.columns import File, Floats
 from fred.tables.quantities import PER_SECOND, Unit
 from fred.traces.refusal import Options, UnclearTraceError
 from fred.traces.roles import (
-    AND,
     FILE,
+    PLUS,
     Role,
     Roles,
     has_operations,
@@ -103,7 +103,11 @@ def repeated_rows_error(file: File, roles: Roles, unique_share: float) -> Unclea
         if value:
             meanings[f"runs or kinds, of which one counts, such as `only: {{{name}: {value}}}`"] = {"only": {name: value}}
         if unique_share < _MOST_UNIQUE and len(np.unique(_combine(pairs, column).codes)) >= _LEAST_UNIQUE * len(column.codes):
-            refined: dict[Role, str] = {"type": name, "iteration": f"{name}{AND}{iteration}", "worker": f"{worker}{AND}{name}"}
+            refined: dict[Role, str] = {
+                "type": name,
+                "iteration": f"{name}{PLUS}{iteration}",
+                "worker": f"{worker}{PLUS}{name}",
+            }
             for role, meaning in _MEANINGS.items():
                 if role == "type" or forms_table(file, Roles({**roles.columns, role: refined[role]})):
                     meanings[f"{meaning}: `columns: {{{role}: {refined[role]}}}`"] = {"columns": {role: refined[role]}}

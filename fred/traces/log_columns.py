@@ -115,7 +115,7 @@ def step_times(durations: Sequence[str]) -> list[str]:
     """
     scores = dict[str, int]()
     for name in durations:
-        words = _without_unit(name)
+        words = _strip_unit(name)
         is_compute = _COMPUTE.search(words) is not None
         if is_communication(name) or (_NOT_A_TIME.search(words) and not is_compute and "end_to_end" not in words):
             continue
@@ -133,7 +133,7 @@ def step_phases(durations: Sequence[str]) -> list[str]:
     >>> step_phases(["fwd (ms)", "bwd (ms)", "bwd_inner (ms)", "bwd_allreduce (ms)", "step (ms)"])
     ['fwd (ms)', 'bwd_inner (ms)', 'step (ms)']
     """
-    names = {name: _without_unit(name).removesuffix("_time") for name in durations}
+    names = {name: _strip_unit(name).removesuffix("_time") for name in durations}
     phases = {name: words for name, words in names.items() if _PHASE.fullmatch(words)}
     if not any(words.startswith(("fwd", "forward")) for words in phases.values()):
         return []
@@ -143,5 +143,5 @@ def step_phases(durations: Sequence[str]) -> list[str]:
     return [name for name, words in phases.items() if not (has_inner and words in ("bwd", "backward"))]
 
 
-def _without_unit(name: str) -> str:
+def _strip_unit(name: str) -> str:
     return re.sub(rf"_(?:in_)?{UNITS}$", "", to_snake_case(name)) if unit_of(name) else to_snake_case(name)

@@ -15,24 +15,12 @@ from fred.traces.log_columns import UNITS, has_unit, is_clock, is_evaluation_ste
 from fred.traces.roles import to_snake_case
 
 _FEWEST = 10  # steps over which times do not keep growing by chance
-_CLOCK, _LONG = 4, 1e7  # a clock grows by more than so many times its first value, unless that is a date
+_CLOCK_GROWTH = 4  # a clock grows by more than this multiple of its first value
+_LEAST_DATE = 1e7  # or its first value is a date, s since 1970
 PARALLEL = ("dp", "dp_rank", "data_parallel_rank")
 SOURCES = {
-    *PARALLEL,
-    *(
-        RANK,
-        LOCAL_RANK,
-        HOST,
-        WORKER,
-        "global_rank",
-        "rank_id",
-        "process",
-        "process_index",
-        "proc",
-        "node",
-        "node_rank",
-        "hostname",
-    ),
+    *(*PARALLEL, RANK, LOCAL_RANK, HOST, WORKER),
+    *("global_rank", "rank_id", "process", "process_index", "proc", "node", "node_rank", "hostname"),
     *("replica", "trainer", "executor", "machine", "pod", "worker_id", "host_id", "node_id", "client", "gpu"),
 }
 
@@ -55,6 +43,8 @@ def collect_rows(lines: Sequence[Line], step: str) -> list[Line]:
         previous = process
         row = last_rows.get(process)
         number = line.values.get(step, "")
+        # A line with the row's own step, and no other value of the row, continues it: loggers write a step's metrics in several
+        # lines. A line that repeats a value is a row of its own.
         if not quantities.is_count(number):
             if row is not None:
                 row.values = {**row.values, **line.values} if line.is_bar else {**line.values, **row.values}
@@ -76,7 +66,7 @@ def common_columns(rows: Sequence[Line]) -> list[str]:
         rows: rows of a log.
     """
     counts = Counter(name for row in rows for name in row.values)
-    return [name for name, number in counts.items() if number * 2 >= len(rows)]
+    return [name for name, count in counts.items() if count * 2 >= len(rows)]
 
 
 def process_columns(rows: Sequence[Line]) -> list[str]:
@@ -120,7 +110,7 @@ def resembles_clock(rows: Sequence[Line], name: str) -> bool:
     """
     for lines in group_by_process(rows):
         first, *_, last = parse_cells([row.values.get(name, "") for row in lines])
-        if last - first < _CLOCK * first and first < _LONG and not is_clock(name):
+        if last - first < _CLOCK_GROWTH * first and first < _LEAST_DATE and not is_clock(name):
             return False
     return True
 

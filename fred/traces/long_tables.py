@@ -53,7 +53,7 @@ def read_cells(file: File, options: FileOptions) -> Cells:
             file.header, roles = rest, wide_roles  # a column of dates next to those of the workers
     if is_wide(roles):
         return wide_tables.read_cells(file, options, roles)
-    roles = _nodes_as_workers(file, roles)
+    roles = _use_nodes_as_workers(file, roles)
     _check_complete(file, roles)
     if "worker" in roles.columns:
         return _LongTable(file, options, roles, []).cells()
@@ -61,7 +61,7 @@ def read_cells(file: File, options: FileOptions) -> Cells:
     return _LongTable(file, options, Roles({**roles.columns, "worker": FILE}), notes).cells()
 
 
-def _nodes_as_workers(file: File, roles: Roles) -> Roles:
+def _use_nodes_as_workers(file: File, roles: Roles) -> Roles:
     """Use nodes as workers if nothing else identifies workers."""
     node = roles.get("node")
     if not node or "worker" in roles.columns:
@@ -106,8 +106,8 @@ class _LongTable:
     def cells(self) -> Cells:
         """Return the times, one for each gradient."""
         self._exclude_communication()
-        worker = self._label("worker")
-        node = self._label("node") if self.roles.get("node") else None
+        worker = self._role_labels("worker")
+        node = self._role_labels("node") if self.roles.get("node") else None
         iteration = self._iteration(worker)
         seconds = self._durations()
         self._check_no_moments(iteration, worker)
@@ -137,8 +137,8 @@ class _LongTable:
         """Return the operations of all gradients, if a column has their kinds."""
         if not self.roles.get("type"):
             return None
-        start = self._in_seconds(self.roles.get("start")) if "start" in self.roles.columns else None
-        kind = self._column(self.roles.get("type"))
+        start = self._read_seconds(self.roles.get("start")) if "start" in self.roles.columns else None
+        kind = self._column_labels(self.roles.get("type"))
         is_named = kind.codes >= 0
         if not is_named.all():  # cells without a name are a kind of their own
             kind = Labels(np.where(is_named, kind.codes, len(kind.names)), [*kind.names, "no name"])
@@ -151,7 +151,7 @@ class _LongTable:
             return None
         rows, phases = len(self.row), len(names)
         kind = Labels(np.repeat(np.arange(phases), rows), names)
-        seconds = np.concatenate([self._in_seconds(name) for name in names])
+        seconds = np.concatenate([self._read_seconds(name) for name in names])
         return Operations(np.tile(np.arange(rows), phases), kind, seconds)
 
     def _are_operations(self, keys: NDArray[np.int64], gradients: int) -> bool:
@@ -201,12 +201,12 @@ class _LongTable:
             self.notes.append(f"left out as communication or waiting: {briefly([types.names[number] for number in excluded])}")
         self.row = self.row[computes]
 
-    def _label(self, role: Role) -> Labels:
+    def _role_labels(self, role: Role) -> Labels:
         """Return the labels of a role, from one column or several."""
-        columns = [self._column(name) for name in self._names(role)]
+        columns = [self._column_labels(name) for name in self._names(role)]
         return combine_labels(columns) if len(columns) > 1 else sort_labels(columns[0])
 
-    def _column(self, name: str) -> Labels:
+    def _column_labels(self, name: str) -> Labels:
         if name == FILE and name not in self.labels:
             return Labels(np.zeros(len(self.row), np.int64), [self.options.name])
         return Labels(self.labels[name].codes[self.row], self.labels[name].names)
@@ -215,7 +215,7 @@ class _LongTable:
         """Return the column of iterations; without one, number the times of each worker."""
         column = self.roles.get("iteration")
         if column and column != FILE:
-            return self._label("iteration")
+            return self._role_labels("iteration")
         counts = np.bincount(worker.codes, minlength=len(worker.names))
         if (counts != counts[0]).any() or "type" in self.roles.columns:
             problem = (
@@ -230,7 +230,7 @@ class _LongTable:
         place[order] = np.tile(np.arange(counts[0]), len(counts))
         self.notes.append("no column of iterations: the k-th time of each worker is its iteration k")
         numbered = Labels(place, list(map(str, range(counts[0]))))
-        return combine_labels([self._column(FILE), numbered]) if column else numbered
+        return combine_labels([self._column_labels(FILE), numbered]) if column else numbered
 
     def _durations(self) -> Floats:
         """Return the duration of each row, s."""
@@ -241,11 +241,11 @@ class _LongTable:
                         f"{self.file.path}: `{name}` has dates, and `time` needs durations. If another column has the ends, "
                         f"set `columns` (start={name},end=COLUMN); if every other column is a worker, rename it to `date`"
                     )
-            return np.sum([self._in_seconds(name) for name in self._names("time")], axis=0)
+            return np.sum([self._read_seconds(name) for name in self._names("time")], axis=0)
         with np.errstate(invalid="ignore"):  # infinite dates count as missing
-            return self._in_seconds(self.roles.get("end")) - self._in_seconds(self.roles.get("start"))
+            return self._read_seconds(self.roles.get("end")) - self._read_seconds(self.roles.get("start"))
 
-    def _in_seconds(self, name: str) -> Floats:
+    def _read_seconds(self, name: str) -> Floats:
         """Return a column of durations or moments, s; of rates, the inverse."""
         if is_rate(name) and not self.file.unit(name):
             note = f"no step times, so 1 / `{name}` counts: factors between workers are right, seconds are not"
@@ -302,7 +302,7 @@ class _LongTable:
         with np.errstate(invalid="ignore"):
             np.minimum.at(shortest, gradient_of, seconds)  # NaN if one is missing
         if "start" in self.roles.columns:
-            start = self._in_seconds(self.roles.get("start"))
+            start = self._read_seconds(self.roles.get("start"))
             is_measured = np.isfinite(seconds) & np.isfinite(start)
             # Dates are about 1.7e9 s, with steps of .2 us between two floats: durations are added to the time since the first.
             begin = start[is_measured] - start[is_measured].min(initial=np.inf)

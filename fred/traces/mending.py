@@ -12,7 +12,7 @@ from fred.base.words import briefly
 from fred.components.limits import LONGEST
 from fred.traces.cells import Cells
 from fred.traces.refusal import UnclearTraceError
-from fred.traces.roles import AND, FILE
+from fred.traces.roles import FILE, PLUS
 
 Mend = Literal["refuse", "drop", "fill"]
 Table = NDArray[np.float64]  # [iterations, workers], s; NaN: missing
@@ -143,7 +143,7 @@ def _sparse_cure(cells: Cells, source: str, share: float) -> str:
     """Return what to do with iterations in which only some workers take part, such as sampled clients."""
     iteration, worker = cells.columns.get("iteration", FILE), cells.columns.get("worker", FILE)
     advice = f"Workers take part in {share:.0%} of the iterations, and no iteration has all. Compare their k-th times instead"
-    if not source.endswith(".csv") or any(AND in name or name == FILE for name in (iteration, worker)):
+    if not source.endswith(".csv") or any(PLUS in name or name == FILE for name in (iteration, worker)):
         return f"{advice}: number the times of each worker in the column of iterations, and set `mend: drop`"
     numbered = f"t['{iteration}'] = t.groupby('{worker}').cumcount(); t.to_csv('numbered.csv', index=False)"
     command = f"import pandas; t = pandas.read_csv('{source}', sep=None, engine='python'); {numbered}"

@@ -79,7 +79,7 @@ class Reading(Component):
             cells = recorded_steps.drop_incomplete(cells)
         formats.check_several_workers(files, len(cells.worker.names))
         table = mend_table(cells, source, self.mend, self.longest)
-        node_of, node_names = _find_nodes(cells) if nodes is None else (_spread_over(nodes, len(cells.worker.names)), ())
+        node_of, node_names = _find_nodes(cells) if nodes is None else (_assign_nodes(nodes, len(cells.worker.names)), ())
         table.seconds.flags.writeable = False  # shared by several runs
         notes = dict.fromkeys((*cells.notes, *(note for file in files for note in file.notes)))
         if table.seconds.shape[1] == 1:
@@ -137,7 +137,7 @@ def _find_nodes(cells: Cells) -> tuple[NDArray[np.int64] | None, tuple[str, ...]
     return rank[positions], tuple(cells.node.names[node_of[worker]] for worker in np.sort(first))
 
 
-def _spread_over(nodes: Nodes, workers: int) -> NDArray[np.int64]:
+def _assign_nodes(nodes: Nodes, workers: int) -> NDArray[np.int64]:
     try:
         return spread_workers(nodes, workers)
     except ValueError as error:

@@ -13,7 +13,7 @@ from fred.traces.refusal import UnclearTraceError
 
 Role = Literal["iteration", "worker", "time", "node", "start", "end", "type"]
 FILE = "FILE"  # instead of a column: the file that a row is from
-AND = "+"  # joins columns that identify something together
+PLUS = "+"  # joins columns that identify something together
 
 _NAMES: dict[Role, str] = {  # the first that occurs is used
     "iteration": "iteration global_step iteration_id iter iter_id train_step training_step step step_id it batch batch_idx "
@@ -25,8 +25,8 @@ _NAMES: dict[Role, str] = {  # the first that occurs is used
     "end": "end stop finish end_time stop_time finish_time end_timestamp ended ended_at finished finished_at end_at end_ts",
     "type": "type op operation op_type op_name kind category cat phase event event_name",
 }
-_NAMED, _COMBINING = ("iteration", "worker", "node"), ("iteration", "worker", "node", "time")
-_LOCAL = ("local_rank", "device", "device_id", "gpu", "gpu_id", "local_worker", "slot")  # number a worker within its node
+_NAMED_ROLES, _COMBINABLE_ROLES = ("iteration", "worker", "node"), ("iteration", "worker", "node", "time")
+_LOCAL_RANKS = ("local_rank", "device", "device_id", "gpu", "gpu_id", "local_worker", "slot")  # number a worker within its node
 _TIMES = (
     "seconds duration dur elapsed elapsed_time latency step_time iteration_time iter_time batch_time compute_time "
     "computation_time compute computing run_time runtime time took train_time"
@@ -149,7 +149,7 @@ def split_columns(column: str, header: Sequence[str]) -> list[str]:
         column: the entry.
         header: names of the file's columns.
     """
-    return [column] if column in header else column.split(AND)
+    return [column] if column in header else column.split(PLUS)
 
 
 def find_roles(path: str, header: Sequence[str], columns: Mapping[Role, str]) -> Roles:
@@ -204,7 +204,7 @@ def is_local_rank(name: str) -> bool:
     Args:
         name: name of the column.
     """
-    return to_snake_case(name) in _LOCAL
+    return to_snake_case(name) in _LOCAL_RANKS
 
 
 def is_node_column(name: str) -> bool:
@@ -318,10 +318,10 @@ def check_columns(path: str, header: Sequence[str], columns: Mapping[Role, str])
     roles: dict[str, Role] = {}
     for role, column in columns.items():
         names = split_columns(column, header)
-        if role not in _COMBINING and len(names) > 1:
+        if role not in _COMBINABLE_ROLES and len(names) > 1:
             raise FredError(f"{path}: `{column}` are several columns; expected one that is the `{role}`")
         for name in names:
-            if name not in (*header, *([FILE] if role in _NAMED else [])):
+            if name not in (*header, *([FILE] if role in _NAMED_ROLES else [])):
                 raise FredError(f"{path} has no column `{name}` ({role}); it has {listed(header)}")
             if name in roles and name != FILE:
                 raise FredError(f"{path}: column `{name}` cannot be both `{roles[name]}` and `{role}`; correct `columns`")
@@ -336,11 +336,11 @@ def _name_roles(header: Sequence[str], columns: Mapping[Role, str]) -> dict[Role
             roles[role] = _first_match(names.split(), header, roles, without_unit=role in ("start", "end"))
     epoch = _first_match(["epoch"], header, roles)
     if "iteration" not in columns and epoch and to_snake_case(roles["iteration"]) not in ("", "global_step"):
-        roles["iteration"] = f"{epoch}{AND}{roles['iteration']}"  # steps may restart in each epoch
+        roles["iteration"] = f"{epoch}{PLUS}{roles['iteration']}"  # steps may restart in each epoch
     if roles["worker"]:
         roles["type"] = roles["type"] or _first_match(["name"], header, roles)
-    elif local := _first_match(_LOCAL, header, roles):
-        roles["worker"] = f"{roles['node']}{AND}{local}" if roles["node"] else local
+    elif local := _first_match(_LOCAL_RANKS, header, roles):
+        roles["worker"] = f"{roles['node']}{PLUS}{local}" if roles["node"] else local
     return roles
 
 
@@ -368,10 +368,10 @@ def _find_time(path: str, roles: Roles, unassigned: Sequence[str]) -> dict[Role,
     if has_times(roles) or len(times) < 2:
         return {"time": times[0]} if len(times) == 1 else {}
     phases = [name for name in times if not is_communication(name)]
-    proposals = [AND.join(phases), *times] if times == units and len(phases) > 1 else times
+    proposals = [PLUS.join(phases), *times] if times == units and len(phases) > 1 else times
     raise UnclearTraceError(
         f"{path}: which columns have the times of iterations, {listed(times)}? Name them "
-        f"(`columns: {{time: {proposals[0]}}}`); a time that includes waiting for others hides who is slow, and `{AND}` adds "
+        f"(`columns: {{time: {proposals[0]}}}`); a time that includes waiting for others hides who is slow, and `{PLUS}` adds "
         "columns up",
         remedies=[{"columns": {"time": name}} for name in proposals],
     )

@@ -33,14 +33,14 @@ class Trace:
     (3, 'worker 7', 'gpu-b', 'rack-b')
     """
 
-    seconds: NDArray[np.float64]  # [iterations, workers], all positive and finite
-    workers: tuple[str, ...]  # names
-    node_of: NDArray[np.int64] | None = None  # node number of each worker, from 0; None: unknown
-    source: str = "the trace"  # name in messages
-    repairs: tuple[str, ...] = ()  # repairs made on reading, in words
-    nodes: tuple[str, ...] = ()  # names of the nodes, by number
-    notes: tuple[str, ...] = ()  # how the files were read, in words
-    steps: tuple[str, ...] = ()  # names of the iterations in the files, by number
+    seconds: NDArray[np.float64]
+    workers: tuple[str, ...]
+    node_of: NDArray[np.int64] | None = None
+    source: str = "the trace"
+    repairs: tuple[str, ...] = ()
+    nodes: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    steps: tuple[str, ...] = ()
 
     @property
     def iterations(self) -> int:

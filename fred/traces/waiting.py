@@ -33,7 +33,7 @@ _PERIOD = 9  # longest period of pauses of all workers at once that no differenc
 _STANDARD_ERRORS = 4.0  # standard errors of a correlation
 _FOLLOWING = -0.25  # correlation of successive deviations from which the same event ends one time and begins the next
 _MEETS, _MEETS_RELATIVE = 0.15, 0.25  # variance of sums: relative to independent times, and to sums from other iterations on
-_FALSE_ALARMS = 1e-4  # probability that independent times meet at any interval and phase
+_FALSE_ALARM_RATE = 1e-4  # probability that independent times meet at any interval and phase
 _COMPENSATION = 0.5  # variance of sums relative to that without the longest times, from which these are waits
 _LONGEST = 64  # longest interval between meetings, or between pauses, that is tried
 _GROUP_DIFFERENCE = 0.2  # difference within a group, relative to that of other pairs
@@ -176,10 +176,14 @@ def _keeps_in_step(seconds: Floats) -> bool:
         return False
     correlation = float((deviations[1:] * deviations[:-1]).sum()) / square
     error = 1 / math.sqrt(deviations.size - len(deviations))
-    return correlation + _STANDARD_ERRORS * error < 0 and correlation < _FOLLOWING and not _recur(deviations, -correlation / 2)
+    return (
+        correlation + _STANDARD_ERRORS * error < 0
+        and correlation < _FOLLOWING
+        and not _are_periodic(deviations, -correlation / 2)
+    )
 
 
-def _recur(deviations: Floats, threshold: float) -> bool:
+def _are_periodic(deviations: Floats, threshold: float) -> bool:
     """Return True if deviations come again after some iterations, as regular pauses do and errors of clocks do not."""
     square = float((deviations**2).mean())
     for lag in range(2, min(_LONGEST, len(deviations) // 2) + 1):
@@ -205,7 +209,7 @@ def _find_meetings(seconds: Floats) -> Iterator[int]:
     independent_workers = float(np.trace(products)) ** 2 / (float((products**2).sum()) or 1.0)
     independent_iterations = float(iteration_squares.sum()) ** 2 / (float(iteration_squares @ iteration_squares) or 1.0)
     longest = min(_LONGEST, iterations // 4)
-    significance = _FALSE_ALARMS / max(1, longest * (longest + 1) // 2 - 1)
+    significance = _FALSE_ALARM_RATE / max(1, longest * (longest + 1) // 2 - 1)
     for every in range(2, longest + 1):
         sums = ((total[every:] - total[:-every]) ** 2).sum(1)
         independent = squares[every:] - squares[:-every]  # the variance of a sum of independent times

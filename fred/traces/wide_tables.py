@@ -16,8 +16,8 @@ from fred.traces.guessing import propose_columns, unclear_columns_error, unknown
 from fred.traces.plausibility import find_implausibility
 from fred.traces.refusal import UnclearTraceError
 from fred.traces.roles import (
-    AND,
     FILE,
+    PLUS,
     FileOptions,
     Role,
     Roles,
@@ -116,7 +116,7 @@ def _refuse_phases(file: File, workers: Sequence[str]) -> None:
     problem = f"{listed(phases)} {'are phases' if phases[1:] else 'is a phase'} of a step, not a worker's times"
     if not all(re.search(passes, " ".join(map(to_snake_case, phases))) for passes in ("forward|fwd", "backward|bwd")):
         raise FredError(f"{file.path}: {problem}; {RECORDING_CURE}")
-    proposal: dict[Role, str] = {"worker": FILE, "time": AND.join(phases)}
+    proposal: dict[Role, str] = {"worker": FILE, "time": PLUS.join(phases)}
     raise unclear_columns_error(f"{file.path}: {problem}", [proposal])
 
 

@@ -57,7 +57,9 @@ def read(file: Content, kind: str) -> Record:
     for name in _SERIES:
         if len(values := sorted(set(columns.get(name, [])))) > 1:
             problem = f"{file.path} has prices of {len(values)} values of {name}, {briefly(values)}"
-            raise FredError(f"{problem}; expected one: choose it by {_command(columns)}, or {_choose(file, name, values[0])}")
+            raise FredError(
+                f"{problem}; expected one: choose it by {_command(columns)}, or {_selection_command(file, name, values[0])}"
+            )
     rows = list(zip(columns["timestamp"], columns["spot_price"], strict=True))
     return Record(rows_table(file, ("begin", "per_hour"), rows, place))
 
@@ -67,7 +69,7 @@ def _command(columns: Mapping[str, Sequence[str]]) -> str:
     return f"`aws ec2 describe-spot-price-history {' '.join(choices)}`"
 
 
-def _choose(file: Content, name: str, value: str) -> str:
+def _selection_command(file: Content, name: str, value: str) -> str:
     """Return a command that writes the prices with one value of a field."""
     if not file.head.lstrip().startswith(("{", "[")):
         return f"`grep -F -e SpotPrice -e '{value}' {file.path} > {file.path.stem}-2.txt`"

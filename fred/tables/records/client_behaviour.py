@@ -21,7 +21,7 @@ _STATES = {
     **dict.fromkeys(("unknown", "2g", "3g", "4g", "5g"), ("wifi", False)),
 }
 _DATES, _EVENTS = ("time", "timestamp", "date", "datetime"), ("state", "event", "message", "status")
-_WITHOUT_MEANING = ("battery_low", "battery_okay", "phone_off", "phone_on")
+_IGNORED_STATES = ("battery_low", "battery_okay", "phone_off", "phone_on")
 
 
 def sniff(file: Content) -> bool:
@@ -44,7 +44,7 @@ def read(file: Content, kind: str) -> Record:
     for name, events in _events(file).items():
         state, begin = dict.fromkeys(("off", "locked", "charges", "wifi"), False), None
         for place, (moment, event) in enumerate(events):
-            if event not in _STATES and event not in _WITHOUT_MEANING and not event.endswith("%"):
+            if event not in _STATES and event not in _IGNORED_STATES and not event.endswith("%"):
                 raise FredError(f"{file.path}: client {name} has the state `{event}`; expected one of {', '.join(_STATES)}")
             field, value = _STATES.get(event, ("", False))
             state |= {field: value} if field else {}

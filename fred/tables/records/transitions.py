@@ -28,20 +28,8 @@ _DOWN = {
 }
 _UP = {
     *("up", "online", "on", "ok", "ready", "recovered", "recovery", "repaired", "restored", "running", "available", "healthy"),
-    *(
-        "started",
-        "start",
-        "resolved",
-        "joined",
-        "join",
-        "back",
-        "plugged",
-        "charging",
-        "connected",
-        "reachable",
-        "active",
-        "alive",
-    ),
+    *("started", "start", "resolved", "joined", "join", "back", "plugged", "charging"),
+    *("connected", "reachable", "active", "alive"),
 }
 _DOWN |= {f"{no}{state}" for state in _UP for no in ("not_", "not", "un", "in", "dis")}
 _SPELLS = {  # what begins and ends -> True if the machine is up meanwhile

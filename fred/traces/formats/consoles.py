@@ -42,11 +42,11 @@ from fred.traces.log_rows import (
     strip_per_step,
 )
 from fred.traces.refusal import UnclearTraceError
-from fred.traces.roles import AND, FileOptions, Role, find_rate, is_mean, to_snake_case
+from fred.traces.roles import PLUS, FileOptions, Role, find_rate, is_mean, to_snake_case
 
 NAME = "console log"
 _USUAL = 0.8  # share of the rows that have a column
-_IN_SECONDS = (("time", "data_time"), ("Time", "Data"))  # detectron2 and MMEngine; PyTorch's ImageNet example
+_NAMES_IN_SECONDS = (("time", "data_time"), ("Time", "Data"))  # detectron2 and MMEngine; PyTorch's ImageNet example
 _MESSAGE = re.compile(r'"(?:message|msg|log)"\s*:\s*"[^"]*\b(?:step|iter|iteration)\b[ :=#]*\d', re.IGNORECASE)  # in JSON
 _RECORD = re.compile(r'"(?:global_)?(?:step|iteration|iter)"\s*:', re.IGNORECASE)
 _DESCRIPTIONS = {  # text of a tool's lines -> what they are
@@ -118,9 +118,9 @@ def read(file: Content, options: FileOptions) -> Cells:
     step, epoch = _find_steps(lines, options)
     rows = collect_rows(lines, step) if step else []
     if not rows:
-        raise _no_times(file, "no line has the number of a step")
+        raise _no_times_error(file, "no line has the number of a step")
     columns = common_columns(rows)
-    iteration = f"{epoch}{AND}{step}" if epoch else step
+    iteration = f"{epoch}{PLUS}{step}" if epoch else step
     roles: dict[Role, str] = {"iteration": iteration}
     if rank := _parallel_rank(rows):
         roles["worker"] = rank
@@ -132,7 +132,7 @@ def read(file: Content, options: FileOptions) -> Cells:
         notes.append(note)
         rows = [row for row in rows if all(part in row.values for part in _parts(roles["time"], columns))]
     if not rows:
-        raise _no_times(file, "no line has both a step and a time")
+        raise _no_times_error(file, "no line has both a step and a time")
     _refuse_unlabelled(file, rows, [*([epoch] if epoch else []), step])
     if any(row.is_bar for row in rows):
         notes.append("a progress bar shows means over several steps: single slow steps do not show")
@@ -180,7 +180,7 @@ def _find_steps(lines: Sequence[Line], options: FileOptions) -> tuple[str, str]:
     epoch = max(epochs, key=lambda name: counts[name], default="")
     bar_of_epochs = bool(bars) and any("/step" in name for line in lines for name in line.values)
     if column := options.columns.get("iteration"):
-        return (column, "") if AND not in column else (column.rpartition(AND)[2], column.rpartition(AND)[0])
+        return (column, "") if PLUS not in column else (column.rpartition(PLUS)[2], column.rpartition(PLUS)[0])
     if bar_of_epochs:  # Keras: the mean since the epoch began
         return epoch or "bar step", ""
     candidates = steps or bars or ({epoch: counts[epoch]} if epoch else {})
@@ -202,7 +202,7 @@ def _find_time(
     timed = [name for name in durations if name not in clocks]
     candidates, phases = step_times(timed), step_phases(timed)
     if phases and all(to_snake_case(name) in map(to_snake_case, phases) for name in candidates):
-        return AND.join(phases), f"times of a step: {listed(phases)}", unit
+        return PLUS.join(phases), f"times of a step: {listed(phases)}", unit
     if clocks and all(map(is_mean, candidates)):
         candidates = []
     if len(candidates) > 1 and have_equal_times(rows, candidates):
@@ -214,7 +214,7 @@ def _find_time(
         )
     if candidates:
         time = candidates[0]
-        is_in_seconds = any(time == name and neighbour in columns for name, neighbour in _IN_SECONDS)
+        is_in_seconds = any(time == name and neighbour in columns for name, neighbour in _NAMES_IN_SECONDS)
         note = ", in s, as this tool writes them" if is_in_seconds and not unit else ""
         subject = "running means of step times" if is_mean(time) else "step times"
         return time, f"{subject} in `{time}`{note}", unit or ("s" if is_in_seconds else unit_in(time))
@@ -244,9 +244,9 @@ def _find_time(
 def _check_dates(file: Content, rows: Sequence[Line]) -> None:
     """Raise FredError if the lines have no dates, or dates without parts of a second."""
     if not all(row.moment for row in rows):
-        raise _no_times(file, "no line has both a step and a time")
+        raise _no_times_error(file, "no line has both a step and a time")
     if not any(re.search(r":\d\d[.]\d", row.moment) for row in rows):
-        raise _no_times(file, "its lines have dates in whole seconds, which are too coarse for step times")
+        raise _no_times_error(file, "its lines have dates in whole seconds, which are too coarse for step times")
 
 
 def _refuse_unlabelled(file: Content, rows: Sequence[Line], steps: Sequence[str]) -> None:
@@ -263,7 +263,7 @@ def _refuse_unlabelled(file: Content, rows: Sequence[Line], steps: Sequence[str]
 
 
 def _parts(column: str, columns: Sequence[str]) -> list[str]:
-    return [column] if column in columns else column.split(AND)
+    return [column] if column in columns else column.split(PLUS)
 
 
 def _is_text(rows: Sequence[Line], name: str) -> bool:
@@ -275,7 +275,7 @@ def _describe_tool(file: Content) -> str:
     return next((description for pattern, description in _DESCRIPTIONS.items() if re.search(pattern, sample)), "")
 
 
-def _no_times(file: Content, problem: str) -> FredError:
+def _no_times_error(file: Content, problem: str) -> FredError:
     tool = _describe_tool(file)
     return FredError(
         f"{file.path}: {f'it is {tool}; ' if tool else ''}{problem}. FRED reads lines such as `step: 3, time: 402 ms`, with a "

@@ -35,7 +35,7 @@ _MARK = re.compile(r'"(traceEvents|ph|schemaVersion|distributedInfo|deviceProper
 _LOADING = "enumerate(DataLoader)"  # prefix of events that wait for the next minibatch
 _LAUNCHES = ("cuda_runtime", "cuda_driver", "runtime", "privateuse1_runtime")
 _PER_SECOND = 1e6
-_OF_PYTORCH = ("cpu_op", "kernel", "python_function", "user_annotation", *_LAUNCHES)  # categories of its events
+_PYTORCH_CATEGORIES = ("cpu_op", "kernel", "python_function", "user_annotation", *_LAUNCHES)  # categories of its events
 _FEWEST = 8  # events of a thread that may be steps
 NAME = "PyTorch profiler"
 
@@ -71,7 +71,7 @@ def read(file: Content, options: FileOptions) -> Cells:
     path, name = file.path, options.name
     metadata, events = _events(file)
     steps = _find_spans(path, events)
-    work = _work(events) or _step_spans(steps)
+    work = _find_work(events) or _step_spans(steps)
     step = _find_steps(work.launch, steps)
     inside = step >= 0
     seconds = busy_times(step[inside], work.start[inside], work.end[inside], len(steps)) / _PER_SECOND
@@ -150,7 +150,7 @@ def _most_regular(events: Sequence[Mapping[str, Any]]) -> str:
     """Return the name of the events that occur as often in each of several processes or threads and last longest."""
     counts, lengths = defaultdict[str, Counter[tuple[Any, Any]]](Counter), defaultdict[str, float](float)
     for event in events:
-        if str(event.get("cat", "")).lower() in _OF_PYTORCH:
+        if str(event.get("cat", "")).lower() in _PYTORCH_CATEGORIES:
             return ""
         counts[_name(event)][event.get("pid"), event.get("tid")] += 1
         lengths[_name(event)] += float(event["dur"])
@@ -170,9 +170,9 @@ def _table_command(path: Path, name: str) -> str:
     )
 
 
-def _work(events: Sequence[Mapping[str, Any]]) -> _Work | None:
+def _find_work(events: Sequence[Mapping[str, Any]]) -> _Work | None:
     """Return the intervals in which the worker computed; None if the file has none."""
-    groups = ((description, _select(events, categories)) for categories, description in _WORK_CATEGORIES.items())
+    groups = ((description, _select_categories(events, categories)) for categories, description in _WORK_CATEGORIES.items())
     computing = (group for group in groups if not all(is_communication(_name(event)) for event in group[1]))
     description, selected = next(computing, ("", []))
     if not selected:
@@ -181,7 +181,9 @@ def _work(events: Sequence[Mapping[str, Any]]) -> _Work | None:
     # A kernel may run after the next step has begun on the CPU. It belongs to the step that launched it, so the call with the
     # same correlation number decides. Operations without such a call count by their own start.
     launch_times = {
-        number: float(event["ts"]) for event in _select(events, _LAUNCHES) if (number := _correlation(event)) is not None
+        number: float(event["ts"])
+        for event in _select_categories(events, _LAUNCHES)
+        if (number := _correlation(event)) is not None
     }
     loading = [event for event in events if _name(event).startswith(_LOADING)]
     work = [*(event for event in selected if _name(event) not in excluded), *loading]
@@ -198,7 +200,7 @@ def _step_spans(steps: Mapping[int, tuple[float, float]]) -> _Work:
     return _Work(start, end, start, "whole steps, waiting for others included, because no operations were recorded")
 
 
-def _select(events: Sequence[Mapping[str, Any]], categories: Sequence[str]) -> list[Mapping[str, Any]]:
+def _select_categories(events: Sequence[Mapping[str, Any]], categories: Sequence[str]) -> list[Mapping[str, Any]]:
     return [event for event in events if str(event.get("cat", "")).lower() in categories]
 
 

@@ -129,9 +129,9 @@ def _steps(ranges: Sequence[_Range]) -> dict[int, dict[int, _Range]]:
     for pattern in (_STEP, _UNNUMBERED):
         for span in ranges:
             if match := pattern.fullmatch(span.text):
-                of_process = steps[span.process]
-                of_process.setdefault(int(match[1]) if pattern is _STEP else len(of_process), span)
-        if any(len(of_process) > 1 for of_process in steps.values()):
+                process_steps = steps[span.process]
+                process_steps.setdefault(int(match[1]) if pattern is _STEP else len(process_steps), span)
+        if any(len(process_steps) > 1 for process_steps in steps.values()):
             break
         steps.clear()
     return {process: steps[process] for process in sorted(steps) if len(steps[process]) > 1}
@@ -165,14 +165,14 @@ def _read_ranges(file: Content) -> tuple[_Times, str, list[tuple[int, _Range]]]:
     ranges = [_Range(*fields) for fields in zip(texts, starts.tolist(), (starts + durations).tolist(), numbers, strict=True)]
     steps = _steps(ranges)
     if not steps:
-        raise FredError(_no_steps(file.path, texts))
+        raise FredError(_no_steps_message(file.path, texts))
     seconds = {
-        process: {step: span.end - span.start for step, span in sorted(of_process.items())}
-        for process, of_process in steps.items()
+        process: {step: span.end - span.start for step, span in sorted(process_steps.items())}
+        for process, process_steps in steps.items()
     }
     where = "on the GPU" if times[0][1].startswith("Projected") else "on the CPU"
     parts = _inner_ranges(ranges, steps) if begin in layout.names else []
-    total = sum(sum(of_process.values()) for of_process in seconds.values())
+    total = sum(sum(process_steps.values()) for process_steps in seconds.values())
     if sum(part.end - part.start for _, part in parts) < _LEAST_INSIDE * total:
         return seconds, f"NVTX ranges of steps {where}, waiting for others included", []
     return seconds, f"NVTX ranges {where} inside those of steps", parts
@@ -181,13 +181,13 @@ def _read_ranges(file: Content) -> tuple[_Times, str, list[tuple[int, _Range]]]:
 def _inner_ranges(ranges: Sequence[_Range], steps: Mapping[int, Mapping[int, _Range]]) -> list[tuple[int, _Range]]:
     """Return the ranges inside a step of their process, and the number of that step."""
     parts = list[tuple[int, _Range]]()
-    for process, of_process in steps.items():
-        numbers = sorted(of_process, key=lambda step: of_process[step].start)
-        begins = [of_process[step].start for step in numbers]
+    for process, process_steps in steps.items():
+        numbers = sorted(process_steps, key=lambda step: process_steps[step].start)
+        begins = [process_steps[step].start for step in numbers]
         for part in ranges:
             place = bisect_right(begins, part.start) - 1
-            if part.process == process and place >= 0 and of_process[numbers[place]] is not part:
-                parts += [(numbers[place], part)] if part.end <= of_process[numbers[place]].end else []
+            if part.process == process and place >= 0 and process_steps[numbers[place]] is not part:
+                parts += [(numbers[place], part)] if part.end <= process_steps[numbers[place]].end else []
     return parts
 
 
@@ -203,12 +203,12 @@ def _read_database(file: Content) -> tuple[_Times, str]:
         raise FredError(f"cannot read {file.path} as an export of Nsight Systems: {error}") from None
     steps = _steps(ranges)
     if not steps:
-        raise FredError(_no_steps(file.path, [span.text for span in ranges]))
+        raise FredError(_no_steps_message(file.path, [span.text for span in ranges]))
     excluded = sorted({activity.text for activity in activities if is_communication(activity.text)})
     seconds = _Times()
-    for process, of_process in steps.items():
-        numbers = sorted(of_process, key=lambda step: of_process[step].start)
-        begin, end = np.array([of_process[step][1:3] for step in numbers]).T
+    for process, process_steps in steps.items():
+        numbers = sorted(process_steps, key=lambda step: process_steps[step].start)
+        begin, end = np.array([process_steps[step][1:3] for step in numbers]).T
         computing = [activity for activity in activities if len(steps) == 1 or activity.process == process]
         times = [(activity.start, activity.end, activity.launch) for activity in computing if activity.text not in excluded]
         start, stop, launch = np.array(times, np.float64).reshape(-1, 3).T
@@ -267,6 +267,6 @@ def _columns(base: sqlite3.Connection, table: str) -> list[str]:
     return [row[1] for row in base.execute(f"PRAGMA table_info({table})")]
 
 
-def _no_steps(path: Path, names: Sequence[str]) -> str:
+def _no_steps_message(path: Path, names: Sequence[str]) -> str:
     present = f"it has {briefly(list(dict.fromkeys(names)))}" if names else "it has none"
     return f"{path}: no NVTX ranges are numbered steps, such as `step 12`; {present}: {_MARKING}, then {_EXPORT}"

@@ -69,7 +69,7 @@ def _chart(table: File, columns: Sequence[str], options: FileOptions) -> Cells:
             f"{table.path}: none of its metrics is known to be a step time: {listed(metrics)}; set `columns` (time=METRIC)."
             f" If none is, {RECORDING_CURE}"
         )
-        raise _unclear(problem, [name for name in metrics if not is_metric(name)])
+        raise _unclear_metric_error(problem, [name for name in metrics if not is_metric(name)])
     order = next((name for name in table.header if name not in columns and "__" not in name and " - " not in name), "")
     numbers = table.columns([], selected)[1]
     rows = len(numbers[selected[0]])
@@ -91,7 +91,7 @@ def _history(table: File, options: FileOptions) -> Cells:
             f"{table.path}: which metric has the times of steps? It has {listed(times or logged)}; set `columns` (time=METRIC)."
             " `_runtime` is the time since the begin of the run"
         )
-        raise _unclear(problem, times)
+        raise _unclear_metric_error(problem, times)
     values = table.columns([], [metric])[1][metric]
     steps = table.texts(options.columns.get("iteration", "_step"))
     rows = np.flatnonzero(~np.isnan(values))
@@ -105,7 +105,7 @@ def _history(table: File, options: FileOptions) -> Cells:
     return _read_times(long, options, "history", roles, f"a run in each {'value of `' + run + '`' if run else 'file'}")
 
 
-def _unclear(problem: str, metrics: Sequence[str]) -> FredError:
+def _unclear_metric_error(problem: str, metrics: Sequence[str]) -> FredError:
     """Return an error that proposes metrics as the times of steps, if there are any."""
     return (
         UnclearTraceError(problem, remedies=[{"columns": {"time": name}} for name in metrics])
