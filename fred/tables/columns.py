@@ -355,6 +355,7 @@ def _labels(column: pa.ChunkedArray) -> Labels:
         texts = [name.partition(".")[0] for name in texts]
     names = list(dict.fromkeys(name for name in texts if name not in _MISSING_CELLS))
     code_of = {**dict.fromkeys(_MISSING_CELLS, -1), **{name: i for i, name in enumerate(names)}}
+    # Null cells have index -1, which is the last code: the -1 that is appended.
     codes = np.array([*(code_of[name] for name in texts), -1], np.int64)
     return Labels(codes[pc.fill_null(encoded.indices, -1).to_numpy()], names)
 

@@ -9,7 +9,7 @@ _PREFIXES = {"": 1, "k": 10**3, "K": 10**3, "m": 10**6, "M": 10**6, "g": 10**9, 
 _BINARY = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30}
 _SIZES = {"b": 1 / 8, "bit": 1 / 8, "bits": 1 / 8, "Bit": 1 / 8, "B": 1, "Byte": 1, "byte": 1, "bytes": 1, "Bytes": 1}
 _PER_SECOND = ("ps", "/s", "/sec", "/second", "_per_s", "_per_sec", "_per_second", "_s", "")
-BANDWIDTHS = {  # unit -> bytes/s; `b` is a bit, `B` a byte
+BANDWIDTHS = {  # unit -> bytes/s; `b` is a bit, `B` a byte; a single letter without a prefix or a time is no bandwidth
     f"{prefix}{size}{per}": factor * share
     for (prefix, factor), (size, share), per in itertools.product((_PREFIXES | _BINARY).items(), _SIZES.items(), _PER_SECOND)
     if prefix or per or len(size) > 1

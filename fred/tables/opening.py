@@ -47,6 +47,8 @@ def open_table(file: Content, example: str = TRACE_HEADER) -> File:
 
 def _read_lines(file: Content) -> File:
     """Return the table in lines of JSON; a document of several lines is tried as a whole."""
+    # Arrow reads flat objects without a Python object for each line. Files that it refuses, and nested values, which get names
+    # such as `perf/step_time`, are read line by line.
     try:
         table = pyarrow.json.read_json(pa.BufferReader(file.data))
         if not any(pa.types.is_nested(kind) for kind in table.schema.types):

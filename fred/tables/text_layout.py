@@ -106,6 +106,8 @@ def find_layout(file: Content, example: str = TRACE_HEADER) -> Layout:
     notes = [f"{len(above)} line{'s' if len(above) > 1 else ''} above the table left out"] if above else []
     notes += [f"the header stands {repetitions + 1} times"] if repetitions else []
     notes += ["the last line is cut off, and left out"] if is_truncated else []
+    # Arrow may read the table only if every line below the header is a row. The sample does not show that, so the whole file is
+    # searched for comments, rules, repeated headers and a last line that is cut off; with one of them, Python reads row by row.
     dirt = _DIRT.search(file.data, max(file.data.find(b"\n", _header_offset(sample, header)), 0))
     return Layout(
         delimiter,

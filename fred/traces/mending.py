@@ -91,6 +91,7 @@ def _split_duplicates(cells: Cells) -> tuple[NDArray[np.int64], NDArray[np.int64
 
     Of duplicates, the first with a time is used.
     """
+    # Sorted by iteration and worker, then measured before missing times, then by place: the first of each key is to be used.
     order = np.lexsort((np.arange(len(cells.seconds)), np.isnan(cells.seconds), cells.keys))
     keys = cells.keys[order]
     is_repeat = np.concatenate(([False], keys[1:] == keys[:-1]))
