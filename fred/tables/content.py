@@ -1,4 +1,4 @@
-"""What files hold: unpacked bytes, text in UTF-8 whatever its encoding was, and the members of archives and folders."""
+"""Content of files: unpacked bytes, text converted to UTF-8, and the members of archives and folders."""
 
 import bz2
 import gzip
@@ -56,7 +56,7 @@ class Content:
     Args:
         path: the file as messages name it; for a member, such as `logs.zip/rank0.csv`.
         data: bytes without compression; those of a text are in UTF-8 and have no byte order mark.
-        kind: `text`, or what the first bytes say, such as `parquet`.
+        kind: `text`, or the kind that the first bytes show, such as `parquet`.
         notes: how the bytes were read, in words.
     """
 
@@ -103,12 +103,12 @@ def parse_json(file: Content) -> Any:
 
 
 def read_contents(paths: Sequence[Path]) -> list[Content]:
-    """Return what files hold, and what archives and folders among them hold, in the order of their names.
+    """Return the content of files, and of the members of archives and folders among them, in the order of their names.
 
     Args:
         paths: files, zip or tar archives, or folders, of which the files that are not hidden count.
 
-    Raises FredError for what cannot be read, and for a folder without files.
+    Raises FredError for a file that cannot be read, and for a folder without files.
     """
     members: list[Content] = []
     for path in paths:
@@ -120,7 +120,7 @@ def read_contents(paths: Sequence[Path]) -> list[Content]:
 
 
 def read_content(path: Path) -> Content:
-    """Return what one file holds. Raises FredError, also for an archive with several members.
+    """Return the content of one file. Raises FredError, also for an archive with several members.
 
     Args:
         path: the file.

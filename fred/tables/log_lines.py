@@ -1,4 +1,4 @@
-"""Lines of logs: who wrote them and when, and the numbers with names in them, such as `step: 3, time: 402.1 ms`.
+"""Lines of logs: their process and time, and the numbers with names in them, such as `step: 3, time: 402.1 ms`.
 
 Launchers write the rank before a line: torchrun and `srun --label`, `mpirun --tag-output`, Ray, pdsh, Docker and Kubernetes.
 Loggers write a time, a level and their name. The rest has names and values, in JSON or in words.

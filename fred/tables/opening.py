@@ -1,4 +1,4 @@
-"""Tables in files, by what the files hold: text with delimiters, Parquet, Arrow, SQLite, lines or lists of JSON."""
+"""Readers of tables, chosen by the content of a file: text with delimiters, Parquet, Arrow, SQLite, lines or lists of JSON."""
 
 import io
 import json
@@ -23,7 +23,7 @@ from fred.tables.text_layout import RECORDING_CURE, TRACE_HEADER
 
 
 def open_table(file: Content, example: str = TRACE_HEADER) -> File:
-    """Open a table by what the file holds. Raises FredError for a file that holds none.
+    """Open a table by the content of the file. Raises FredError for a file without one.
 
     Args:
         file: the content of the file.

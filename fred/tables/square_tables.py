@@ -1,4 +1,4 @@
-"""Tables from each of some places to each: rows of numbers, with or without names, or a row for each pair."""
+"""Tables of values between pairs of places: rows of numbers, with or without names, or a row for each pair."""
 
 import csv
 import math

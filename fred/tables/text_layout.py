@@ -1,4 +1,4 @@
-"""The layout of a table in text: its delimiter, the line of its header, and what around the table belongs to no row."""
+"""The layout of a table in text: its delimiter, the line of its header, and the lines that are no rows."""
 
 import csv
 import io
@@ -26,7 +26,7 @@ RECORDING_CURE = "record the own time of each rank with `fred record` (page `Rec
 
 @dataclass(frozen=True)
 class Layout:
-    """Where the cells of a table in text are.
+    """The places of the cells of a table in text.
 
     Args:
         delimiter: character between two cells; `SPACES`: spaces.

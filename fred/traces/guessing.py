@@ -1,4 +1,4 @@
-"""Guesses of what unknown columns mean, from their content. They are only proposed to the user, never applied silently.
+"""Guesses of the meaning of unknown columns, from their content. They are only proposed to the user, never applied silently.
 
 Two columns are iterations and workers if they form a table: most pairs of values occur, and each pair once.
 """
@@ -83,9 +83,9 @@ def forms_table(file: File, roles: Roles) -> bool:
 
 
 def repeated_rows_error(file: File, roles: Roles, unique_share: float) -> UnclearTraceError | None:
-    """Return an error about rows of the same iteration and worker, if another column tells them apart.
+    """Return an error about rows of the same iteration and worker, if another column distinguishes them.
 
-    It lists what the column may mean, and proposes the meaning that its name and its values suggest.
+    The error lists the possible meanings of that column, and proposes the one that its name and its values suggest.
 
     Args:
         file: the table.

@@ -116,7 +116,7 @@ def resembles_clock(rows: Sequence[Line], name: str) -> bool:
 
 
 def have_equal_times(rows: Sequence[Line], names: Sequence[str]) -> bool:
-    """Return True for columns with the same times, apart from rounding.
+    """Return True for columns whose median times agree within 1 %.
 
     Args:
         rows: rows of a log.

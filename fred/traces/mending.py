@@ -1,4 +1,4 @@
-"""A full table of iterations and workers from single times: gaps and duplicates are refused, or repaired as the user says."""
+"""A full table of iterations and workers from single times. Gaps and duplicates are refused, or repaired with `mend`."""
 
 from dataclasses import dataclass, replace
 from typing import Literal

@@ -1,4 +1,4 @@
-"""Whether columns that were read as times can be times: what a guess proposes must be, before a user is told that it works."""
+"""A check that numbers which were read as times can be times. Guesses pass it before a message proposes them."""
 
 import numpy as np
 from numpy.typing import NDArray

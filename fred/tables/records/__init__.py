@@ -30,7 +30,7 @@ FORMATS: tuple[ModuleType, ...] = (
 
 
 def read_record(file: Content, kind: str) -> Record | None:
-    """Return what a tool recorded, as a plain table; None if no format knows the file. Raises FredError.
+    """Return a tool's record as a plain table; None if no format knows the file. Raises FredError.
 
     Args:
         file: content of the file.
