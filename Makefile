@@ -38,6 +38,7 @@ lint: $(TEST)
 	$(BIN)/lint-imports --no-logo
 	$(BIN)/python -m tests.typed
 	$(BIN)/python -m tests.prose
+	$(BIN)/python -m tests.naming
 
 format: $(TEST)
 	$(BIN)/ruff check --fix .

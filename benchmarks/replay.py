@@ -19,7 +19,7 @@ from fred.learning.models.built_in_models import MLP, Transformer
 from fred.learning.models.model import Model
 from fred.learning.server import Server, State
 from fred.protocols.asynchronous import Asynchronous
-from fred.protocols.gates import Gated
+from fred.protocols.gates import Gated, Statistical
 from fred.protocols.gossip import Exponential, Gossip
 from fred.protocols.local_steps import OuterSteps
 from fred.protocols.protocol import Protocol
@@ -295,7 +295,14 @@ def systems() -> Iterator[Row]:
         f"replay / limit: {'-'.join(map(str, DEEP))}, 8 x 16 workers, SASGD, a server for each layer", replayed / bare, "x", 1.5
     )
     for widths in (SMALL, LARGE):
-        case = Case(perceptron(widths), 8, workers(16), BFASGD(learning_rate=0.01), 2_000, Gated(c_push=1e-9, c_fetch=1e-9))
+        case = Case(
+            perceptron(widths),
+            8,
+            workers(16),
+            BFASGD(learning_rate=0.01),
+            2_000,
+            Gated(push_gate=Statistical(c=1e-9), fetch_gate=Statistical(c=1e-9)),
+        )
         inline, by_hand = medians([case.inline, case.by_hand], rounds=3)
         limit = 1.3 if widths == LARGE else None
         yield Row(f"B-FASGD inline / loop by hand: {'-'.join(map(str, widths))}", inline / by_hand, "x", limit)

@@ -34,8 +34,8 @@ Told = tuple[tuple[Reached, ...], dict[str, Any]]
 def options(text: str) -> dict[str, Any]:
     """Return the options that a text lists; the name may come first.
 
-    >>> options("gated c_push=0.2 unsent=sum clocks=each")
-    {'name': 'gated', 'c_push': 0.2, 'unsent': 'sum', 'clocks': 'each'}
+    >>> options("gated unsent=sum clocks=each overlap=True")
+    {'name': 'gated', 'unsent': 'sum', 'clocks': 'each', 'overlap': True}
     """
     parts = [part.partition("=") for part in text.split()]
     return {name if value else "name": _value(value or name) for name, _, value in parts}
@@ -55,6 +55,17 @@ def _case(text: str = "", shows: str = "", **more: Any) -> Told:
     return properties, {name: options(part) for name, part in parts if part.strip()} | more
 
 
+def periodic(k: int) -> dict[str, Any]:
+    """Return the options of a gate that lets every k-th message pass."""
+    return {"name": "periodic", "k": k}
+
+
+def _gated(text: str, shows: str, **gates: dict[str, Any]) -> Told:
+    """Return a case whose pushes and fetches pass through these gates."""
+    properties, parts = _case(text, shows)
+    return properties, parts | {"protocol": parts["protocol"] | gates}
+
+
 ALGORITHMS: dict[str, Told] = {
     "ssgd": _case("/ backup_workers=1", "drops"),
     "sasgd, in rounds": _case("/ softsync n=2", "stale_in_rounds"),
@@ -63,7 +74,12 @@ ALGORITHMS: dict[str, Told] = {
     "fasgd, in rounds": _case("learning_rate=0.05 / softsync n=2", "stale_in_rounds"),
     "fasgd, as published": _case("learning_rate=0.01 variant=published-code"),
     "fasgd, literal": _case("variant=literal"),
-    "b-fasgd": _case("learning_rate=0.05 / gated c_push=0.2 c_fetch=0.4", "reused"),
+    "b-fasgd": _gated(
+        "learning_rate=0.05 / gated",
+        "reused",
+        push_gate={"name": "statistical", "c": 0.2},
+        fetch_gate={"name": "statistical", "c": 0.4},
+    ),
     "psp-sgd": _case(
         "/ partial gradients=3 blocks_percent=60 push_timeout=0.02 / workers=5 servers=3",
         "cut rounds_vary",
@@ -175,9 +191,9 @@ PROTOCOLS: dict[str, Told] = {
     "synchronous, elastic": _case("/ timeout=0.05", "rounds_vary", cluster={"faults": [CRASHES]}),
     "asynchronous": _case("/ clocks=each pulls=at-once / servers=3", "cut stale"),
     "asynchronous, layers overlapped": _case("/ clocks=each cut=layers overlap=True / servers=2", "cut stale", task=LAYERS),
-    "dispatcher": _case("/ k_push=3 k_fetch=2 selection=uniform", "stale gathers"),
-    "gated": _case("/ k_push=2 k_fetch=2 unsent=apply-again", "stale reused"),
-    "gated, sums": _case("/ k_push=3 unsent=sum clocks=each / servers=2", "stale gathers cut"),
+    "dispatcher": _gated("/ dispatcher selection=uniform", "stale gathers", push_gate=periodic(3), fetch_gate=periodic(2)),
+    "gated": _gated("/ gated unsent=apply-again", "stale reused", push_gate=periodic(2), fetch_gate=periodic(2)),
+    "gated, sums": _gated("/ gated unsent=sum clocks=each / servers=2", "stale gathers cut", push_gate=periodic(3)),
     "partial": _case("/ gradients=2 blocks_percent=60 push_timeout=0.03 pull_timeout=0.01 / servers=3", "cut rounds_vary"),
     "softsync": _case("/ n=2 clocks=each / servers=2", "cut stale_in_rounds"),
     "fresh-batch": _case("/ batch=3 late=finish", "fresh drops"),

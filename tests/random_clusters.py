@@ -19,7 +19,7 @@ def random_cluster(draws: Draws, workers: int, served: bool, clocked: bool) -> O
         cluster["groups"] = [_group(draws, size) for size in parts(draws, workers)]
     elif draws.has("speeds"):
         speeds = [draws.one(0.01, 0.5, 1.0, 1.0, 2.0) for _ in range(workers)]
-        cluster |= draws.one({"speeds": speeds}, {"times": speeds}, {"times": "i"}, {"times": "sqrt(i)"})
+        cluster |= draws.one({"speeds": speeds}, {"speeds": speeds}, {"speeds": "1/i"}, {"speeds": "1/sqrt(i)"})
     if draws.has("nodes"):
         cluster["nodes"] = draws.one(draws.between(1, workers), parts(draws, workers))
     if draws.has("servers"):

@@ -19,8 +19,8 @@ OPTIONS_OF_FAMILIES = {
     "codecs": ("codec",),
     "clocks": ("clocks", "cut", "pulls", "overlap"),
 }
-NAMED = ("rule", "topology", "selection")  # options of protocols whose values are components
-OF_GRADIENTS = ("c_push", "c_fetch")
+GATES = ("push_gate", "fetch_gate")
+NAMED = ("rule", "topology", "selection", *GATES)  # options of protocols whose values are components
 
 
 def random_specification(draws: Draws, task: dict[str, Any] | None) -> dict[str, Any]:
@@ -41,8 +41,6 @@ def random_specification(draws: Draws, task: dict[str, Any] | None) -> dict[str,
             cluster["failures"] |= draws.one({}, {"minibatches": "next"})
     likely = {name for family, names in OPTIONS_OF_FAMILIES.items() if draws.has(family) for name in names}
     without = {name for names in OPTIONS_OF_FAMILIES.values() for name in names} - likely
-    if not (server.has_statistic and task):
-        without |= {*OF_GRADIENTS}
     if task is None:
         without.add("adapt_every")
     rate = {"learning_rate": draws.one(0.003, 0.03, 0.1, 0.5, 1e6)}
@@ -53,6 +51,9 @@ def random_specification(draws: Draws, task: dict[str, Any] | None) -> dict[str,
         "stop": _stop(draws, clocked, cluster),
         "evaluate": _evaluate(draws, clocked, task is not None),
     }
+    for gate in GATES:
+        if run["protocol"].get(gate, {}).get("name") == "statistical" and not (server.has_statistic and task):
+            run["protocol"][gate] = {"name": "periodic", "k": draws.between(1, 5)}
     if task is not None:
         run["task"] = dict(task)
         if draws.has("targets"):

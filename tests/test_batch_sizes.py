@@ -148,7 +148,11 @@ class TestRounds:
 
     @pytest.mark.parametrize(
         ("algorithm", "protocol"),
-        [("async-batch", None), ("asgd", {"name": "gated", "k_push": 3, "unsent": "sum"}), ("asgd", "asynchronous")],
+        [
+            ("async-batch", None),
+            ("asgd", {"name": "gated", "push_gate": {"name": "periodic", "k": 3}, "unsent": "sum"}),
+            ("asgd", "asynchronous"),
+        ],
     )
     def test_sums_of_one_worker_have_no_weights(self, algorithm, protocol):
         schedule = sized(algorithm, protocol).schedule
@@ -156,7 +160,7 @@ class TestRounds:
 
     def test_a_restored_job_counts_no_gradient_of_a_lost_round(self):
         failures = {"recorded": [[0, 0.95, 1.0], [1, 2.05, 2.2]], "checkpoint": {"every_updates": 1}}
-        cluster = {"workers": 4, "times": [0.1, 0.2, 0.3, 0.4], "compute": {"name": "constant", "seconds": 1.0}}
+        cluster = {"workers": 4, "speeds": [10, 5, 1 / 0.3, 2.5], "compute": {"name": "constant", "seconds": 1.0}}
         schedule = sized(cluster=cluster | {"failures": failures}).schedule
         assert {weight for _, weight in weights_of(schedule, "COMMIT")} == {0.25}
         assert (schedule.intervals.what == What.UNDONE).sum() == 2
@@ -171,7 +175,15 @@ class TestWays:
             ("asgd", None, {}),
             ("ssgd", BACKUP, {"network": NETWORK}),
             pytest.param("psp-sgd", {"name": "partial", "gradients": 3}, {"servers": 3}, marks=pytest.mark.slow),
-            ("b-fasgd", {"name": "gated", "c_push": 0.2, "c_fetch": 0.4}, {}),
+            (
+                "b-fasgd",
+                {
+                    "name": "gated",
+                    "push_gate": {"name": "statistical", "c": 0.2},
+                    "fetch_gate": {"name": "statistical", "c": 0.4},
+                },
+                {},
+            ),
             ("async-batch", None, {}),
             ("malenia", None, {}),
         ],

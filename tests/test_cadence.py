@@ -205,7 +205,15 @@ class Oracle(Blind):
 
 
 def test_the_same_statistics_give_the_same_schedule_up_to_a_row_or_all_before_a_moment():
-    run = make_run("b-fasgd", protocol={"name": "gated", "c_push": 0.1, "c_fetch": 0.3}, stop={"updates": 200})
+    run = make_run(
+        "b-fasgd",
+        protocol={
+            "name": "gated",
+            "push_gate": {"name": "statistical", "c": 0.1},
+            "fetch_gate": {"name": "statistical", "c": 0.3},
+        },
+        stop={"updates": 200},
+    )
     recording, oracle = Recording(run, 3), Oracle()
     whole = recording.watched(oracle, lambda _: False)
     assert len(oracle.statistics) > 200

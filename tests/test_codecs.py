@@ -132,7 +132,7 @@ def test_what_a_codec_cannot_code_is_refused():
         *((models, "float", {"protocol": name}) for name in ("local-steps", "gossip", "pairwise", "group-averaging")),
         (models, "float", {"protocol": "straggler-tolerant"}),
         *((sums, "top-k", {"protocol": name}) for name in ("eager", "drop-compute", "accumulating")),
-        (sums, "top-k", {"protocol": {"name": "gated", "k_push": 2}}),
+        (sums, "top-k", {"protocol": {"name": "gated", "push_gate": {"name": "periodic", "k": 2}}}),
         ("leave out the codec's `error_feedback`", {"name": "e3m0", "error_feedback": True}, {"protocol": "streaming"}),
         *((rounds, {"name": "top-k", "values": name}, {}) for name in ("top-k", "power-sgd")),
         (rounds, {"name": "top-k", "values": {"name": "sign", "error_feedback": True}}, {}),

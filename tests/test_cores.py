@@ -256,7 +256,7 @@ stop: {updates: 20}
 runs:
   apart: {algorithm: {name: asgd, learning_rate: 0.1}}
   together: {algorithm: {name: ssgd, learning_rate: 0.1}}
-  gated: {algorithm: {name: b-fasgd, learning_rate: 0.1}, protocol: {name: gated, c_fetch: 0.1}}
+  gated: {algorithm: {name: b-fasgd, learning_rate: 0.1}, protocol: {name: gated, fetch_gate: {name: statistical, c: 0.1}}}
 """
 
 

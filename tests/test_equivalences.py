@@ -234,7 +234,10 @@ def test_inline_is_replay_however_examples_are_sampled():
 ENDS = {  # name -> its protocol and cluster
     "asgd": (None, ALONE["cluster"]),
     "ssgd": (None, FOUR["cluster"]),
-    "b-fasgd": ({"c_push": 0.1, "c_fetch": 0.1}, {"workers": 3, "compute": COMPUTE}),
+    "b-fasgd": (
+        {"push_gate": {"name": "statistical", "c": 0.1}, "fetch_gate": {"name": "statistical", "c": 0.1}},
+        {"workers": 3, "compute": COMPUTE},
+    ),
     "psp-sgd": ({"gradients": 2}, {"workers": 4, "servers": 3, "compute": COMPUTE}),
     "d-psgd": (None, ALONE["cluster"]),
     "wagma-sgd": (None, constant(0.1, 0.25)),

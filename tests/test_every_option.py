@@ -20,19 +20,12 @@ from tests.cases import CASES, SEED
 from tests.worlds import NETWORK, TASK, make_run
 
 KINDS = ("protocol", "cutoff", "latency", "contention", "fault", "selection", "topology", "codec", "algorithm")
-GATE = {"name": "periodic", "k": 3}
 SLOWER = {"workers": 4, "speeds": [1.0, 0.5, 2.0, 1.0]}
 SIZES = {**TASK, "division": "by-quantity"}
 SECOND = {"name": "constant", "seconds": 1.0}
 SHORT: dict[str, Any] = {"mean_up": 1.0, "away": {"name": "constant", "seconds": 0.3}}
 # Circumstances in which an option has its effect: the component's other options, values, and parts of the run.
 CIRCUMSTANCES: dict[str, tuple[dict[str, Any], list[Any], dict[str, Any]]] = {
-    **dict.fromkeys(("dispatcher push_gate", "dispatcher fetch_gate"), ({"c_push": 0, "c_fetch": 0}, [GATE], {})),
-    "dispatcher epsilon": (
-        {"c_push": 0.2, "k_push": 1},
-        [10.0],
-        {"task": TASK, "algorithm": {"name": "b-fasgd", "learning_rate": 0.1}},
-    ),
     "cutoff deciding": ({}, [SECOND], {}),
     "buffered paced": ({}, [True], {"cluster": SLOWER}),
     "client-rounds weights": ({"weights": "equal"}, ["size"], {"task": SIZES}),

@@ -206,7 +206,7 @@ class TestMinibatches:
 
     def test_each_worker_skips_its_own(self):
         """Worker 0's first gradient is in flight at the checkpoint of 0.8 s and is lost, with its second and worker 1's third."""
-        schedule = record("asynchronous", failures((0, 1.1, 5.0), **self.NEXT), {"updates": 6}, times=[1.0, 0.4])
+        schedule = record("asynchronous", failures((0, 1.1, 5.0), **self.NEXT), {"updates": 6}, speeds=[1.0, 2.5])
         assert updates(schedule) == [0.4, 0.8, 5.4, 5.8, 6.0, 6.2]
         assert (numbers(schedule, 0), numbers(schedule, 1)) == ([2], [0, 1, 3, 4, 5])
 
@@ -389,7 +389,10 @@ def test_protocols_that_cannot_go_back_are_refused():
     for options, message in (
         ({"protocol": "gossip"}, "a checkpoint holds one model"),
         ({"task": {**TASK, "sampling": "sequential"}, "cluster": cluster}, ONE_ORDER),
-        ({"algorithm": GATED, "protocol": {"name": "gated", "c_push": 0.2}}, "timing depends on what is learned"),
+        (
+            {"algorithm": GATED, "protocol": {"name": "gated", "push_gate": {"name": "statistical", "c": 0.2}}},
+            "timing depends on what is learned",
+        ),
         ({"cluster": {"workers": 2, "network": {}, "failures": failures((0, 1, 2), checkpoint=sent("peers"))}}, ON_SERVERS),
     ):
         with pytest.raises(FredError, match=message):

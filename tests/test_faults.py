@@ -174,7 +174,12 @@ class TestByHand:
 
 WAIT_FOR_ALL = "allreduce", "local-steps period=1", "eager period=1", "cutoff", "group-averaging period=1", ONE_GROUP
 DROPPING = (
-    *("asynchronous clocks=each", "gated k_push=3", "gated k_push=2 unsent=apply-again", "partial gradients=2"),
+    *(
+        "asynchronous clocks=each",
+        "gated push_gate={'name':'periodic','k':3}",
+        "gated push_gate={'name':'periodic','k':2} unsent=apply-again",
+        "partial gradients=2",
+    ),
     *("synchronous backup_workers=1", "softsync n=2", "softsync n=2 afterwards=wait"),
 )
 

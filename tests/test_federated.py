@@ -81,7 +81,7 @@ def test_the_size_of_a_client_is_the_number_of_its_examples():
 
 
 def test_a_round_ends_at_its_deadline_but_waits_for_its_minimum():
-    cluster = Cluster(workers=4, times=[1.0, 2.0, 3.0, 10.0])
+    cluster = Cluster(workers=4, speeds=[1, 1 / 2, 1 / 3, 1 / 10])
     for minimum, ends in ((1, 2.5), (3, 3.0), (4, 10.0)):
         schedule = record(ClientRounds(period=1, deadline=2.5, minimum=minimum), cluster, seconds=11)
         assert times(schedule)[0] == ends * 1e9, minimum

@@ -11,7 +11,7 @@ from fred.base import streams
 from fred.components import registry
 from fred.outcomes.outcome import Outcome
 from fred.protocols.asynchronous import Dispatcher
-from fred.protocols.gates import Gated, Periodic
+from fred.protocols.gates import Gated, Periodic, Statistical
 from fred.replay.arithmetic import Arithmetic
 from fred.results.extra_measures import b_staleness
 from fred.running.execution import execute
@@ -130,12 +130,12 @@ def test_a_gate_of_the_users_own_decides_as_in_the_program(ways):
     assert largest_relative_error(outcome.final, acted.params) < 1e-4
 
 
-@pytest.mark.parametrize("c_push", [0.0, 0.02])
+@pytest.mark.parametrize("c", [0.0, 0.02])
 @pytest.mark.parametrize("stamp", ["read", "published"])
-def test_the_dispatcher_does_what_the_published_one_does(stamp, c_push):
+def test_the_dispatcher_does_what_the_published_one_does(stamp, c):
     algorithm = {"name": "b-fasgd", "variant": "published-code", "learning_rate": 0.005}
-    outcome = dispatched(algorithm, c_fetch=0.05, c_push=c_push, stamp=stamp)
-    acted = Acted(outcome, {"fetch": 0.05} | ({"push": c_push} if c_push else {}), stamp)
+    outcome = dispatched(algorithm, fetch_gate=Statistical(c=0.05), push_gate=Statistical(c=c) if c else None, stamp=stamp)
+    acted = Acted(outcome, {"fetch": 0.05} | ({"push": c} if c else {}), stamp)
     assert used(outcome.schedule, "staleness") == [(age,) for age in acted.stamped]
     assert of_gradients(outcome.schedule).tolist() == acted.true
     assert (acted.stamped == acted.true) == (stamp == "read")
@@ -148,18 +148,17 @@ def test_the_dispatcher_does_what_the_published_one_does(stamp, c_push):
 
 @pytest.mark.parametrize(("kind", "way"), mostly_slow([("gated", "push"), ("dispatcher", "fetch")], [("dispatcher", "fetch")]))
 def test_odenas_rule_as_a_users_gate_is_freds(kind, way):
-    gates = ({f"c_{way}": 0.2}, {f"{way}_gate": "tests.users:Measured"}, {f"{way}_gate": {"name": "statistical", "c": 0.2}})
-    runs = [make_run("b-fasgd", protocol={"name": kind, **gate}, stop={"gradients": 120}) for gate in gates]
-    option, *others = (execute("run", run, SEED) for run in runs)
-    assert all(same(other, option) for other in others)
+    gates = ("tests.users:Measured", {"name": "statistical", "c": 0.2}, {"name": "statistical", "c": 0.2, "epsilon": 0.1})
+    runs = [make_run("b-fasgd", protocol={"name": kind, f"{way}_gate": gate}, stop={"gradients": 120}) for gate in gates]
+    users, freds, other = (execute("run", run, SEED) for run in runs)
+    assert same(users, freds) and other.schedule.digest() != freds.schedule.digest()
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_periods_are_the_same_as_a_gate_and_as_an_option_and_stamps_of_fetches_that_all_pass_change_nothing(kind):
-    periods = kind(k_push=3, k_fetch=2), kind(push_gate=Periodic(k=3), fetch_gate=Periodic(k=2))
-    assert periods[1].sends_sums and not kind(push_gate=Never()).sends_sums
-    for protocols in (periods, [kind(k_push=2, stamp=stamp) for stamp in ("published", "read")]):
-        assert len({record(protocol, Cluster(workers=4, compute=COMPUTE), 100).digest() for protocol in protocols}) == 1
+def test_stamps_of_fetches_that_all_pass_change_nothing(kind):
+    assert kind(push_gate=Periodic(k=3)).sends_sums and not kind(push_gate=Never()).sends_sums
+    protocols = [kind(push_gate=Periodic(k=2), stamp=stamp) for stamp in ("published", "read")]
+    assert len({record(protocol, Cluster(workers=4, compute=COMPUTE), 100).digest() for protocol in protocols}) == 1
 
 
 def test_the_first_message_passes_whatever_the_gate_says():
@@ -267,9 +266,7 @@ class TestRefusals:
             ({"fetch_gate": "own_gates:Lacking"}, "`own_gates:Lacking` lacks `passes`"),
             ({"fetch_gate": "tests.users:Flax"}, "is not a class derived from .*Gate, as every gate is"),
             ({"fetch_gate": "perodic"}, "did you mean `periodic`"),
-            ({"fetch_gate": "periodic", "k_fetch": 2}, "`k`"),
-            ({"fetch_gate": {"name": "periodic", "k": 2}, "k_fetch": 2}, "give `fetch_gate` or `k_fetch`, not both"),
-            ({"push_gate": {"name": "periodic", "k": 2}, "c_push": 0.1}, "give `push_gate` or `c_push`, not both"),
+            ({"fetch_gate": "periodic"}, "`k`"),
             ({"fetch_gate": {"name": "statistical", "c": 0}}, "greater than 0"),
             ({"fetch_gate": "tests.users:Measured"}, statistic),
             ({"push_gate": {"name": "statistical", "c": 1}}, statistic),
@@ -311,7 +308,13 @@ def test_a_gradient_stamped_as_fresh_is_computed_at_old_parameters(monkeypatch):
     monkeypatch.setattr(
         Arithmetic, "stores_gradients", False
     )  # as large models are replayed: what is fresh is computed when it is used
-    protocol = {"name": "gated", "k_fetch": 3, "unsent": "mean", "k_push": 2, "clocks": "each"}
+    protocol = {
+        "name": "gated",
+        "fetch_gate": {"name": "periodic", "k": 3},
+        "unsent": "mean",
+        "push_gate": {"name": "periodic", "k": 2},
+        "clocks": "each",
+    }
     options: dict[str, Any] = {"cluster": {"workers": 3, "compute": COMPUTE, "servers": 2}, "stop": {"gradients": 60}}
     unstamped = execute("run", make_run("sasgd", protocol=protocol, **options), 1)
     run = make_run("sasgd", protocol={**protocol, "stamp": "published"}, **options)

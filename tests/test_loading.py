@@ -123,7 +123,7 @@ START¶protocol: {name: dispatcher, selection: {name: shifting, change: 1e308}} 
 START¶evaluate: {target_loss: 3}¶ASGD} => a target needs a `task`
 cluster: {workers: 3, speeds: [1, 2]}¶STOP¶ASGD} => :1: cluster: 3 workers need as many `speeds`, not 2
 cluster: {groups: [{workers: 3}], workers: 2}¶STOP¶ASGD} => `groups` hold 3 workers, but `workers` says 2
-cluster: {workers: 2, times: [1.0, -2]}¶STOP¶ASGD} => :1: cluster\.times\.1: found -2; expected greater than 0
+cluster: {workers: 2, speeds: [1.0, -2]}¶STOP¶ASGD} => :1: cluster\.speeds\.(tuple\[.*\]\.)?1: found -2; expected greater than 0
 cluster: {workers: 2, contention: {name: job}}¶STOP¶ASGD} => :1: cluster.contention: expected a list
 """
 WORDS = {

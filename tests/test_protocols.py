@@ -34,7 +34,7 @@ def test_every_schedule_is_consistent(name, cluster, seed):
     assert (np.diff(schedule["time_ns"]) >= 0).all(), "virtual time runs backwards"
     assert schedule.counts()["gradients"] >= 80
     if schedule.blocks == 1 and not isinstance(protocol, Eager):  # else a worker may go on while gradients are under way
-        together = protocol.steps if isinstance(protocol, BatchSums) else getattr(protocol, "k_push", 1)
+        together = protocol.steps if isinstance(protocol, BatchSums) else getattr(getattr(protocol, "push_gate", None), "k", 1)
         assert schedule.counts()["in_flight"] <= cluster.size * together
     if name != "straggler-tolerant":  # which drops gradients after their replica has changed
         check_mailboxes(protocol, schedule)

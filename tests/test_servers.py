@@ -13,7 +13,7 @@ from fred.base import streams
 from fred.commands.printing import print_summary
 from fred.outcomes.outcome import run_times
 from fred.protocols.asynchronous import Asynchronous, Dispatcher
-from fred.protocols.gates import Gated
+from fred.protocols.gates import Gated, Periodic
 from fred.protocols.synchronous import Synchronous
 from fred.results import experiment
 from fred.schedule.staleness import by_block, of_gradients
@@ -132,7 +132,7 @@ class TestPeriods:
 
     def test_gradients_between_two_pushes_make_one_update(self, kind):
         for unsent, weight in ((None, 1.0), ("mean", 1 / 3)):
-            schedule = record(kind(k_push=3, unsent=unsent), self.CLUSTER, gradients=75)
+            schedule = record(kind(push_gate=Periodic(k=3), unsent=unsent), self.CLUSTER, gradients=75)
             joined, commits = schedule.rows(Verb.ADD), schedule.rows(Verb.COMMIT)
             assert len(joined) == 3 * len(commits) > 0 and (schedule["weight"][commits] == weight).all()
             steps, worker = (schedule[name][joined].reshape(-1, 3) for name in ("step", "worker"))
@@ -144,7 +144,10 @@ class TestPeriods:
     def test_parameters_are_fetched_before_every_kth_gradient_and_the_last_gradient_may_be_applied_again(self, kind):
         fetched, again = (
             record(kind(**options), self.CLUSTER, gradients=75)
-            for options in ({"k_fetch": 4}, {"k_push": 3, "unsent": "apply-again"})
+            for options in (
+                {"fetch_gate": {"name": "periodic", "k": 4}},
+                {"push_gate": {"name": "periodic", "k": 3}, "unsent": "apply-again"},
+            )
         )
         pushes = again.rows(Verb.PUSH)
         for worker in range(5):
@@ -233,7 +236,11 @@ def test_a_server_that_is_always_late_is_never_heard_by_who_drops_late_blocks(mo
 class TestCopies:
     def test_counted_by_a_walk_through_the_rows(self):
         for protocol in (
-            *(Gated(k_push=3, k_fetch=2), Gated(k_push=2, unsent="apply-again"), Dispatcher(k_push=3, k_fetch=2)),
+            *(
+                Gated(push_gate=Periodic(k=3), fetch_gate=Periodic(k=2)),
+                Gated(push_gate=Periodic(k=2), unsent="apply-again"),
+                Dispatcher(push_gate=Periodic(k=3), fetch_gate=Periodic(k=2)),
+            ),
             StaleSynchronous(bound=2),
         ):
             schedule = record(protocol, BUSY, 120)
@@ -250,7 +257,7 @@ class TestCopies:
             assert (counted["pushed_bytes"] == 1000 * counted["pushes"]).all()
 
     def test_blocks_of_one_model_are_one_copy_and_without_a_server_there_is_none(self):
-        counted = copies(record(Gated(k_fetch=3, **LAYERS), Cluster(workers=3, servers=4, compute=COMPUTE), 60))
+        counted = copies(record(Gated(fetch_gate=Periodic(k=3), **LAYERS), Cluster(workers=3, servers=4, compute=COMPUTE), 60))
         assert (counted["pushes"] == counted["potential"]).all()
         assert counted["fetches"].iloc[-1] == pytest.approx(counted["potential"].iloc[-1] / 3, abs=3)
         assert (counted["fetched_bytes"] == 1000 * counted["fetches"]).all()
@@ -259,7 +266,10 @@ class TestCopies:
 
     def test_what_was_not_sent_is_drawn_and_staleness_by_block_is_printed(self, tmp_path, capsys):
         options = {"task": None, "cluster": {"workers": 3, "servers": 2, "compute": COMPUTE}, "stop": {"gradients": 60}}
-        runs = {"sharded": {"name": "asynchronous", **LAYERS}, "rare": {"name": "gated", "k_fetch": 4}}
+        runs = {
+            "sharded": {"name": "asynchronous", **LAYERS},
+            "rare": {"name": "gated", "fetch_gate": {"name": "periodic", "k": 4}},
+        }
         written = {name: make_run(protocol=protocol, **options).model_dump() for name, protocol in runs.items()}
         both = experiment.run(validated({"runs": written}, str))
         lines = {line.get_label(): np.asarray(line.get_ydata())[-1] for line in both.plot("copies").axes[0].get_lines()}

@@ -207,9 +207,8 @@ REFUSED: list[tuple[str, str]] = [  # algorithm / protocol / cluster; what the m
     ("b-fasgd / asynchronous overlap=True", "`overlap` needs `clocks: each` and `cut: layers`"),
     ("b-fasgd / asynchronous overlap=True clocks=each", "`overlap` needs `clocks: each` and `cut: layers`"),
     ("b-fasgd / softsync n=9", r"`n` \(9\) must not exceed the number of workers"),
-    ("b-fasgd / gated c_push=0.1 k_push=2", "give `c_push` or `k_push`, not both"),
     ("b-fasgd / fixed-lag lag=4 drawn_from=6", r"`drawn_from` \(6\) must not exceed `lag` \+ 1 \(5\)"),
-    ("asgd / gated c_push=0.1", "a statistic that this algorithm does not have"),
+    ("asgd / gated push_gate={'name':'statistical','c':0.1}", "a statistic that this algorithm does not have"),
     ("sgp / partial / workers=3 servers=3", "cannot be divided among"),
     ("wagma-sgd / / workers=6", r"number of workers \(6\) must be a power of two"),
     ("wagma-sgd / group_size=8", "must not exceed"),
@@ -232,7 +231,7 @@ def test_tasks_that_do_not_fit_are_refused():
     small = {"data": {"name": "noise", "features": 3}, "model": {"name": "quadratic", "dimension": 6}, "loss": "value"}
     for algorithm, protocol, task, message in (
         ("dbw", None, None, "needs a `task`"),
-        ("b-fasgd", {"c_push": 0.1}, None, "needs a `task`"),
+        ("b-fasgd", {"push_gate": {"name": "statistical", "c": 0.1}}, None, "needs a `task`"),
         ("asgd", None, TASK | {"replicas_start": "apart"}, "every worker has a model of its own"),
         ("asgd", None, small, "dimension 6 has inputs of 3 numbers; expected 1"),
     ):

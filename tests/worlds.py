@@ -72,7 +72,7 @@ def sized_schedule(algorithm: Any, protocol: Any = None, cluster: Any = UNEQUAL,
 
 def constant(*seconds: float, **options: Any) -> dict[str, Any]:
     """Return a cluster of workers that always take these times, s."""
-    return {"workers": len(seconds), "times": list(seconds), "compute": {"name": "constant", "seconds": 1.0}, **options}
+    return {"workers": len(seconds), "speeds": [1 / value for value in seconds], "compute": {"name": "constant", "seconds": 1.0}, **options}
 
 
 def rows_of(schedule: Schedule) -> Iterable[Any]:
@@ -167,12 +167,12 @@ def record(
 def fitting(name: str, cluster: Cluster, **chosen: Any) -> Protocol:
     """An instance of the protocol, with options away from their defaults where that is more interesting; clusters that do not fit are left out."""
     options: dict[str, dict[str, Any]] = {
-        "gated": {"c_push": 0.1, "c_fetch": 0.1},
+        "gated": {"push_gate": {"name": "statistical", "c": 0.1}, "fetch_gate": {"name": "statistical", "c": 0.1}},
         "partial": {"gradients": 1 + cluster.size // 2, "blocks_percent": 60, "push_timeout": 0.03, "pull_timeout": 0.01},
         "stale-synchronous": {"bound": 2, "clocks": "each", "cut": "layers", "overlap": True},
         "softsync": {"n": 2, "clocks": "each"},
         "fixed-lag": {"lag": 3, "ramp": 5},
-        "dispatcher": {"k_push": 3, "k_fetch": 2},
+        "dispatcher": {"push_gate": {"name": "periodic", "k": 3}, "fetch_gate": {"name": "periodic", "k": 2}},
         "cutoff": {"rule": {"name": "elfving"}},
         "group-averaging": {"period": 3},
         "local-steps": {"period": 3},

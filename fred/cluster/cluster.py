@@ -30,8 +30,8 @@ T = TypeVar("T")
 MOST_WORKERS = 10_000_000
 MOST_SERVERS = 10_000
 
-_LAWS: dict[str, Callable[[int], float]] = {"i": float, "sqrt(i)": math.sqrt}  # of the worker's number, counted from 1
-Times = Literal["i", "sqrt(i)"] | tuple[Positive, ...]
+_LAWS: dict[str, Callable[[int], float]] = {"1/i": float, "1/sqrt(i)": math.sqrt}  # 1/speed of worker i, from 1
+Speeds = Literal["1/i", "1/sqrt(i)"] | tuple[Positive, ...]
 
 
 class Group(Component):
@@ -63,10 +63,10 @@ class Cluster(Component):
 
     workers: Count | None = Field(default=None, description="number of workers; not needed with `groups`", examples=[4])
     compute: AnyLatency = Field(default=Constant(seconds=1.0), description="time of one gradient at speed 1, s")
-    speeds: tuple[Positive, ...] = Field(default=(), description="speed of each worker; absent: all 1")
-    times: Times = Field(
+    speeds: Speeds = Field(
         default=(),
-        description="multiple of `compute` that each worker takes: a list, or `i` (1, 2, 3, ...) or `sqrt(i)` of its number",
+        description="speed of each worker: a list, or `1/i` or `1/sqrt(i)` of its number i from 1; absent: all 1",
+        examples=["1/i"],
     )
     groups: tuple[Group, ...] = Field(default=(), description="groups of workers, in the order of the workers' numbers")
     devices: Devices | None = Field(
@@ -230,10 +230,8 @@ class Cluster(Component):
             return self.devices.speeds(self.size)
         if self.groups:
             return [group.speed for group in self.groups for _ in range(group.workers)]
-        if self.times:
-            numbers = range(1, self.size + 1)
-            times = [_LAWS[self.times](i) for i in numbers] if isinstance(self.times, str) else self.times
-            return [1 / time for time in times]
+        if isinstance(self.speeds, str):
+            return [1 / _LAWS[self.speeds](i) for i in range(1, self.size + 1)]
         return list(self.speeds) or [1.0] * self.size
 
     def worker_rates(self) -> list[float]:
@@ -314,7 +312,7 @@ def _other_number(cluster: Cluster, values: Any) -> int:
 
 def _speed_options(cluster: Cluster, _: Any) -> str:
     """Return the options that give the workers' speeds, if there are several."""
-    names = [f"`{name}`" for name in ("groups", "speeds", "times", "devices") if getattr(cluster, name)]
+    names = [f"`{name}`" for name in ("groups", "speeds", "devices") if getattr(cluster, name)]
     return ", ".join(names) if len(names) > 1 else ""
 
 
@@ -339,7 +337,7 @@ _RULES: tuple[Rule[Cluster], ...] = (
         "`groups` hold {fact} workers, but `workers` says {value}: leave it out, or change the groups",
     ),
     Rule("", _speed_options, "give one of {fact}"),
-    Rule("speeds times", _other_number, "{self.size} workers need as many `{option}`, not {fact}"),
+    Rule("speeds", _other_number, "{self.size} workers need as many `{option}`, not {fact}"),
     Rule(
         "",
         lambda cluster, _: cluster.size > MOST_WORKERS,

@@ -25,9 +25,9 @@ Example: a minute in which three workers take 0.5 s for each gradient, and the f
     ...     return summary[["gradients_applied", "messages_to_servers", "messages_to_workers"]].round(2).iloc[0].tolist()
     >>> measured(name="gated")
     [386, 386, 390]
-    >>> measured(name="gated", k_push=4)
+    >>> measured(name="gated", push_gate={"name": "periodic", "k": 4})
     [380, 98, 390]
-    >>> measured(name="gated", k_fetch=4)
+    >>> measured(name="gated", fetch_gate={"name": "periodic", "k": 4})
     [386, 386, 98]
 """
 
@@ -37,7 +37,7 @@ from functools import partial
 from typing import Annotated, ClassVar, Literal, NamedTuple
 
 import numpy as np
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from fred.base import streams
 from fred.base.errors import FredError
@@ -164,16 +164,11 @@ class Gates(Protocol):
     """A protocol whose workers push and fetch through gates; `Gated` describes them."""
 
     push_gate: Annotated[Gate, OneOf("gate")] | None = Field(
-        default=None, description="gate of pushes; absent: the one that `c_push` or `k_push` defines"
+        default=None, description="gate of pushes; absent: all pass", examples=[{"name": "periodic", "k": 5}]
     )
     fetch_gate: Annotated[Gate, OneOf("gate")] | None = Field(
-        default=None, description="gate of fetches; absent: the one that `c_fetch` or `k_fetch` defines"
+        default=None, description="gate of fetches; absent: all pass", examples=[{"name": "statistical", "c": 0.1}]
     )
-    c_push: float = Field(default=0.0, ge=0, description="c of a `statistical` gate of pushes; 0: none", examples=[0.01])
-    c_fetch: float = Field(default=0.0, ge=0, description="c of a `statistical` gate of fetches; 0: none", examples=[0.1])
-    epsilon: float = Field(default=1e-4, gt=0, description="added to the statistic, with `c_push` and `c_fetch`")
-    k_push: Count = Field(default=1, description="k of a `periodic` gate of pushes; 1: none")
-    k_fetch: Count = Field(default=1, description="k of a `periodic` gate of fetches; 1: none")
     unsent: Unsent | None = Field(
         default=None,
         description="treatment of gradients that are not pushed; absent: `sum` with a `periodic` gate, else `apply-again`",
@@ -184,23 +179,14 @@ class Gates(Protocol):
         description="timestamp after a fetch that did not pass: of the parameters in use, or of those not fetched",
     )
 
-    @model_validator(mode="after")
-    def _one_gate_each(self) -> "Gates":
-        for way in ("push", "fetch"):
-            names = (f"{way}_gate", f"c_{way}", f"k_{way}")
-            gates = [f"`{name}`" for name in names if getattr(self, name) != type(self).model_fields[name].default]
-            if len(gates) > 1:
-                raise ValueError(f"give {' or '.join(gates)}, not both")
-        return self
-
     @property
     def needs_values(self) -> bool:
         """Return True if a gate asks for the algorithm's statistic, so that timing depends on learning."""
-        return any(gate is not None and gate.needs_values for gate in (self._push_gate, self._fetch_gate))
+        return any(gate is not None and gate.needs_values for gate in (self.push_gate, self.fetch_gate))
 
     def fetches(self, sim: Simulation, worker: int) -> "Way":
         """Return the path of a worker's fetches through its gate."""
-        return Way(sim, "fetch gate", worker, self._fetch_gate)
+        return Way(sim, "fetch gate", worker, self.fetch_gate)
 
     def unfetched(self, sim: Simulation, copy: Copy) -> Copy:
         """Return the copy with which a worker continues after a fetch that did not pass."""
@@ -208,31 +194,16 @@ class Gates(Protocol):
 
     def pushes(self, sim: Simulation, worker: int) -> "Outbox":
         """Return the outbox through which a worker's gradients pass."""
-        return Outbox(sim, Way(sim, "push gate", worker, self._push_gate), self._unsent)
+        return Outbox(sim, Way(sim, "push gate", worker, self.push_gate), self._unsent)
 
     @property
     def sends_sums(self) -> bool:
         return self._unsent != "apply-again"
 
     @property
-    def _push_gate(self) -> Gate | None:
-        return self.push_gate or _gate(self.c_push, self.epsilon, self.k_push)
-
-    @property
-    def _fetch_gate(self) -> Gate | None:
-        return self.fetch_gate or _gate(self.c_fetch, self.epsilon, self.k_fetch)
-
-    @property
     def _unsent(self) -> Unsent:
         """Return the way to treat gradients that are not pushed."""
-        return self.unsent or (self._push_gate or Gate).unsent
-
-
-def _gate(c: float, epsilon: float, k: int) -> Gate | None:
-    """Return the gate that the options c and k define, or None."""
-    if c:
-        return Statistical(c=c, epsilon=epsilon)
-    return Periodic(k=k) if k > 1 else None
+        return self.unsent or (self.push_gate or Gate).unsent
 
 
 class Way:
@@ -325,9 +296,9 @@ class Outbox:
 class Gated(Gates, Central):
     """Asynchronous SGD whose pushes and fetches pass through gates.
 
-    A worker's first message always passes; its gate decides on the others. A `periodic` gate lets every k-th message pass
-    (`k_push`, `k_fetch`). A `statistical` gate lets each message pass with probability 1 / (1 + c / (v + epsilon)), v a
-    statistic of the server's state (`c_push`, `c_fetch`). `push_gate` and `fetch_gate` name custom gates.
+    A worker's first message always passes; its gate decides on the others. A `periodic` gate lets every k-th message pass.
+    A `statistical` gate lets each message pass with probability 1 / (1 + c / (v + epsilon)), v a statistic of the server's
+    state.
 
     A worker whose fetch does not pass continues with its old parameters. Its gradient has their timestamp or, as in the
     paper's published code, that of the parameters that it did not fetch (`stamp`). If a gradient does not pass, the server
