@@ -72,7 +72,12 @@ def sized_schedule(algorithm: Any, protocol: Any = None, cluster: Any = UNEQUAL,
 
 def constant(*seconds: float, **options: Any) -> dict[str, Any]:
     """Return a cluster of workers that always take these times, s."""
-    return {"workers": len(seconds), "speeds": [1 / value for value in seconds], "compute": {"name": "constant", "seconds": 1.0}, **options}
+    return {
+        "workers": len(seconds),
+        "speeds": [1 / value for value in seconds],
+        "compute": {"name": "constant", "seconds": 1.0},
+        **options,
+    }
 
 
 def rows_of(schedule: Schedule) -> Iterable[Any]:
