@@ -85,7 +85,7 @@ def pseudo_gradients(outcome: Outcome) -> bool:
 
 def away(outcome: Outcome) -> bool:
     """Return True if workers crash and come back."""
-    intervals = outcome.schedule.intervals.only(What.AWAY)
+    intervals = outcome.schedule.intervals.select(What.AWAY)
     return bool((intervals.end_ns < outcome.schedule.end_ns).any())
 
 

@@ -176,7 +176,7 @@ def by_plain(outcome: Outcome, servers: list, model=dict) -> list:
     """Parameters of each of these servers at the end of a run; `model` makes the model of a replica's parameters."""
     assert outcome.run.task is not None
     data = outcome.run.task.data.load(outcome.seed).train
-    beside: Any = outcome.schedule.beside()
+    beside: Any = outcome.schedule.interval_frame()
     skips = [row for row in beside.itertuples() if row.what == "SKIPPED"]
     begins = outcome.schedule.frame().query("verb in ('PUSH', 'ADD')").groupby(["worker", "step"])["begin_ns"].first()
 

@@ -204,7 +204,7 @@ class TestMaskedAverages:
         """Each takes 1.5 s, and one is due every 0.5 s."""
         network = {"bandwidth": 1e6, "message_bytes": 1_000_000}
         cluster = make_run(cluster=constant(0.5, 0.5, 0.5, 0.5, network=network)).cluster
-        moving = record(LateAveraging(delay=4), cluster, seconds=30.0).intervals.only(What.COLLECTIVE)
+        moving = record(LateAveraging(delay=4), cluster, seconds=30.0).intervals.select(What.COLLECTIVE)
         begin, end = (times[moving.worker == 0] for times in (moving.begin_ns, moving.end_ns))
         assert set((end - begin).tolist()) == {1_500_000_000}
         assert (begin[1:] >= end[:-1]).all()

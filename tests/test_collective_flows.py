@@ -108,7 +108,7 @@ def test_an_operation_that_a_crash_ends_begins_again_as_with_queues(algorithm, c
     assert fair["verb"].tolist() == queued["verb"].tolist()
     assert fair["time_ns"] == pytest.approx(queued["time_ns"], abs=1_000)
     for what in (What.COLLECTIVE, What.LOST):
-        own, other = (np.array(schedule.intervals.only(what)).T.tolist() for schedule in (fair, queued))
+        own, other = (np.array(schedule.intervals.select(what)).T.tolist() for schedule in (fair, queued))
         assert len(own) > 3 or not crashes
         assert np.sort(own, axis=0) == pytest.approx(np.sort(other, axis=0), abs=1_000)
 

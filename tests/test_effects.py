@@ -113,7 +113,7 @@ class TestPaidWhileAway:
         cluster = constant(1.0, 1.0, prices={"workers": [{"per_hour": 3600.0}]}, failures=failures)
         found = outcome("ssgd", cluster=cluster, task=None, stop={"seconds": 100.0})
         assert found.summary["cost"]["workers"] == pytest.approx(150.0)
-        broken = found.schedule.intervals.only(What.BROKEN)
+        broken = found.schedule.intervals.select(What.BROKEN)
         assert (broken.worker.tolist(), broken.begin_ns.tolist(), broken.end_ns.tolist()) == ([0], [10**10], [6 * 10**10])
 
 
@@ -123,7 +123,7 @@ def test_recorded_failures_that_a_waiting_job_misses_count_when_it_goes_on():
     cluster = constant(*[1.0] * 4, failures={"recorded": recorded, "checkpoint": {"every_updates": 1}})
     found = outcome("ssgd", cluster=cluster, task=None, stop={"seconds": 400.0})
     assert found.summary["failures"]["number"] == 3
-    detected = found.schedule.intervals.only(What.DETECTING)
+    detected = found.schedule.intervals.select(What.DETECTING)
     assert (detected.begin_ns / 1e9).tolist() == [98.6, 264.5, 264.5]
 
 
@@ -324,7 +324,7 @@ class TestWhatCanBeSaid:
         """Two workers, two updates a second: the fifth is made at 3 s; the checkpoint of the fourth, at 2 s, is loaded at 6 s."""
         job = {"at_updates": [[5, 0, 3.0], [7, 1, 2.0]], "checkpoint": {"every_updates": 2}}
         found = outcome("asgd", cluster=constant(1, 1, failures=job), task=None, stop={"updates": 12})
-        begin, end = found.schedule.intervals.only(What.BROKEN)[1:3]
+        begin, end = found.schedule.intervals.select(What.BROKEN)[1:3]
         assert (begin / 1e9).tolist() == [3.0, 8.0]
         assert (end / 1e9).tolist() == [6.0, 10.0]
         assert found.summary["failures"]["number"] == 2
@@ -339,7 +339,7 @@ class TestWhatCanBeSaid:
         cluster = {"workers": 6, "nodes": 3, "compute": {"name": "constant", "seconds": 1.0}}
         job = {"causes": [often], "checkpoint": {"every_updates": 1}}
         broken = outcome("ssgd", cluster=cluster | {"failures": job}, task=None, stop={"updates": 30}).schedule.intervals
-        workers = broken.only(What.BROKEN)[4]
+        workers = broken.select(What.BROKEN)[4]
         assert set(workers.tolist()) == {2, 3}
         with pytest.raises(FredError, match="`only` names nodes 3; their numbers are 0 to 2"):
             wrong = {**job, "causes": [often | {"only": [3]}]}

@@ -189,7 +189,7 @@ def check_flows(read: Read, schedule: Schedule) -> None:
     others = Counter(tuple(one.order for one in places) for places in flows.values() if places[-1].order not in arrivals)
     assert others == expected
     drawn = [(one.begin, other.begin, read.path(one.track), read.path(other.track)) for one, other in trips]
-    models = zip(*map(np.ndarray.tolist, schedule.intervals.only(What.TRIP)), strict=True)  # of the sender, to the receiver
+    models = zip(*map(np.ndarray.tolist, schedule.intervals.select(What.TRIP)), strict=True)  # of the sender, to the receiver
     assert sorted(drawn) == sorted(
         (begin, end, f"messages/worker {sender} sends", f"messages/worker {receiver} receives")
         for _, begin, end, _, sender, receiver in models

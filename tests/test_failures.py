@@ -202,7 +202,7 @@ class TestMinibatches:
         schedule = record("asynchronous", failures(*times, **self.NEXT, load=SECOND), {"updates": 6}, workers=1)
         assert updates(schedule) == [1, 2, 13, 14, 15, 16]
         assert numbers(schedule) == [0, 1, 7, 8, 9, 10]
-        assert schedule.intervals.only(What.SKIPPED).other.tolist() == [2, 1, 2]
+        assert schedule.intervals.select(What.SKIPPED).other.tolist() == [2, 1, 2]
 
     def test_each_worker_skips_its_own(self):
         """Worker 0's first gradient is in flight at the checkpoint of 0.8 s and is lost, with its second and worker 1's third."""
@@ -323,7 +323,7 @@ class TestEveryProtocol:
         job = drawn(2.0, checkpoint={"every_updates": 3}, minibatches=minibatches)
         outcome = execute("run", make_run(protocol=protocol, cluster={"workers": 4, "compute": COMPUTE, "failures": job}), 0)
         assert outcome.summary["failures"]["number"] > 0
-        assert bool(len(outcome.schedule.intervals.only(What.SKIPPED).what)) == (minibatches == "next")
+        assert bool(len(outcome.schedule.intervals.select(What.SKIPPED).what)) == (minibatches == "next")
         (params,) = by_plain(outcome, [PlainSGD(outcome.initial, 0.1)])
         assert largest_relative_error(outcome.final, params) < 1e-5
         if protocol == "asynchronous":
@@ -443,7 +443,7 @@ def test_a_stored_result_is_read_again(tmp_path: Path, undrawn):
         written = Cluster(workers=2, failures=job).model_dump()["failures"]
         assert ("minibatches" in written) == (minibatches == "next")
         assert written["checkpoint"].keys() == {"every_updates", "every_seconds", "pause", "write"}, "others on the network"
-    assert result.outcome("skipping").schedule.intervals.only(What.SKIPPED).worker.tolist() == [0, 1]
+    assert result.outcome("skipping").schedule.intervals.select(What.SKIPPED).worker.tolist() == [0, 1]
 
 
 NETWORK: dict[str, Any] = {"latency": {"name": "constant", "seconds": 0.01}, "bandwidth": 1e6, "message_bytes": 100}
@@ -519,7 +519,7 @@ class TestOnTheNetwork:
         schedule = record("allreduce", job, {"updates": 5}, workers=4, network=PEERS)
         assert failure_times(schedule)["number"] == 2
         assert time_of(schedule) == pytest.approx({"training": 5, "undone": 5.7, "detecting": 1}, abs=1e-3)
-        assert (schedule.intervals.only(What.DETECTING).begin_ns / NANOSECONDS).tolist() == [2.5, 5.7]
+        assert (schedule.intervals.select(What.DETECTING).begin_ns / NANOSECONDS).tolist() == [2.5, 5.7]
 
     def test_a_job_that_never_gets_anywhere_or_always_loses_everything_is_refused(self, monkeypatch):
         with pytest.raises(FredError, match="10,000 failures since the checkpoint at 0 s: give longer times"):

@@ -154,7 +154,7 @@ class TestByHand:
     def test_random_crashes_come_as_often_as_stated(self):
         crashes = {"name": "crashes", "mean_up": 20.0, "away": {"name": "constant", "seconds": 5.0}}
         schedule = record(use("asynchronous"), cluster(crashes, workers=50), seconds=400)
-        counts, away = schedule.counts(), schedule.intervals.only(What.AWAY)
+        counts, away = schedule.counts(), schedule.intervals.select(What.AWAY)
         begins, ends = (np.array(column)[np.array(away.worker) == 0] for column in (away.begin_ns, away.end_ns))
         assert len(set((begins[1:] - ends[:-1]).tolist())) == len(begins) - 1 > 5, "each time up is drawn anew"
         expected = 50 * 400 / 25  # a crash each 20 s of being up and 5 s of being away

@@ -324,7 +324,7 @@ def test_time_in_a_group_is_waiting_and_not_sending():
     sent = messages(schedule)
     up = sent[sent["way"].eq("to servers") & sent["arrived"]]
     assert ((up["end_ns"] - up["begin_ns"]) == 0.01e9).all()
-    rows = schedule.intervals.only(What.SENDING).row
+    rows = schedule.intervals.select(What.SENDING).row
     assert (rows[:-6] >= 0).all() and len(rows) > 30
     account = fred.spans(schedule)
     shares = (account["end_ns"] - account["begin_ns"]).groupby(account["kind"], observed=False).sum()

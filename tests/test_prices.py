@@ -99,7 +99,7 @@ class TestTrafficBetweenRegions:
 
     def test_models_between_workers_by_sender_and_receiver(self):
         price, schedule = self.traffic("ad-psgd")
-        trips = schedule.intervals.only(What.TRIP)
+        trips = schedule.intervals.select(What.TRIP)
         expected = np.zeros(len(schedule))
         for row, sender, receiver in zip(trips.row, trips.worker, trips.other, strict=True):
             copies = (trips.row == row).sum()

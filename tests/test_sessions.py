@@ -120,7 +120,7 @@ def test_a_run_computes_in_sessions_only():
     """Gradients of 1 s in sessions of 3.5 s: three in each, and a fourth that is lost."""
     fault = {"name": "sessions", "sessions": [[[0, 3.5]], [[0, 10]]], "length": 10}
     schedule = record(Asynchronous(), Cluster(workers=2, compute=SECOND, faults=[fault]), seconds=20)
-    pushed, away = schedule.rows(Verb.PUSH), schedule.intervals.only(What.AWAY)
+    pushed, away = schedule.rows(Verb.PUSH), schedule.intervals.select(What.AWAY)
     times = schedule["time_ns"][pushed][schedule["worker"][pushed] == 0] / NANOSECONDS
     assert times.tolist() == [1, 2, 3, 11, 12, 13]
     assert np.transpose([away.begin_ns, away.end_ns]).tolist() == [[3_500_000_000, 10**10], [13_500_000_000, 2 * 10**10]]

@@ -279,7 +279,7 @@ class TestProtocolsSaySizes:
 
         sim.process(give())
         sim.run()
-        trips = sim.schedule().intervals.only(What.TRIP)
+        trips = sim.schedule().intervals.select(What.TRIP)
         assert sim.schedule()["bytes"].tolist() == [100, 300, 300, 100]
         assert ((trips.end_ns - trips.begin_ns) / 1e9).tolist() == [0.1, 0.3, 0.5, 0.1] and trips.row.tolist() == [0, 1, 2, 3]
 

@@ -127,12 +127,12 @@ def test_accounts_by_hand(statement):
 
 def test_an_absence_without_an_end_is_stored_as_one():
     away = outcome("asgd", cluster=constant(1, 1, faults=[outage(1, 1.5)]), task=None, stop={"updates": 9}).schedule.intervals
-    assert [*zip(*away.only(What.AWAY), strict=True)] == [(What.AWAY, 1_500_000_000, UNENDING, NONE, 1, NONE)]
+    assert [*zip(*away.select(What.AWAY), strict=True)] == [(What.AWAY, 1_500_000_000, UNENDING, NONE, 1, NONE)]
 
 
 def test_a_pair_exchanges_models_while_both_go_on_computing():
     run = outcome("ad-psgd", cluster=constant(1, 1, network=QUARTER), task=None, stop={"updates": 8})
-    trips = run.schedule.intervals.only(What.TRIP)
+    trips = run.schedule.intervals.select(What.TRIP)
     assert np.transpose([trips.worker, trips.other, trips.begin_ns, trips.end_ns])[:2].tolist() == [
         [0, 1, 0, 250_000_000],
         [1, 0, 250_000_000, 500_000_000],

@@ -80,7 +80,7 @@ def test_there_may_be_more_servers_than_workers(tmp_path):
     faults = [{"name": "outage", "servers": [3], "begin": 1.5, "end": 2.5}]
     run = make_run(stop={"seconds": 4}, task=None, cluster={"workers": 2, "servers": 4, "faults": faults})
     schedule = execute("run", run, 1).schedule
-    assert schedule.intervals.only(What.SERVER_AWAY).other.tolist() == [3]
+    assert schedule.intervals.select(What.SERVER_AWAY).other.tolist() == [3]
     schedule.save(tmp_path / "schedule.parquet")
     assert unit_checks.schedule(tmp_path / "schedule.parquet", run).digest() == schedule.digest()
 
@@ -105,6 +105,6 @@ def test_what_comes_after_the_end_is_no_part_of_it():
     for updates in (3, 4, 5, 6):
         run = make_run("sgp", protocol="gossip", stop={"updates": updates}, task=None, cluster=cluster)
         schedule = execute("run", run, 1).schedule
-        trips = schedule.intervals.only(What.TRIP)
+        trips = schedule.intervals.select(What.TRIP)
         assert (trips.row < len(schedule)).all() and (trips.end_ns <= schedule.end_ns).all()
         assert len(trips.row) == 2 * (updates - 1)

@@ -63,7 +63,7 @@ def spent(schedule: Schedule, cluster: Cluster, times: Ints, rows: Ints) -> Spen
 
 def _of_workers(schedule: Schedule, cluster: Cluster, prices: Prices, times: Ints) -> tuple[Floats, Floats]:
     """Return the cost of workers, in the unit of prices x ns, and their energy, W ns, until some times: [times] each."""
-    away, cost, energy = schedule.intervals.only(What.AWAY, What.BROKEN), np.zeros(len(times)), np.zeros(len(times))
+    away, cost, energy = schedule.intervals.select(What.AWAY, What.BROKEN), np.zeros(len(times)), np.zeros(len(times))
     busy_intervals, entries = _busy_intervals(schedule) if prices.have_power else None, prices.of_workers(cluster.workers_place)
     for number, entry in enumerate(prices.workers):
         priced_machines = entries == number
@@ -77,7 +77,7 @@ def _of_workers(schedule: Schedule, cluster: Cluster, prices: Prices, times: Int
 
 def _of_servers(schedule: Schedule, cluster: Cluster, prices: Prices, times: Ints) -> tuple[Floats, Floats]:
     """Return the cost of servers and their energy, as of workers; a protocol without servers pays for none."""
-    away, cost, energy = schedule.intervals.only(What.SERVER_AWAY), np.zeros(len(times)), np.zeros(len(times))
+    away, cost, energy = schedule.intervals.select(What.SERVER_AWAY), np.zeros(len(times)), np.zeros(len(times))
     entries = prices.of_servers(cluster.servers_place)
     for number, entry in enumerate(prices.servers if schedule.on_servers else ()):
         priced_machines = entries == number
@@ -170,7 +170,7 @@ def _with_servers(schedule: Schedule, cluster: Cluster, table: Floats, rows: Int
 def _between_workers(schedule: Schedule, cluster: Cluster, table: Floats, rows: Ints) -> Floats:
     """Return the price of a GB in models that workers send to each other: [rows]. Without receiver: the mean over all."""
     region = cluster.workers_place.region
-    trips = schedule.intervals.only(What.TRIP)
+    trips = schedule.intervals.select(What.TRIP)
     known = trips.row != NONE
     row, each = trips.row[known], table[region[trips.worker[known]], region[trips.other[known]]]
     total, number = (np.bincount(row, weights, len(schedule)) for weights in (each, None))

@@ -236,7 +236,7 @@ def run_times(schedule: Schedule, cluster: Cluster) -> pd.DataFrame:
     2          1       0      0.5     0
     3          1       1      0.5     0
     """
-    ends, late_ends = schedule["end_ns"].copy(), schedule.intervals.only(What.UNFINISHED)
+    ends, late_ends = schedule["end_ns"].copy(), schedule.intervals.select(What.UNFINISHED)
     ends[late_ends.row] = late_ends.end_ns
     rows = schedule.rows(Verb.PUSH, Verb.ADD, Verb.DROP)
     rows = rows[(schedule["step"][rows] != NONE) & (ends[rows] < UNENDING)]

@@ -59,7 +59,7 @@ def trace(schedule: Schedule, marks: Ints, groups: Sequence[int], hooks: Hooks) 
     computable, fresh = np.full(len(schedule), NONE), np.zeros(len(schedule), bool)
     uses = schedule.ledger.uses
     computable[uses] = rows_of[schedule["mailbox"][uses]]
-    fresh[uses] = schedule["timestamp"][uses] + schedule["staleness"][uses] == schedule.read_at(uses)
+    fresh[uses] = schedule["timestamp"][uses] + schedule["staleness"][uses] == schedule.read_clocks(uses)
     registers = np.zeros((len(marks), 1), np.int64)
     sources, ends = zeros[:, None], np.full((len(schedule), 0), NONE)
     return Versions(sources, computable, fresh, zeros, zeros, zeros, ends, [], registers, (1,))

@@ -52,7 +52,7 @@ def b_staleness(outcome: Outcome, every: int = 1) -> pd.DataFrame:
     gradient, has_statistic = _gradient(arithmetic), arithmetic.server.has_statistic
     uses, evaluated_rows = schedule.ledger.uses, _evaluated_rows(schedule, every)
     last_uses = LastUses(schedule)
-    read_at = dict(zip(uses.tolist(), schedule.read_at(uses).tolist(), strict=True))
+    read_at = dict(zip(uses.tolist(), schedule.read_clocks(uses).tolist(), strict=True))
     rows = []
     for number, row in enumerate(schedule):
         if number in evaluated_rows:

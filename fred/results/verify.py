@@ -114,7 +114,7 @@ def _with_inputs(scenario: Scenario) -> Scenario:
     errors = []
     for path in inputs_of(scenario):
         try:
-            path.again().located()
+            path.readable_copy().located()
         except FredError as error:
             errors.append(str(error))
     if errors:
@@ -212,7 +212,7 @@ def first_difference(old: Schedule, new: Schedule) -> str:
     for name, recorded in old.facts.items():
         if now[name] != recorded:
             return f"rows are the same, `{name}` differs: recorded {recorded!r}, now {now[name]!r}"
-    if unlike := _first_unlike("interval", old.beside(), new.beside()):
+    if unlike := _first_unlike("interval", old.interval_frame(), new.interval_frame()):
         return f"rows are the same, intervals differ: {unlike}"
     return "rows and intervals are the same, but the recorded digest differs"
 

@@ -28,7 +28,7 @@ from fred.running.checkpoints import Checkpoint, Following
 from fred.running.problem import Problem
 from fred.running.recording import Recording
 from fred.running.timings import Timings
-from fred.schedule.absences import undone
+from fred.schedule.absences import is_undone
 from fred.schedule.schedule import Ints, Schedule, message_key
 from fred.specification.shape import Run
 from fred.specification.task import Task
@@ -100,7 +100,7 @@ def _shorten(recording: Recording, schedule: Schedule, points: Points, number: i
     rows, at = int(points.rows[number]), float(points.seconds[number])
     if rows == len(schedule) and at >= schedule.end_ns / NANOSECONDS:
         return schedule
-    if recording.cadence.unit == "seconds" and not undone(schedule, at):
+    if recording.cadence.unit == "seconds" and not is_undone(schedule, at):
         return recording.schedule_until(at)
     return recording.schedule_until(rows=rows, since=int(schedule["time_ns"][rows - 1]))
 

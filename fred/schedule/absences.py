@@ -22,8 +22,11 @@ def first_absence(schedule: Schedule, workers: Collection[int] | None = None) ->
         schedule: schedule of a run with a clock.
         workers: workers to consider; default: all.
     """
-    away, failed, servers = (schedule.intervals.only(what) for what in (What.AWAY, What.DETECTING, What.SERVER_AWAY))
-    begins, members = (*away.begin_ns.tolist(), *failed.begin_ns.tolist()), (*away.worker.tolist(), *failed.worker.tolist())
+    offline, failed, servers = (schedule.intervals.select(kind) for kind in (What.AWAY, What.DETECTING, What.SERVER_AWAY))
+    begins, members = (
+        (*offline.begin_ns.tolist(), *failed.begin_ns.tolist()),
+        (*offline.worker.tolist(), *failed.worker.tolist()),
+    )
     absences = [pair for pair in zip(begins, members, strict=True) if workers is None or pair[1] in workers]
     return min(absences + [(begin, -1) for begin in servers.begin_ns.tolist()], default=None)
 
@@ -51,7 +54,7 @@ def failure_times(schedule: Schedule) -> dict[str, Any]:
     """
     intervals = schedule.intervals
     lengths = intervals.end_ns - intervals.begin_ns
-    spent = {name: exact_sum(lengths[intervals.what == what]) for name, what in STATES.items()}
+    spent = {name: exact_sum(lengths[intervals.what == kind]) for name, kind in STATES.items()}
     end = schedule.end_ns
     number = int((intervals.what == What.DETECTING).sum())
     seconds = end / NANOSECONDS
@@ -64,12 +67,12 @@ def failure_times(schedule: Schedule) -> dict[str, Any]:
     }
 
 
-def undone(schedule: Schedule, at: float) -> bool:
+def is_undone(schedule: Schedule, seconds: float) -> bool:
     """Return True if a failure undid the work that was done at a time, s.
 
     Args:
         schedule: schedule of a run.
-        at: virtual time, s.
+        seconds: virtual time, s.
     """
-    lost, time = schedule.intervals.only(What.UNDONE), round(at * NANOSECONDS)
-    return bool(((lost.begin_ns < time) & (time < lost.end_ns)).any())
+    undone_work, time = schedule.intervals.select(What.UNDONE), round(seconds * NANOSECONDS)
+    return bool(((undone_work.begin_ns < time) & (time < undone_work.end_ns)).any())

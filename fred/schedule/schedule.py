@@ -116,7 +116,7 @@ class Intervals(NamedTuple):
         """Return the intervals in a table with these columns: [intervals, 6]."""
         return cls(*np.ascontiguousarray(table.reshape(-1, len(cls._fields)).T))
 
-    def only(self, *kinds: What) -> "Intervals":
+    def select(self, *kinds: What) -> "Intervals":
         """Return the intervals of some kinds."""
         return Intervals(*(column[np.isin(self.what, kinds)] for column in self))
 
@@ -246,7 +246,7 @@ class Schedule:
         """Return a number for the replica and block of each of these `rows` (positions [n]): [n]."""
         return self["replica"][rows] * self.blocks + self["block"][rows]
 
-    def read_at(self, rows: NDArray[np.intp]) -> Ints:
+    def read_clocks(self, rows: NDArray[np.intp]) -> Ints:
         """Return the true clock at which each of these messages' parameters were read, whatever timestamp the server received.
 
         `rows` are positions [n] of PUSH, ADD and DROP. Of the block concerned, for a pseudo-gradient at its start: [n].
@@ -314,7 +314,7 @@ class Schedule:
         """Return the rows as a table, with names of verbs."""
         return _with_names(self.columns, "verb", Verb)
 
-    def beside(self) -> pd.DataFrame:
+    def interval_frame(self) -> pd.DataFrame:
         """Return the intervals as a table, with names of kinds."""
         return _with_names(self.intervals._asdict(), "what", What)
 
@@ -326,7 +326,7 @@ class Schedule:
         rows = pa.Table.from_pandas(self.frame(), preserve_index=False)
         metadata = {**(rows.schema.metadata or {}), _METADATA: json.dumps(self.facts)}
         pq.write_table(rows.replace_schema_metadata(metadata), path)
-        self.beside().to_parquet(_intervals_path(path), index=False)
+        self.interval_frame().to_parquet(_intervals_path(path), index=False)
 
     @classmethod
     def load(cls, path: Path) -> "Schedule":
@@ -371,13 +371,15 @@ def _keys(schedule: Schedule, rows: Ints) -> Ints:
 
 def _updates(schedule: Schedule, uses: Ints) -> Ints:
     """Return the row of the update for each use: the PUSH itself, or the COMMIT that closes its round."""
+    # An ADD belongs to the next COMMIT of the same replica and block (a cell). `cell * stride + row` sorts by cell, then by
+    # row, so one search finds the next COMMIT of all ADDs at once. If it is of another cell, the round was never committed.
     updates = np.where(schedule["verb"][uses] == Verb.PUSH, uses, NONE)
     commits = schedule.rows(Verb.COMMIT)
     commits = commits[np.argsort(schedule.cells(commits), kind="stable")]  # by cell, then in order
     cells = schedule.cells(commits)
     adds = np.flatnonzero(updates == NONE)
     add_cells = schedule.cells(uses[adds])
-    stride = len(schedule) + 1  # lets one search find the next COMMIT of the same cell
+    stride = len(schedule) + 1
     position = np.searchsorted(cells * stride + commits, add_cells * stride + uses[adds])
     closed = position < len(commits)
     closed[closed] = cells[position[closed]] == add_cells[closed]

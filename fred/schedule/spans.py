@@ -10,16 +10,16 @@ from numpy.typing import NDArray
 from fred.schedule.schedule import NONE, Ints, Schedule, Verb, What, by_name, exact_sum
 
 KINDS = ("computing", "wasted", "network", "waiting", "away")
-OTHERS = ("", "worker", "server", "collective")  # the partner on the network; the one that a worker waits for
+PARTNERS = ("", "worker", "server", "collective")  # the partner on the network; the one that a worker waits for
 _COMPUTING, _WASTED, _NETWORK, _WAITING, _AWAY = range(len(KINDS))
 _FIRST = (_AWAY, _COMPUTING, _WASTED, _NETWORK)  # priority of simultaneous activities; waiting is the remainder
-_NOBODY, _WORKER, _SERVER, _COLLECTIVE = range(len(OTHERS))
+_NOBODY, _WORKER, _SERVER, _COLLECTIVE = range(len(PARTNERS))
 
 
 def spans(schedule: Schedule, workers: int | None = None) -> pd.DataFrame:
     """Return the activities of all workers, or of the first ones: each moment belongs to exactly one row; by worker and time.
 
-    Columns: worker, begin_ns, end_ns, kind (of KINDS), row (of the schedule; NONE), other (of OTHERS), number (of the
+    Columns: worker, begin_ns, end_ns, kind (of KINDS), row (of the schedule; NONE), other (of PARTNERS), number (of the
     other; NONE: unknown, or several). A worker's time ends with its last row or interval, since later activities are
     unknown. If no further event was possible, it ends with the run.
 
@@ -55,13 +55,13 @@ def spans(schedule: Schedule, workers: int | None = None) -> pd.DataFrame:
     2       0  1250000000  1500000000    network
     """
     table = _Table(schedule, schedule.workers if workers is None else min(workers, schedule.workers))
-    free, pieces = table.whole(), list[_Pieces]()
+    free, pieces = table.lifetimes(), list[_Pieces]()
     for kind in _FIRST:
-        taken = _taken(table.candidates(kind), free)
-        free = _without(free, taken)
-        pieces.append(taken)
+        clipped = _clip(table.candidates(kind), free)
+        free = _subtract(free, clipped)
+        pieces.append(clipped)
     pieces.append(table.waiting(free))
-    return table.frame(_Pieces.joined(pieces))
+    return table.frame(_Pieces.concatenate(pieces))
 
 
 def shares(account: pd.DataFrame) -> dict[str, float | None]:
@@ -76,11 +76,11 @@ def shares(account: pd.DataFrame) -> dict[str, float | None]:
     """
     lengths, kinds = (account["end_ns"] - account["begin_ns"]).to_numpy(), account["kind"].cat.codes.to_numpy()
     parts = [exact_sum(lengths[kinds == kind]) for kind in range(len(KINDS))]
-    whole = sum(parts)
-    return {name: part / whole if whole else None for name, part in zip(KINDS, parts, strict=True)}
+    total = sum(parts)
+    return {name: part / total if total else None for name, part in zip(KINDS, parts, strict=True)}
 
 
-_Each = Ints | int
+_IntsOrInt = Ints | int
 
 
 class _Pieces(NamedTuple):
@@ -94,43 +94,46 @@ class _Pieces(NamedTuple):
     number: Ints
 
     @classmethod
-    def of(
-        cls, begin: Ints, end: Ints, kind: int, row: _Each = NONE, other: _Each = _NOBODY, number: _Each = NONE
+    def from_columns(
+        cls, begin: Ints, end: Ints, kind: int, row: _IntsOrInt = NONE, other: _IntsOrInt = _NOBODY, number: _IntsOrInt = NONE
     ) -> "_Pieces":
         """Return pieces; values common to all are given once."""
-        return cls(begin, end, *(np.broadcast_to(each, begin.shape) for each in (np.int64(kind), row, other, number)))
+        return cls(begin, end, *(np.broadcast_to(column, begin.shape) for column in (np.int64(kind), row, other, number)))
 
     @classmethod
-    def joined(cls, parts: "Iterable[_Pieces]") -> "_Pieces":
+    def concatenate(cls, parts: "Iterable[_Pieces]") -> "_Pieces":
         """Return all of these pieces, in this order."""
         return cls(*map(np.concatenate, zip(*parts, strict=True)))
 
-    def only(self, which: NDArray) -> "_Pieces":
+    def select(self, selection: NDArray) -> "_Pieces":
         """Return the pieces selected by a mask, or by positions."""
-        return _Pieces(*(column[which] for column in self))
+        return _Pieces(*(column[selection] for column in self))
 
 
-def _taken(candidates: _Pieces, free: _Pieces) -> _Pieces:
-    """Return the parts of candidates within free pieces (sorted and disjoint); of two at once the one that began first."""
+def _clip(candidates: _Pieces, free: _Pieces) -> _Pieces:
+    """Return the parts of candidates within free pieces (sorted and disjoint). Of overlapping candidates the earlier counts."""
+    # All candidates at once, since a run may have millions. Each begins no earlier than the latest end before it, so that none
+    # overlap. Two searches give the first free piece that a candidate touches, and the number of such pieces. `positions`
+    # repeats the candidate once per piece, and `free_positions` counts these pieces up.
     order = np.argsort(candidates.begin, kind="stable")
     begin, end = candidates.begin[order], candidates.end[order]
-    reached = np.maximum.accumulate(end)
-    begin[1:] = np.maximum(begin[1:], reached[:-1])
-    real = np.flatnonzero(end > begin)
-    begin, end = begin[real], end[real]
+    latest_end = np.maximum.accumulate(end)
+    begin[1:] = np.maximum(begin[1:], latest_end[:-1])
+    nonempty = np.flatnonzero(end > begin)
+    begin, end = begin[nonempty], end[nonempty]
     first = np.searchsorted(free.end, begin, "right")
     count = np.searchsorted(free.begin, end, "left") - first
-    which = np.repeat(np.arange(len(count)), count)
-    within = np.arange(len(which)) - np.repeat(np.cumsum(count) - count - first, count)
-    begin, end = np.maximum(begin[which], free.begin[within]), np.minimum(end[which], free.end[within])
-    return candidates.only(order[real[which]])._replace(begin=begin, end=end)
+    positions = np.repeat(np.arange(len(count)), count)
+    free_positions = np.arange(len(positions)) - np.repeat(np.cumsum(count) - count - first, count)
+    begin, end = np.maximum(begin[positions], free.begin[free_positions]), np.minimum(end[positions], free.end[free_positions])
+    return candidates.select(order[nonempty[positions]])._replace(begin=begin, end=end)
 
 
-def _without(free: _Pieces, taken: _Pieces) -> _Pieces:
+def _subtract(free: _Pieces, pieces: _Pieces) -> _Pieces:
     """Return the remainder of free pieces, as waiting."""
-    begin = np.sort(np.concatenate((free.begin, taken.end)), kind="stable")
-    end = np.sort(np.concatenate((taken.begin, free.end)), kind="stable")
-    return _Pieces.of(begin[end > begin], end[end > begin], _WAITING)
+    begin = np.sort(np.concatenate((free.begin, pieces.end)), kind="stable")
+    end = np.sort(np.concatenate((pieces.begin, free.end)), kind="stable")
+    return _Pieces.from_columns(begin[end > begin], end[end > begin], _WAITING)
 
 
 class _Table:
@@ -138,157 +141,172 @@ class _Table:
 
     def __init__(self, schedule: Schedule, workers: int):
         self._schedule, self._workers = schedule, workers
-        self._away = schedule.intervals.only(What.AWAY)
+        self._away = schedule.intervals.select(What.AWAY)
+        # One line holds the times of all workers, end to end, so one sort and one search serve all of them. Its length may
+        # exceed 64 bits, such as for thousands of workers over years. Then the points are not nanoseconds but the ranks of the
+        # times that occur, and `frame` translates them back.
         self._stride = schedule.end_ns + 1  # from one worker's beginning to the next one's
-        self._ticks = np.zeros(0, np.int64)  # points of time, numbered if the line would be too long otherwise
+        self._ticks = np.zeros(0, np.int64)  # times that occur, ns, ascending; empty: points are nanoseconds
         if self._stride * workers >= 2**63:
             names = ("time_ns", "begin_ns", "end_ns")
             times = [schedule[name] for name in names] + [schedule.intervals.begin_ns, schedule.intervals.end_ns]
-            self._ticks = np.unique(np.concatenate([[0, schedule.end_ns], *(each.clip(0, schedule.end_ns) for each in times)]))
+            self._ticks = np.unique(
+                np.concatenate([[0, schedule.end_ns], *(column.clip(0, schedule.end_ns) for column in times)])
+            )
             self._stride = len(self._ticks)
 
-    def whole(self) -> _Pieces:
+    def lifetimes(self) -> _Pieces:
         """Return each worker's time, until its last known activity."""
         schedule, last = self._schedule, np.zeros(self._workers, np.int64)
         if schedule.standstill:
             last[:] = schedule.end_ns
-        known = (schedule["worker"] >= 0) & (schedule["worker"] < self._workers)
+        in_table = (schedule["worker"] >= 0) & (schedule["worker"] < self._workers)
         for name in ("time_ns", "end_ns"):
-            np.maximum.at(last, schedule["worker"][known], schedule[name][known].clip(max=schedule.end_ns))
-        beside = schedule.intervals
-        if (of_all := beside.what >= What.SAVING).any():
-            last = last.clip(min=beside.end_ns[of_all].max())
-        for whose, some in ((beside.worker, beside.what != What.UNFINISHED), (beside.other, beside.what == What.TRIP)):
-            shown = some & (whose >= 0) & (whose < self._workers)
-            np.maximum.at(last, whose[shown], beside.end_ns[shown].clip(max=schedule.end_ns))
-        everybody = np.flatnonzero(last)
-        return _Pieces.of(self._at(everybody, np.zeros_like(everybody)), self._at(everybody, last[everybody]), _WAITING)
+            np.maximum.at(last, schedule["worker"][in_table], schedule[name][in_table].clip(max=schedule.end_ns))
+        intervals = schedule.intervals
+        if (of_job := intervals.what >= What.SAVING).any():
+            last = last.clip(min=intervals.end_ns[of_job].max())
+        for members, mask in (
+            (intervals.worker, intervals.what != What.UNFINISHED),
+            (intervals.other, intervals.what == What.TRIP),
+        ):
+            selected = mask & (members >= 0) & (members < self._workers)
+            np.maximum.at(last, members[selected], intervals.end_ns[selected].clip(max=schedule.end_ns))
+        workers = np.flatnonzero(last)
+        return _Pieces.from_columns(
+            self._points(workers, np.zeros_like(workers)), self._points(workers, last[workers]), _WAITING
+        )
 
     def candidates(self, kind: int) -> _Pieces:
         """Return all activities of one kind, which may overlap with those of others."""
         schedule = self._schedule
         if kind == _AWAY:
-            away = self._placed(self._away.worker, self._away.begin_ns, self._away.end_ns, kind)
-            return _Pieces.joined((away, self._of_all(kind, What.DETECTING, What.REPAIRING, What.LOADING)))
+            absences = self._located(self._away.worker, self._away.begin_ns, self._away.end_ns, kind)
+            return _Pieces.concatenate((absences, self._job_pieces(kind, What.DETECTING, What.REPAIRING, What.LOADING)))
         if kind == _COMPUTING:
-            used = self._of_rows(schedule.rows(Verb.PUSH, Verb.ADD), "begin_ns", "end_ns", kind)
-            return _Pieces.joined((used, self._beside(What.COMPUTING, kind)))
+            computed = self._row_pieces(schedule.rows(Verb.PUSH, Verb.ADD), "begin_ns", "end_ns", kind)
+            return _Pieces.concatenate((computed, self._kind_pieces(What.COMPUTING, kind)))
         if kind == _WASTED:
-            dropped = self._of_rows(schedule.rows(Verb.DROP), "begin_ns", "end_ns", kind)
-            return _Pieces.joined((dropped, self._beside(What.LOST, kind), self._of_all(kind, What.UNDONE)))
-        return _Pieces.joined((self._down(), self._up(), self._together(), *self._trips()))
+            dropped = self._row_pieces(schedule.rows(Verb.DROP), "begin_ns", "end_ns", kind)
+            return _Pieces.concatenate((dropped, self._kind_pieces(What.LOST, kind), self._job_pieces(kind, What.UNDONE)))
+        return _Pieces.concatenate((self._from_servers(), self._to_servers(), self._collectives(), *self._trips()))
 
-    def _down(self) -> _Pieces:
+    def _from_servers(self) -> _Pieces:
         """Return messages from servers, which end early if their receiver crashes."""
-        down = self._of_rows(self._schedule.rows(Verb.PULL), "begin_ns", "end_ns", _NETWORK, _SERVER)
-        crashes = np.sort(self._at(self._away.worker, self._away.begin_ns))
+        down = self._row_pieces(self._schedule.rows(Verb.PULL), "begin_ns", "end_ns", _NETWORK, _SERVER)
+        crashes = np.sort(self._points(self._away.worker, self._away.begin_ns))
         if not len(crashes):
             return down
         following = np.searchsorted(crashes, down.begin)
         crash = np.append(crashes, np.iinfo(np.int64).max)[following]
         return down._replace(end=np.minimum(down.end, crash))
 
-    def _up(self) -> _Pieces:
+    def _to_servers(self) -> _Pieces:
         """Return messages to servers."""
         schedule = self._schedule
         rows = schedule.rows(Verb.PUSH, Verb.ADD, Verb.DROP, Verb.SYNC)
         rows = rows[(schedule["messages"][rows] > 0) & self._schedule.is_on_servers(rows)]
-        arrived = self._of_rows(rows, "end_ns", "time_ns", _NETWORK, _SERVER)
-        return _Pieces.joined((arrived, self._beside(What.SENDING, _NETWORK, _SERVER)))
+        arrived = self._row_pieces(rows, "end_ns", "time_ns", _NETWORK, _SERVER)
+        return _Pieces.concatenate((arrived, self._kind_pieces(What.SENDING, _NETWORK, _SERVER)))
 
-    def _together(self) -> _Pieces:
+    def _collectives(self) -> _Pieces:
         """Return collective operations."""
-        found = self._schedule.intervals.only(What.COLLECTIVE)
-        return self._placed(found.worker, found.begin_ns, found.end_ns, _NETWORK, found.row, _COLLECTIVE)
+        intervals = self._schedule.intervals.select(What.COLLECTIVE)
+        return self._located(intervals.worker, intervals.begin_ns, intervals.end_ns, _NETWORK, intervals.row, _COLLECTIVE)
 
     def _trips(self) -> tuple[_Pieces, _Pieces]:
         """Return models between workers: for receivers, and for senders."""
-        _, begin, end, row, sender, receiver = self._schedule.intervals.only(What.TRIP)
+        _, begin, end, row, sender, receiver = self._schedule.intervals.select(What.TRIP)
         return (
-            self._placed(receiver, begin, end, _NETWORK, row, _WORKER, sender),
-            self._placed(sender, begin, end, _NETWORK, row, _WORKER, receiver),
+            self._located(receiver, begin, end, _NETWORK, row, _WORKER, sender),
+            self._located(sender, begin, end, _NETWORK, row, _WORKER, receiver),
         )
 
     def waiting(self, free: _Pieces) -> _Pieces:
         """Return the remainder of the line as waiting, each piece for the event that follows."""
         if not len(free.begin):
             return free
-        coming = _Pieces.joined((self._trips()[0], self._together(), self._rows()))  # first wins among equals
-        coming = coming.only(np.argsort(coming.begin, kind="stable"))
-        next_ = np.searchsorted(coming.begin, free.end).clip(max=max(0, len(coming.begin) - 1))
-        if not len(coming.begin):
-            return free._replace(other=np.full_like(free.other, self._usual()))
-        own = (coming.begin[next_] >= free.end) & (coming.begin[next_] // self._stride == free.begin // self._stride)
-        other, number = np.where(own, coming.other[next_], self._usual()), np.where(own, coming.number[next_], NONE)
+        events = _Pieces.concatenate((self._trips()[0], self._collectives(), self._row_begins()))  # first wins among equals
+        events = events.select(np.argsort(events.begin, kind="stable"))
+        position = np.searchsorted(events.begin, free.end).clip(max=max(0, len(events.begin) - 1))
+        if not len(events.begin):
+            return free._replace(other=np.full_like(free.other, self._default_partner()))
+        same_worker = (events.begin[position] >= free.end) & (
+            events.begin[position] // self._stride == free.begin // self._stride
+        )
+        other, number = (
+            np.where(same_worker, events.other[position], self._default_partner()),
+            np.where(same_worker, events.number[position], NONE),
+        )
         return free._replace(other=other, number=number)
 
     def frame(self, pieces: _Pieces) -> pd.DataFrame:
         """Return the account as a table, in order."""
-        pieces = pieces.only(np.argsort(pieces.begin, kind="stable"))
+        pieces = pieces.select(np.argsort(pieces.begin, kind="stable"))
         worker, begin = np.divmod(pieces.begin, self._stride)
         end = pieces.end - worker * self._stride
         if len(self._ticks):
             begin, end = self._ticks[begin], self._ticks[end]
-        kind, other = by_name(pieces.kind, KINDS), by_name(pieces.other, OTHERS)
+        kind, other = by_name(pieces.kind, KINDS), by_name(pieces.other, PARTNERS)
         columns = {"worker": worker, "begin_ns": begin, "end_ns": end, "kind": kind, "row": pieces.row, "other": other}
         return pd.DataFrame({**columns, "number": pieces.number}, copy=False)
 
-    def _rows(self) -> _Pieces:
+    def _row_begins(self) -> _Pieces:
         """Return the beginnings of rows with their partners; rows of collective operations first."""
         schedule = self._schedule
         rows = np.flatnonzero((schedule["worker"] >= 0) & (schedule["verb"] != Verb.MIX))
-        rows = rows[np.argsort(~self._is_together(rows), kind="stable")]
+        rows = rows[np.argsort(~self._is_collective(rows), kind="stable")]
         served = self._schedule.is_on_servers(rows)
         begin = np.where(schedule["verb"][rows] == Verb.PULL, schedule["begin_ns"][rows], schedule["time_ns"][rows])
-        other = np.select([served, self._is_together(rows)], [_SERVER, _COLLECTIVE], self._usual())
+        other = np.select([served, self._is_collective(rows)], [_SERVER, _COLLECTIVE], self._default_partner())
         number = np.where(served & (schedule.blocks > 1), schedule["block"][rows], NONE)
-        return self._placed(schedule["worker"][rows], begin, begin, _WAITING, rows, other, number)
+        return self._located(schedule["worker"][rows], begin, begin, _WAITING, rows, other, number)
 
-    def _is_together(self, rows: NDArray[np.intp]) -> NDArray[np.bool_]:
+    def _is_collective(self, rows: NDArray[np.intp]) -> NDArray[np.bool_]:
         """Return True for rows for which workers sent messages to each other, to change their own or a shared replica."""
         sent = (self._schedule["messages"][rows] > 0) & (self._schedule["verb"][rows] != Verb.PULL)
         return sent & ~self._schedule.is_on_servers(rows)
 
-    def _usual(self) -> int:
+    def _default_partner(self) -> int:
         """Return the kind of partner that a worker waits for if nothing tells it."""
         if len(self._schedule.on_servers):
             return _SERVER
         return _COLLECTIVE if self._schedule.replicas == 1 else _WORKER
 
-    def _of_rows(self, rows: NDArray[np.intp], begin: str, end: str, kind: int, other: int = _NOBODY) -> _Pieces:
+    def _row_pieces(self, rows: NDArray[np.intp], begin: str, end: str, kind: int, other: int = _NOBODY) -> _Pieces:
         schedule = self._schedule
         number = schedule["block"][rows] if other and schedule.blocks > 1 else NONE
-        return self._placed(schedule["worker"][rows], schedule[begin][rows], schedule[end][rows], kind, rows, other, number)
+        return self._located(schedule["worker"][rows], schedule[begin][rows], schedule[end][rows], kind, rows, other, number)
 
-    def _beside(self, what: What, kind: int, other: int = _NOBODY) -> _Pieces:
+    def _kind_pieces(self, activity: What, kind: int, other: int = _NOBODY) -> _Pieces:
         """Return the intervals of this kind, which are stored next to the schedule's rows."""
-        found = self._schedule.intervals.only(what)
-        return self._placed(found.worker, found.begin_ns, found.end_ns, kind, found.row, other)
+        intervals = self._schedule.intervals.select(activity)
+        return self._located(intervals.worker, intervals.begin_ns, intervals.end_ns, kind, intervals.row, other)
 
-    def _of_all(self, kind: int, *whats: What) -> _Pieces:
+    def _job_pieces(self, kind: int, *activities: What) -> _Pieces:
         """Return the intervals of the whole job of these kinds, for each worker."""
-        beside, workers = self._schedule.intervals, np.arange(self._workers)
-        found = np.isin(beside.what, whats)
-        each = np.repeat(workers, found.sum())
-        return self._placed(
-            each, np.tile(beside.begin_ns[found], len(workers)), np.tile(beside.end_ns[found], len(workers)), kind
+        intervals, workers = self._schedule.intervals, np.arange(self._workers)
+        mask = np.isin(intervals.what, activities)
+        worker = np.repeat(workers, mask.sum())
+        return self._located(
+            worker, np.tile(intervals.begin_ns[mask], len(workers)), np.tile(intervals.end_ns[mask], len(workers)), kind
         )
 
-    def _placed(
+    def _located(
         self,
         worker: Ints,
         begin: Ints,
         end: Ints,
         kind: int,
-        row: _Each = NONE,
-        other: _Each = _NOBODY,
-        number: _Each = NONE,
+        row: _IntsOrInt = NONE,
+        other: _IntsOrInt = _NOBODY,
+        number: _IntsOrInt = NONE,
     ) -> _Pieces:
         """Return the pieces for these times of workers, without workers outside the table."""
-        pieces = _Pieces.of(self._at(worker, begin), self._at(worker, end), kind, row, other, number)
-        return pieces.only((worker >= 0) & (worker < self._workers))
+        pieces = _Pieces.from_columns(self._points(worker, begin), self._points(worker, end), kind, row, other, number)
+        return pieces.select((worker >= 0) & (worker < self._workers))
 
-    def _at(self, worker: Ints, time: Ints) -> Ints:
+    def _points(self, worker: Ints, time: Ints) -> Ints:
         """Return points of the line."""
         time = time.clip(0, self._schedule.end_ns)
         if len(self._ticks):

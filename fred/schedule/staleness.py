@@ -30,14 +30,14 @@ def of_gradients(schedule: Schedule) -> Ints:
     [0, 1, 1, 1]
     """
     uses, syncs = schedule.rows(Verb.PUSH, Verb.ADD), schedule.rows(Verb.SYNC)
-    since = schedule.read_at(uses)
-    stale: Ints = schedule["timestamp"][uses] + schedule["staleness"][uses] - since
+    read_clock = schedule.read_clocks(uses)
+    stale: Ints = schedule["timestamp"][uses] + schedule["staleness"][uses] - read_clock
     if not len(syncs):
         return stale
     stride = int(schedule["timestamp"].max()) + int(schedule["staleness"].max()) + 1  # above any clock
-    when = np.sort(schedule.cells(syncs) * stride + schedule["timestamp"][syncs])
-    read = schedule.cells(uses) * stride + since
-    averaged: Ints = np.searchsorted(when, read + stale) - np.searchsorted(when, read)
+    sync_clocks = np.sort(schedule.cells(syncs) * stride + schedule["timestamp"][syncs])
+    begin = schedule.cells(uses) * stride + read_clock
+    averaged: Ints = np.searchsorted(sync_clocks, begin + stale) - np.searchsorted(sync_clocks, begin)
     return stale - averaged
 
 
@@ -82,21 +82,21 @@ def in_gradients(schedule: Schedule) -> int | None:
     3
     """
     if schedule.replicas > 1:
-        return _in_differences(schedule)
+        return _in_pseudo_gradients(schedule)
     ledger = schedule.ledger
     if len(schedule.rows(Verb.SYNC)) or (ledger.gradients == NONE).any() or not (ledger.updates != NONE).any():
         return None
-    most, blocks, read = 0, schedule["block"], schedule.read_at(ledger.uses)
+    largest, blocks, read_clocks = 0, schedule["block"], schedule.read_clocks(ledger.uses)
     for block in range(schedule.blocks):
-        own = (blocks[ledger.uses] == block) & (ledger.updates != NONE)
+        in_block = (blocks[ledger.uses] == block) & (ledger.updates != NONE)
         changes = ledger.every_update[blocks[ledger.every_update] == block]
-        applied = np.searchsorted(ledger.updates[own], changes, side="right")  # gradients, after each change
-        before = np.concatenate(([0], applied))[read[own]]
-        most = max(most, int((np.arange(own.sum()) - before).max(initial=0)))
-    return most
+        applied = np.searchsorted(ledger.updates[in_block], changes, side="right")  # gradients, after each change
+        applied_before = np.concatenate(([0], applied))[read_clocks[in_block]]
+        largest = max(largest, int((np.arange(in_block.sum()) - applied_before).max(initial=0)))
+    return largest
 
 
-def _in_differences(schedule: Schedule) -> int | None:
+def _in_pseudo_gradients(schedule: Schedule) -> int | None:
     """Return the same for workers that take local steps from the server's model, which sums their pseudo-gradients."""
     rows = schedule.rows(Verb.ADD, Verb.COMMIT)
     rows = rows[schedule["replica"][rows] == schedule.workers]
@@ -109,28 +109,28 @@ def _in_differences(schedule: Schedule) -> int | None:
         worker: np.flatnonzero((schedule["verb"] == Verb.PUSH) & (schedule["worker"] == worker))
         for worker in range(schedule.workers)
     }
-    applied_at, applied, waiting, most = [(-1, 0)], 0, list[tuple[int, int]](), 0
+    applied_at, applied, waiting, largest = [(-1, 0)], 0, list[tuple[int, int]](), 0
     for row in rows.tolist():
         if schedule["verb"][row] == Verb.ADD:
             ends = position[[schedule["source"][row], schedule["mailbox"][row]]]
             begin, end = np.searchsorted(steps[int(schedule["worker"][row])], ends)
             waiting.append((int(ends[0]), int(end - begin)))
             continue
-        for read, count in waiting:
-            before = applied_at[bisect.bisect_left(applied_at, (read, 0)) - 1][1]
+        for pull, count in waiting:
+            applied_before = applied_at[bisect.bisect_left(applied_at, (pull, 0)) - 1][1]
             applied += count
-            most = max(most, applied - before - 1)
+            largest = max(largest, applied - applied_before - 1)
         applied_at.append((row, applied))
         waiting.clear()
-    return most if applied else None
+    return largest if applied else None
 
 
 def _adds_up(schedule: Schedule, rows: Ints) -> bool:
     """Return True if these rows only add pseudo-gradients to the server's model, and all workers take it as it is."""
     syncs, verbs, weights = schedule.rows(Verb.SYNC), schedule["verb"][rows], schedule["weight"][rows]
-    whole = (schedule["keep"][syncs] == 0).all() and (schedule["weight"][syncs] == 1).all() and (weights == 1).all()
-    differences = (schedule["step"][rows][verbs == Verb.ADD] == NONE).all()
-    return bool(whole and differences and not len(schedule.rows(Verb.MIX)))
+    is_copied = (schedule["keep"][syncs] == 0).all() and (schedule["weight"][syncs] == 1).all() and (weights == 1).all()
+    pseudo_gradients = (schedule["step"][rows][verbs == Verb.ADD] == NONE).all()
+    return bool(is_copied and pseudo_gradients and not len(schedule.rows(Verb.MIX)))
 
 
 def of_models(schedule: Schedule) -> Ints:
@@ -143,8 +143,8 @@ def of_models(schedule: Schedule) -> Ints:
         schedule: schedule of any run.
     """
     first = schedule["block"] == 0
-    own = (schedule["replica"] < schedule.workers) & ~np.isin(schedule["replica"], schedule.on_servers)
-    pulls = np.flatnonzero((schedule["verb"] == Verb.PULL) & first & own)
+    on_workers = (schedule["replica"] < schedule.workers) & ~np.isin(schedule["replica"], schedule.on_servers)
+    pulls = np.flatnonzero((schedule["verb"] == Verb.PULL) & first & on_workers)
     mixes = np.flatnonzero((schedule["verb"] == Verb.MIX) & first & (schedule["weight"] > 0))
     syncs = np.flatnonzero((schedule["verb"] == Verb.SYNC) & first)
     if not len(syncs):
@@ -152,11 +152,11 @@ def of_models(schedule: Schedule) -> Ints:
     updates, takers = (np.full(int(schedule["mailbox"].max()) + 1, NONE, np.int64) for _ in range(2))
     updates[schedule["mailbox"][pulls]] = _updates(schedule, pulls)
     np.maximum.at(takers, schedule["mailbox"][syncs], _updates(schedule, syncs))
-    whole = np.unique(schedule["mailbox"][syncs])  # models taken as they are
-    average = np.concatenate((schedule["mailbox"][mixes], whole))
-    model = np.concatenate((schedule["source"][mixes], whole))
-    known = (takers[average] != NONE) & (updates[model] != NONE)
-    age: Ints = (takers[average] - updates[model])[known].clip(0)
+    copied = np.unique(schedule["mailbox"][syncs])  # models taken as they are
+    average = np.concatenate((schedule["mailbox"][mixes], copied))
+    model = np.concatenate((schedule["source"][mixes], copied))
+    compared = (takers[average] != NONE) & (updates[model] != NONE)
+    age: Ints = (takers[average] - updates[model])[compared].clip(0)
     return age
 
 
@@ -166,5 +166,5 @@ def _updates(schedule: Schedule, rows: NDArray[np.intp]) -> Ints:
     stride = len(schedule) + 1
     order = np.sort(schedule["replica"][changes] * stride + changes)
     replica: Ints = schedule["replica"][rows] * stride
-    made: Ints = np.searchsorted(order, replica + rows) - np.searchsorted(order, replica)
-    return made
+    counts: Ints = np.searchsorted(order, replica + rows) - np.searchsorted(order, replica)
+    return counts

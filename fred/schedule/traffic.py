@@ -37,34 +37,34 @@ def messages(schedule: Schedule) -> pd.DataFrame:
     0  to servers  1250000000  1500000000       0        -1
     1  to workers           0   250000000      -1         0
     """
-    parts = [_up(schedule), _never_used(schedule), _down(schedule), _trips(schedule)]
+    parts = [_to_servers(schedule), _never_used(schedule), _from_servers(schedule), _trips(schedule)]
     table = pd.concat([part for part in parts if len(part)] or parts[:1], ignore_index=True)
     table["way"] = by_name(table["way"].to_numpy(), [way.replace("_", " ") for way in WAYS])
     table["end_ns"] = table["end_ns"].clip(upper=schedule.end_ns)
     return table
 
 
-def _up(schedule: Schedule) -> pd.DataFrame:
+def _to_servers(schedule: Schedule) -> pd.DataFrame:
     """Return the messages that servers have used or dropped."""
     rows = _of_servers(schedule, Verb.PUSH, Verb.ADD, Verb.DROP, Verb.SYNC)
     begin, end = schedule["end_ns"][rows], schedule["time_ns"][rows]
-    sending = schedule.intervals.only(What.SENDING)
-    held = sending.row != NONE
-    of_row = np.searchsorted(rows, sending.row[held])
-    begin[of_row], end[of_row] = sending.begin_ns[held], sending.end_ns[held]
+    sending = schedule.intervals.select(What.SENDING)
+    has_row = sending.row != NONE
+    position = np.searchsorted(rows, sending.row[has_row])
+    begin[position], end[position] = sending.begin_ns[has_row], sending.end_ns[has_row]
     sizes = schedule["bytes"][rows]
     return _table(_TO_SERVERS, begin, end, True, rows, schedule["worker"][rows], _server(schedule, rows), sizes)
 
 
 def _never_used(schedule: Schedule) -> pd.DataFrame:
     """Return the messages that never arrive at servers."""
-    _, begin, end, row, worker, _ = schedule.intervals.only(What.SENDING)
-    never = row == NONE
-    begin, end, worker = begin[never], end[never], worker[never]
+    _, begin, end, row, worker, _ = schedule.intervals.select(What.SENDING)
+    is_lost = row == NONE
+    begin, end, worker = begin[is_lost], end[is_lost], worker[is_lost]
     return _table(_TO_SERVERS, begin, end, False, NONE, worker, NONE, NONE)
 
 
-def _down(schedule: Schedule) -> pd.DataFrame:
+def _from_servers(schedule: Schedule) -> pd.DataFrame:
     """Return the messages from servers."""
     rows = _of_servers(schedule, Verb.PULL)
     begin, end = schedule["begin_ns"][rows], schedule["end_ns"][rows]
@@ -74,7 +74,7 @@ def _down(schedule: Schedule) -> pd.DataFrame:
 
 def _trips(schedule: Schedule) -> pd.DataFrame:
     """Return the models sent between workers; a published model may go to several, at the same size for each."""
-    _, begin, end, row, sender, receiver = schedule.intervals.only(What.TRIP)
+    _, begin, end, row, sender, receiver = schedule.intervals.select(What.TRIP)
     sizes = np.where(row == NONE, NONE, schedule["bytes"][row] // schedule["messages"][row].clip(1)) if len(row) else row
     arrived = (end < schedule.end_ns) | (begin == end)
     return _table(_BETWEEN_WORKERS, begin, end, arrived, row, sender, receiver, sizes)
@@ -171,6 +171,6 @@ def _fetched(schedule: Schedule, unit: str) -> NDArray[np.float64]:
     fetched = np.zeros(int(schedule["mailbox"].max(initial=0)) + 1)
     fetched[schedule["mailbox"][pulls]] = schedule[unit][pulls]
     _, first = np.unique(schedule["source"][mixes], return_index=True)
-    whole, part = schedule["mailbox"][mixes[first]], schedule["source"][mixes[first]]
-    np.add.at(fetched, whole, fetched[part])
+    mailbox, source = schedule["mailbox"][mixes[first]], schedule["source"][mixes[first]]
+    np.add.at(fetched, mailbox, fetched[source])
     return fetched

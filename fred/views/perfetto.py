@@ -146,7 +146,7 @@ def _facts(schedule: Schedule, rows: Ints, names: Sequence[str] = _FACTS) -> Ite
     """Yield the annotations of each of these rows; none for NONE."""
     computed = schedule.rows(Verb.PUSH, Verb.ADD, Verb.DROP)
     version, stale = schedule["timestamp"].copy(), np.full(len(schedule), NONE, np.int64)
-    version[computed], stale[schedule.rows(*_USED)] = schedule.read_at(computed), of_gradients(schedule)
+    version[computed], stale[schedule.rows(*_USED)] = schedule.read_clocks(computed), of_gradients(schedule)
     size = np.where(schedule["messages"] > 0, schedule["bytes"], NONE)
     columns = (schedule["worker"], schedule["step"], version, stale, size, np.arange(len(schedule)))
     facts_by_name = {name: np.append(column, NONE)[rows].tolist() for name, column in zip(_FACTS, columns, strict=True)}

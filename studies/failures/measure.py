@@ -131,8 +131,8 @@ def failures(schedule: Any) -> NDArray[np.float64]:
         schedule: schedule of a run.
     """
     intervals = schedule.intervals
-    job = intervals.only(What.DETECTING)
-    begins = job.begin_ns if len(job.begin_ns) else intervals.only(What.AWAY).begin_ns
+    job = intervals.select(What.DETECTING)
+    begins = job.begin_ns if len(job.begin_ns) else intervals.select(What.AWAY).begin_ns
     return np.asarray(begins / NANOSECONDS, float)
 
 
