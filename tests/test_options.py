@@ -119,7 +119,7 @@ def test_another_value_is_recorded():
         value, before = other(option), environment.describe()
         with updated(option, value):
             assert environment.describe() == before | {option: str(value)}
-            assert option in agreement.objection(before | {"FRED": agreement.here()["FRED"]}, {})
+            assert option in agreement.objection(before | {"FRED": agreement.local_facts()["FRED"]}, {})
         assert environment.describe() == before
 
 

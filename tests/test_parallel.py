@@ -222,7 +222,7 @@ def cluster(folder: Path, workers: int, fred_at: Path = ROOT, **environment: str
 
 
 def test_a_process_after_a_late_import_of_fred_names_the_cure():
-    late = Order([], agreement.here() | {"unprepared": "XLA_FLAGS"}, False, {}, "1", False)
+    late = Order([], agreement.local_facts() | {"unprepared": "XLA_FLAGS"}, False, {}, "1", False)
     with pytest.raises(
         FredError, match=r"other results: unprepared is '' there, 'XLA_FLAGS' here; import fred before jax here$"
     ):

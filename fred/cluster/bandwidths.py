@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import BeforeValidator, Field, WithJsonSchema
 
-from fred.components.component import Component, Whole
+from fred.components.component import Component, Natural
 
 SPEEDS = {  # name -> bytes/s, before headers
     "1GbE": 0.125e9,
@@ -28,7 +28,7 @@ SPEEDS = {  # name -> bytes/s, before headers
 }
 Kind = Literal["workers", "servers"]
 Member = tuple[Kind, int]  # its kind and its number
-Members = tuple[Whole, ...] | Kind
+Members = tuple[Natural, ...] | Kind
 
 
 def bytes_per_second(value: Any) -> Any:

@@ -18,7 +18,7 @@ from fred.base.errors import FredError
 from fred.cluster.durations import durations
 from fred.cluster.latency import Constant, Latency, Mixture
 from fred.components import own_code
-from fred.components.component import Component, Count, Duration, Time, Whole
+from fred.components.component import Component, Count, Duration, Natural, Time
 from fred.components.limits import NANOSECONDS
 
 FOREVER = 1 << 62  # ns
@@ -111,7 +111,7 @@ class Contention(Component):
         [1.0, 3.0]
     """
 
-    only: tuple[Whole, ...] = Field(
+    only: tuple[Natural, ...] = Field(
         default=(),
         description="numbers, from 0, of the workers it slows down (or of the workers or servers with slow links); absent: all",
     )
@@ -203,7 +203,7 @@ class _Switching(Load):
 class Job(Contention):
     """A competing job that slows some nodes down for a given interval."""
 
-    nodes: tuple[Whole, ...] = Field(description="numbers of the nodes, from 0", examples=[[0]])
+    nodes: tuple[Natural, ...] = Field(description="numbers of the nodes, from 0", examples=[[0]])
     slowdown: Slowdown = Field(description="factor on compute times", examples=[2.0])
     begin: Time = Field(default=0.0, description="start of the job, s")
     end: Duration | None = Field(default=None, description="end of the job, s; absent: it never ends")

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from fred.base.errors import FredError
 from fred.cluster.latency import Latency, Seconds
 from fred.components import registry
-from fred.components.component import is_own
+from fred.components.component import is_user_class
 from fred.components.input_path import UnreadError
 from fred.components.limits import LONGEST, NANOSECONDS
 
@@ -66,7 +66,7 @@ def durations(seed: int, purpose: str, latencies: Sequence[Latency], speeds: Seq
 def check_median(latency: Latency, speed: float) -> None:
     """Raise ValueError if the latency's median draw is no valid duration; rare draws are checked when they occur."""
     try:
-        draws = [np.ravel(latency.sample(np.array([0.5])) / speed) for _ in range(1 + is_own(type(latency)))]
+        draws = [np.ravel(latency.sample(np.array([0.5])) / speed) for _ in range(1 + is_user_class(type(latency)))]
     except UnreadError:
         raise
     except Exception as error:  # in a user's own class

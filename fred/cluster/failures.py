@@ -27,7 +27,7 @@ from fred.cluster.bandwidths import Bandwidth
 from fred.cluster.durations import check_median
 from fred.cluster.latency import AnyLatency, Constant, Exponential, Latency
 from fred.cluster.recorded import Dated, begin_of, check_has_file
-from fred.components.component import Component, Count, Duration, Time, Whole
+from fred.components.component import Component, Count, Duration, Natural, Time
 from fred.components.input_path import InputPath, file_instead
 from fred.components.limits import LONGEST, MOST_BYTES
 from fred.tables.common_names import BEGINS, ENDS, MACHINES
@@ -58,7 +58,7 @@ _KIND = Kind(
     "gpu-3,600,1500",
 )
 _CARRIED = ("to", "bytes", "store_bandwidth", "blocking")  # options of checkpoints that the network carries
-_Recorded = tuple[Whole, Time, Time]  # worker, down and up, s
+_Recorded = tuple[Natural, Time, Time]  # worker, down and up, s
 
 
 class Cause(Component):
@@ -70,7 +70,7 @@ class Cause(Component):
 
     of: Literal["workers", "nodes", "regions"] = Field(default="workers", description="machines that fail")
     together: Count = Field(default=1, description="number of neighbours that fail as one, such as the nodes of a rack")
-    only: tuple[Whole, ...] = Field(
+    only: tuple[Natural, ...] = Field(
         default=(), description="numbers of the machines, or of the groups of `together`, that this cause strikes; empty: all"
     )
     mean_up: Duration | None = Field(
@@ -185,7 +185,7 @@ class Failures(Dated):
     recorded: tuple[_Recorded, ...] = Field(
         default=(), description="recorded failures: worker, down and up, s", examples=[[[0, 60, 90]]]
     )
-    at_updates: tuple[tuple[Count, Whole, Duration], ...] = Field(
+    at_updates: tuple[tuple[Count, Natural, Duration], ...] = Field(
         default=(),
         description="failures right after a number of updates: that number, the worker, and the time to repair its machine, s",
         examples=[[[100, 0, 30.0]]],
@@ -200,7 +200,7 @@ class Failures(Dated):
     load: AnyLatency = Field(
         default=_NO_TIME, description="time to start again and load a checkpoint, s, apart from the network's"
     )
-    spares: Whole = Field(default=0, description="machines that stand by, each for one worker")
+    spares: Natural = Field(default=0, description="machines that stand by, each for one worker")
     join: AnyLatency = Field(
         default=_NO_TIME, description="time until a replacement can load, s: 0 for hot spares, minutes for cold ones"
     )

@@ -16,7 +16,7 @@ from fred.base.elementary import log
 from fred.base.errors import FredError
 from fred.cluster.durations import NEVER, check_median, durations
 from fred.cluster.latency import AnyLatency, Constant
-from fred.components.component import Component, Duration, Time, Whole
+from fred.components.component import Component, Duration, Natural, Time
 from fred.components.limits import NANOSECONDS
 
 MachineKind = Literal["worker", "server"]
@@ -122,8 +122,8 @@ class Fault(Component):
 class Outage(Fault):
     """Workers or servers that are offline for a given interval: they crash and restart, join late, or leave."""
 
-    workers: tuple[Whole, ...] = Field(default=(), description="numbers of the workers, from 0", examples=[[0]])
-    servers: tuple[Whole, ...] = Field(default=(), description="numbers of the servers, from 0")
+    workers: tuple[Natural, ...] = Field(default=(), description="numbers of the workers, from 0", examples=[[0]])
+    servers: tuple[Natural, ...] = Field(default=(), description="numbers of the servers, from 0")
     begin: Time = Field(default=0.0, description="start of the outage, s")
     end: Duration | None = Field(default=None, description="end of the outage, s; absent: they never rejoin")
 

@@ -31,7 +31,7 @@ from fred.cluster.contention import Contention
 from fred.cluster.latency import AnyLatency, Constant, Latency
 from fred.cluster.regions import Regions
 from fred.components import registry
-from fred.components.component import Component, Count, Whole
+from fred.components.component import Component, Count, Natural
 from fred.components.limits import MOST_BYTES, NANOSECONDS
 from fred.components.one_of import OneOf
 
@@ -76,7 +76,7 @@ class Within(Component):
 class SomeServers(Component):
     """Servers with links different from the others'."""
 
-    servers: tuple[Whole, ...] = Field(min_length=1, description="numbers of the servers, from 0", examples=[[0]])
+    servers: tuple[Natural, ...] = Field(min_length=1, description="numbers of the servers, from 0", examples=[[0]])
     latency: AnyLatency | None = Field(
         default=None, description="propagation time of messages to them, s; absent: the network's"
     )

@@ -29,7 +29,7 @@ from pydantic import Discriminator, Field, Tag, ValidationInfo, WithJsonSchema, 
 from fred.base.errors import FredError
 from fred.base.words import listed
 from fred.cluster.recorded import Dated, check_has_file
-from fred.components.component import Component, Power, Price, Time, Whole
+from fred.components.component import Component, Natural, Power, Price, Time
 from fred.components.input_path import InputPath
 from fred.tables.common_names import BEGINS
 from fred.tables.named_units import price_in
@@ -101,7 +101,7 @@ class Machines(Dated):
         "`per_hour`, or what `aws ec2 describe-spot-price-history` prints",
         json_schema_extra=_or_a_file,
     )
-    regions: tuple[Whole, ...] = Field(
+    regions: tuple[Natural, ...] = Field(
         default=(), description="only machines in these regions of `network.regions`; absent: in all"
     )
     paid_while_away: bool = Field(
@@ -123,7 +123,7 @@ class Machines(Dated):
         if not isinstance(price, str | Path):
             return price
         try:
-            return _read_steps(InputPath.of(price, info).located(), info.data.get("from"))
+            return _read_steps(InputPath.validate(price, info).located(), info.data.get("from"))
         except FredError as error:
             raise ValueError(str(error)) from error
 
@@ -154,8 +154,8 @@ class Machines(Dated):
 class PricedWorkers(Machines):
     """The price of some workers, and their power."""
 
-    workers: tuple[Whole, ...] = Field(default=(), description="only these workers, by number; absent: all")
-    groups: tuple[Whole, ...] = Field(
+    workers: tuple[Natural, ...] = Field(default=(), description="only these workers, by number; absent: all")
+    groups: tuple[Natural, ...] = Field(
         default=(), description="only workers of these groups, by their place in `cluster.groups`, from 0"
     )
     busy_watts: Power = Field(default=0.0, description="power of a worker while it computes, W")
@@ -167,7 +167,7 @@ class PricedWorkers(Machines):
 class PricedServers(Machines):
     """The price of some servers, and their power."""
 
-    servers: tuple[Whole, ...] = Field(default=(), description="only these servers, by number; absent: all")
+    servers: tuple[Natural, ...] = Field(default=(), description="only these servers, by number; absent: all")
     watts: Power = Field(default=0.0, description="power of a server, W; offline servers draw none")
 
 

@@ -14,7 +14,7 @@ from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from fred.base.errors import FredError
 from fred.cluster.collectives import one_way
-from fred.components.component import Component, Time, Whole
+from fred.components.component import Component, Natural, Time
 from fred.components.input_path import InputPath
 from fred.tables.named_units import BANDWIDTHS, bandwidth_in
 from fred.tables.quantities import seconds_in
@@ -53,8 +53,10 @@ class Regions(Component):
     latency: _Seconds | None = Field(
         default=None, description="latency from each region to each, s; or a file of it; absent: the network's"
     )
-    workers: tuple[Whole, ...] = Field(default=(), description="region of each worker; absent: equal numbers in each, in order")
-    servers: Whole | tuple[Whole, ...] = Field(default=0, description="region of all servers, or of each")
+    workers: tuple[Natural, ...] = Field(
+        default=(), description="region of each worker; absent: equal numbers in each, in order"
+    )
+    servers: Natural | tuple[Natural, ...] = Field(default=0, description="region of all servers, or of each")
     collective: Literal["ring", "hierarchical"] = Field(
         default="ring",
         description="how to allreduce: in the ring whose slowest link is fastest, or trees in regions and a ring of them",
@@ -64,7 +66,9 @@ class Regions(Component):
     @classmethod
     def _read_tables(cls, table: Any, info: ValidationInfo) -> Any:
         return (
-            _read_table(InputPath.of(table, info).located(), str(info.field_name)) if isinstance(table, str | Path) else table
+            _read_table(InputPath.validate(table, info).located(), str(info.field_name))
+            if isinstance(table, str | Path)
+            else table
         )
 
     @model_validator(mode="after")

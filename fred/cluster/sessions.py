@@ -22,7 +22,7 @@ from fred.base import streams
 from fred.base.errors import FredError
 from fred.cluster.faults import NOT_AT_ALL, Fault, FaultProcess, MachineKind, Span
 from fred.cluster.recorded import Dated, begin_of, check_has_file
-from fred.components.component import Duration, Time, Whole
+from fred.components.component import Duration, Natural, Time
 from fred.components.input_path import InputPath, file_instead
 from fred.components.limits import LONGEST, NANOSECONDS
 from fred.tables.common_names import ARRIVALS, BEGINS, DEPARTURES, ENDS, MACHINES
@@ -73,7 +73,7 @@ class Sessions(Dated, Fault):
         description="`in-order`: worker i has the sessions of the i-th member, further ones start over with the first; "
         "`drawn`: those of a random member, from a random time on",
     )
-    workers: tuple[Whole, ...] = Field(default=(), description="numbers of the workers; absent: all")
+    workers: tuple[Natural, ...] = Field(default=(), description="numbers of the workers; absent: all")
 
     @model_validator(mode="before")
     @classmethod
@@ -132,7 +132,7 @@ class Periodic(Fault):
         min_length=1,
         description="how much later each worker's periods begin, s, such as time zones; further ones start over",
     )
-    workers: tuple[Whole, ...] = Field(default=(), description="numbers of the workers; absent: all")
+    workers: tuple[Natural, ...] = Field(default=(), description="numbers of the workers; absent: all")
 
     @model_validator(mode="after")
     def _parts(self) -> "Periodic":

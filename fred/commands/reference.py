@@ -15,7 +15,7 @@ from pydantic.fields import FieldInfo
 
 from fred.components import registry
 from fred.components.component import Component, without_example
-from fred.components.one_of import ONE_OF, OneOf
+from fred.components.one_of import KIND_KEY, OneOf
 
 KINDS = {  # kind -> (title, what it defines, where a scenario has it: {} stands for the component)
     "algorithm": ("Algorithms", "what an update does to the parameters", "algorithm: {}"),
@@ -213,8 +213,8 @@ def _values(field: FieldInfo, schema: dict[str, Any]) -> str:
 
 
 def _type_words(schema: dict[str, Any]) -> Iterator[str]:
-    if ONE_OF in schema:
-        yield f"{schema[ONE_OF]}, by name or with options"
+    if KIND_KEY in schema:
+        yield f"{schema[KIND_KEY]}, by name or with options"
     elif schema.get("type") == "array":
         yield f"list of: {', '.join(_type_words(schema.get('items', {}))) or 'values'}"
     elif "enum" in schema:

@@ -9,7 +9,7 @@ from fred.base.version import __version__
 from fred.components import own_code
 
 
-def here() -> dict[str, str]:
+def local_facts() -> dict[str, str]:
     """Return everything that determines the bits in this process, except the user's own code."""
     return {"FRED": code_of_fred(), **environment.describe()}
 
@@ -18,16 +18,17 @@ def objection(expected: dict[str, str], code: dict[str, str]) -> str:
     """Return the differences between another process and this one, in words; empty if both would compute the same bits.
 
     Args:
-        expected: the result of `here` in the other process.
+        expected: the result of `local_facts` in the other process.
         code: digests of the user's own code there; only parts that both processes have are compared.
 
-    >>> objection(here(), {})
+    >>> objection(local_facts(), {})
     ''
     """
-    found, own = here(), own_code.facts()
-    differing = [name for name in expected | found if expected.get(name) != found.get(name)]
-    said = [_difference(name, expected.get(name, "usual"), found.get(name, "usual")) for name in differing]
-    return "; ".join([*said, *(f"the {name} is not the same" for name in code if own.get(name, code[name]) != code[name])])
+    local, local_code = local_facts(), own_code.facts()
+    differing = [name for name in expected | local if expected.get(name) != local.get(name)]
+    reasons = [_difference(name, expected.get(name, "usual"), local.get(name, "usual")) for name in differing]
+    reasons += [f"the {name} is not the same" for name in code if local_code.get(name, code[name]) != code[name]]
+    return "; ".join(reasons)
 
 
 def code_of_fred() -> str:
@@ -43,7 +44,7 @@ def _digest_of_fred() -> str:
     return sha.hexdigest()
 
 
-def _difference(name: str, expected: str, found: str) -> str:
+def _difference(name: str, expected: str, local: str) -> str:
     if name == "FRED":  # the digest would tell the user nothing
-        return f"FRED's code is not the same (version {found.split()[0]} there, {expected.split()[0]} here)"
-    return f"{name} is {found!r} there, {expected!r} here"
+        return f"FRED's code is not the same (version {local.split()[0]} there, {expected.split()[0]} here)"
+    return f"{name} is {local!r} there, {expected!r} here"

@@ -29,9 +29,9 @@ else:
     from fred.components.component_type import ComponentType
 
 C = TypeVar("C", bound="Component")
-_MADE: ContextVar[dict[type, Any] | None] = ContextVar("_MADE", default=None)  # the last valid component of each class
+_LATEST: ContextVar[dict[type, Any] | None] = ContextVar("_LATEST", default=None)  # the last valid component of each class
 Count = Annotated[int, Field(ge=1, lt=2**31)]  # all numbers of things in scenarios are below 2^31
-Whole = Annotated[int, Field(ge=0, lt=2**31)]  # the same, or 0
+Natural = Annotated[int, Field(ge=0, lt=2**31)]  # the same, or 0
 Time = Annotated[float, Field(ge=0, le=LONGEST)]  # a time of the clock, s
 Duration = Annotated[float, Field(ge=1e-9, le=LONGEST)]  # s, at least 1 ns, the clock's unit
 Price = Annotated[float, Field(ge=0, le=1e12)]  # of a machine for an hour, of a GB, of a kWh, in any currency
@@ -44,8 +44,8 @@ def _remember(component: Any) -> None:
     cloudpickle copies a class of a notebook or program together with the functions that pydantic keeps in it, and with their
     globals. It cannot copy a ContextVar. So `Component._refused` names this function, which is copied as a reference, instead.
     """
-    if (waiting := _MADE.get()) is not None:
-        waiting[type(component)] = component
+    if (latest := _LATEST.get()) is not None:
+        latest[type(component)] = component
 
 
 def without_example(docstring: str) -> str:
@@ -83,16 +83,18 @@ class Component(BaseModel, metaclass=ComponentType):
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, validate_default=False)
 
-    def __init__(self, /, *values: Any, **options: Any):
+    def __init__(self, /, *positional: Any, **options: Any):
         """Validate the options, which are given by name. Raises FredError."""
-        if values:
-            first = next(iter(type(self).model_fields), "name")
-            raise FredError(f"{type(self).__name__}: options are given by name, such as `{first}={quoted(values[0])[:40]}`")
+        if positional:
+            option = next(iter(type(self).model_fields), "name")
+            raise FredError(
+                f"{type(self).__name__}: options are given by name, such as `{option}={quoted(positional[0])[:40]}`"
+            )
         try:
             super().__init__(**options)
         except ValidationError as error:
-            found = problems(with_examples(error.errors(), type(self).model_fields), in_python=True)
-            lines = [f"{'.'.join((type(self).__name__, *map(str, keys)))}: {line}" for keys, line in found]
+            refusals = problems(with_examples(error.errors(), type(self).model_fields), in_python=True)
+            lines = [f"{'.'.join((type(self).__name__, *map(str, keys)))}: {line}" for keys, line in refusals]
             raise FredError(*dict.fromkeys(lines)) from None
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -126,9 +128,9 @@ class Component(BaseModel, metaclass=ComponentType):
     def _refused(cls, options: Any, validate: ModelWrapValidatorHandler[Self]) -> Self:
         """Validate options, and turn errors of the user's own code into ValueErrors. Errors of FRED's code are not changed."""
         try:
-            made = validate(options)
-            _remember(made)
-            return made
+            component = validate(options)
+            _remember(component)
+            return component
         except (FredError, ValueError, AssertionError):
             raise
         except Exception as error:
@@ -173,8 +175,8 @@ class Component(BaseModel, metaclass=ComponentType):
     @classmethod
     def example(cls: type[C]) -> C:
         """Return an instance with the fields' first examples and defaults."""
-        given = {name: field.examples[0] for name, field in cls.model_fields.items() if field.examples}
-        return cls.model_validate(given)
+        options = {name: field.examples[0] for name, field in cls.model_fields.items() if field.examples}
+        return cls.model_validate(options)
 
 
 class Object(Component):
@@ -204,7 +206,7 @@ class Object(Component):
         """Compare the objects, or their content if it can be read."""
         if type(self) is not type(other) or not isinstance(other, Object):
             return False
-        facts = [(each.kind, each.digest, each.users) for each in (self, other)]
+        facts = [(item.kind, item.digest, item.users) for item in (self, other)]
         return self.content is other.content or (self.digest != "" and facts[0] == facts[1])
 
     __hash__ = Component.__hash__
@@ -304,16 +306,19 @@ def checked(cls: type[C], validate: Callable[[], C]) -> C:
         cls: the component's class.
         validate: function that makes the component.
     """
-    made: dict[type, C] = {}
-    before = _MADE.set(made)
+    # `_refused` stores a component as soon as its fields are valid, and before pydantic calls the validators of subclasses
+    # (`mode="after"`). So if one of these needs an input that must not be read, the component exists already, without that
+    # check and later ones.
+    latest: dict[type, C] = {}
+    token = _LATEST.set(latest)
     try:
         return validate()
     except UnreadError:
-        if cls not in made:
+        if cls not in latest:
             raise
-        return made[cls]
+        return latest[cls]
     finally:
-        _MADE.reset(before)
+        _LATEST.reset(token)
 
 
 def checked_as(cls: type[C]) -> WrapValidator:
@@ -337,10 +342,10 @@ def inputs_of(part: Any) -> dict[InputPath, None]:
     if isinstance(part, Component):
         part = options_of(part)
     parts = part.values() if isinstance(part, Mapping) else part if isinstance(part, tuple | list) else ()
-    return {path: None for each in parts for path in inputs_of(each)}
+    return {path: None for item in parts for path in inputs_of(item)}
 
 
-def is_own(cls: type) -> bool:
+def is_user_class(cls: type) -> bool:
     """Return True for a class of the user's."""
     return not cls.__module__.startswith("fred.")
 
@@ -355,17 +360,17 @@ def objects_of(part: Any) -> list[Object]:
         return [part]
     part = options_of(part) if isinstance(part, Component) else part
     parts = part.values() if isinstance(part, Mapping) else part if isinstance(part, tuple | list) else ()
-    return [item for each in parts for item in objects_of(each)]
+    return [item for member in parts for item in objects_of(member)]
 
 
 def own_classes(part: Any) -> set[str]:
     """Return the user's own classes among the parts of a run, as `module:Class`; also the functions in objects."""
     if isinstance(part, Object):
-        return {f"{each.__module__}:{each.__qualname__}" for each in part.users}
+        return {f"{function.__module__}:{function.__qualname__}" for function in part.users}
     if isinstance(part, Component):
         cls = type(part)
-        here = {f"{cls.__module__}:{cls.__qualname__}"} if is_own(cls) else set()
-        return here.union(*map(own_classes, options_of(part).values()))
+        names = {f"{cls.__module__}:{cls.__qualname__}"} if is_user_class(cls) else set()
+        return names.union(*map(own_classes, options_of(part).values()))
     return set().union(*map(own_classes, part)) if isinstance(part, tuple | list) else set()
 
 

@@ -11,7 +11,7 @@ from fred.base.errors import FredError, quoted
 
 _UNTYPED = ("model-field-missing-annotation", "model-field-overridden")  # pydantic's codes
 _SIMPLE = (bool, int, float, str)
-_SHOWN = 40  # characters of a value
+_LONGEST_VALUE = 40  # characters of a value
 
 
 class ComponentType(ModelMetaclass):
@@ -49,9 +49,9 @@ def _refusal(name: str, attribute: str, value: Any, bases: tuple[type, ...]) -> 
     """Return the message that refuses an attribute without a type, with the lines that are possible instead."""
     is_field = isinstance(value, FieldInfo)
     text = "Field(...)" if is_field else quoted(value)
-    text = text if len(text) <= _SHOWN else "..."
+    text = text if len(text) <= _LONGEST_VALUE else "..."
     fields = [getattr(base, "model_fields", {}) for base in bases]
-    inherited: FieldInfo | None = next((known[attribute] for known in fields if attribute in known), None)
+    inherited: FieldInfo | None = next((base_fields[attribute] for base_fields in fields if attribute in base_fields), None)
     kind = type(value.default if is_field else value)
     if inherited is not None and isinstance(inherited.annotation, type):
         kind = inherited.annotation

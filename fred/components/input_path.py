@@ -27,7 +27,7 @@ class InputPath(str):
     >>> class Listed(Component):
     ...     file: InputPath
     >>> listed = Listed.model_validate({"file": "names.txt"}, context={"folder": Path("inputs")})
-    >>> listed.file, listed.model_dump(context={"paths": lambda path: path.seen_from(Path("results"))})
+    >>> listed.file, listed.model_dump(context={"paths": lambda path: path.relative_to(Path("results"))})
     ('inputs/names.txt', {'file': '../inputs/names.txt'})
     """
 
@@ -41,13 +41,13 @@ class InputPath(str):
         word = text in cls.words
         relative, recorded = not word and not Path(text).is_absolute(), recorded and not word
         path = folder / text if relative else Path(text)
-        new = super().__new__(cls, _from_here(path) if relative and recorded else str(path))
+        new = super().__new__(cls, _relative_to_current(path) if relative and recorded else str(path))
         new.place = Path(os.path.normpath(_absolute(path))) if recorded else _absolute(path)
         new.relative, new.recorded, new.unread = relative, text if recorded else "", recorded
         return new
 
     @classmethod
-    def of(cls, value: Any, info: ValidationInfo) -> Self:
+    def validate(cls, value: Any, info: ValidationInfo) -> Self:
         """Return the path, relative to the folder in pydantic's context. Raises ValueError for anything but a path.
 
         Args:
@@ -56,12 +56,12 @@ class InputPath(str):
         """
         context = info.context or {}
         if isinstance(value, cls):
-            return value if context.get("recorded") else value.again()
+            return value if context.get("recorded") else value.readable_copy()
         if not isinstance(value, str | Path) or not str(value) or "\0" in str(value):
             raise PydanticCustomError("path", "expected the path of a file or folder")
         return cls(str(value), Path(context.get("folder", ".")), bool(context.get("recorded")))
 
-    def again(self) -> Self:
+    def readable_copy(self) -> Self:
         """Return the same path, for a run that reads it."""
         new = type(self)(str(self))
         vars(new).update(vars(self), unread=False)
@@ -72,9 +72,9 @@ class InputPath(str):
         if self.unread:
             raise UnreadError(f"{self} is not read when a result is read")
         if not self.recorded:
-            return self._here
+            return self._path_to_open
         name = self.place.name
-        for path in (self._here, SHIPPED / self.recorded, Path(name)):
+        for path in (self._path_to_open, SHIPPED / self.recorded, Path(name)):
             with suppress(OSError):  # a name may be too long
                 if path.exists():
                     return path
@@ -83,7 +83,7 @@ class InputPath(str):
             "command in the folder that holds it"
         )
 
-    def seen_from(self, folder: Path) -> str:
+    def relative_to(self, folder: Path) -> str:
         """Return the path relative to a folder.
 
         An absolute path stays as the user wrote it. A file that FRED ships is relative to FRED's scenarios.
@@ -99,14 +99,14 @@ class InputPath(str):
         return Path(os.path.relpath(place, folder.resolve())).as_posix()
 
     @property
-    def _here(self) -> Path:
+    def _path_to_open(self) -> Path:
         """The path to open, even if the current folder has changed."""
         return Path(self) if not self.relative or _absolute(Path(self)) == self.place else self.place
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         return core_schema.with_info_plain_validator_function(
-            cls.of, serialization=core_schema.plain_serializer_function_ser_schema(_written, info_arg=True)
+            cls.validate, serialization=core_schema.plain_serializer_function_ser_schema(_serialize, info_arg=True)
         )
 
     @classmethod
@@ -121,7 +121,7 @@ def file_instead(options: Any, info: ValidationInfo, key: str, option: str) -> P
 
     Args:
         options: what a component's validator gets before the fields are read.
-        info: pydantic's context, as in `InputPath.of`.
+        info: pydantic's context, as in `InputPath.validate`.
         key: option that names the file.
         option: option that the file's content becomes.
     """
@@ -129,7 +129,7 @@ def file_instead(options: Any, info: ValidationInfo, key: str, option: str) -> P
         return None
     if options.get(option):
         raise ValueError(f"give `{option}` or `{key}`, not both")
-    return InputPath.of(options[key], info).located()
+    return InputPath.validate(options[key], info).located()
 
 
 def name_alone(path: InputPath) -> str:
@@ -142,10 +142,10 @@ def no_path(path: InputPath) -> str:
     return ""
 
 
-def _written(path: InputPath, info: SerializationInfo) -> str:
+def _serialize(path: InputPath, info: SerializationInfo) -> str:
     """Return a path as the context's function `paths` writes it; by default the path to open."""
-    how: Callable[[InputPath], str] | None = (info.context or {}).get("paths")
-    return how(path) if how else str(path._here)
+    write: Callable[[InputPath], str] | None = (info.context or {}).get("paths")
+    return write(path) if write else str(path._path_to_open)
 
 
 def _absolute(path: Path) -> Path:
@@ -155,7 +155,7 @@ def _absolute(path: Path) -> Path:
         return path
 
 
-def _from_here(path: Path) -> str:
+def _relative_to_current(path: Path) -> str:
     try:
         return os.path.relpath(path)
     except FileNotFoundError:

@@ -17,16 +17,14 @@ from pydantic_core import CoreSchema, PydanticCustomError, core_schema, to_jsona
 
 from fred.base.errors import FredError, quoted
 from fred.components import registry
-from fred.components.component import Component, Object, checked, is_own
+from fred.components.component import Component, Object, checked, is_user_class
 from fred.components.input_path import UnreadError
 from fred.components.problems import with_examples
 from fred.components.unused import check_members
 
-ONE_OF = "x-one-of"
-_ALSO = {"data": ", or arrays `(X, y)`", "model": ", or a module of Flax or Equinox"}
-
-
-_CALLED = {  # methods of a class that calls the user's function
+KIND_KEY = "x-one-of"
+_PYTHON_FORMS = {"data": ", or arrays `(X, y)`", "model": ", or a module of Flax or Equinox"}
+_CALL_METHODS = {  # methods of a class that calls the user's function
     "model": "`init(self, key, input_shape, outputs)`, which returns parameters, and `apply(self, params, inputs)`",
     "latency": "`sample(self, u)`, which returns durations in s for numbers between 0 and 1, and a property `mean`",
     "algorithm": "`apply_update(self, state, grads, timestamp, worker)`",
@@ -61,31 +59,33 @@ class OneOf:
         )
 
     def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
-        return {ONE_OF: self.kind}  # a placeholder, which fred.specification.schema replaces by a reference
+        return {KIND_KEY: self.kind}  # a placeholder, which fred.specification.schema replaces by a reference
 
     def dump(self, component: Component, briefly: bool = False, context: Any = None) -> dict[str, Any]:
         """Return the `component` as a scenario writes it: its name and options, or (`briefly`) those that are not default.
 
         Of a user's own class only the defaults of its kind's base class count: a result can be read without the class.
         """
-        own = is_own(type(component))
-        options = component.model_dump(exclude_defaults=briefly and not own, context=context)
-        if briefly and own:
-            usual = {name: field.default for name, field in registry.base(self.kind).model_fields.items()}
-            options = {name: value for name, value in options.items() if name not in usual or not _same(value, usual[name])}
+        is_users = is_user_class(type(component))
+        options = component.model_dump(exclude_defaults=briefly and not is_users, context=context)
+        if briefly and is_users:
+            defaults = {name: field.default for name, field in registry.base(self.kind).model_fields.items()}
+            options = {
+                name: value for name, value in options.items() if name not in defaults or not _is_default(value, defaults[name])
+            }
         return {"name": registry.name_of(self.kind, component), **options}
 
     def _serialized(self, component: Component, info: SerializationInfo) -> dict[str, Any]:
         return self.dump(component, info.exclude_defaults, info.context)
 
-    def _with_protocols(self, error: Any, usual: Any) -> Any:
-        """Return the error for an unknown key, with protocols that have an option of this name: the `usual` one, if it has."""
+    def _with_protocols(self, error: Any, default: Any) -> Any:
+        """Return the error for an unknown key, with protocols that have such an option: the `default` one, if it has."""
         if error["type"] != "unknown_key" or error["loc"] or self.kind not in ("algorithm", "protocol"):
             return error
         key = error["ctx"]["key"]
         if not (names := registry.protocols_with(key)):
             return error
-        owner = usual if usual in names else names[0]
+        owner = default if default in names else names[0]
         owners = f"`protocol: {{name: {owner}}}`" + " and others" * (len(names) > 1)
         return error | {"msg": error["msg"].replace(f"`{key}`", f"`{key}`, which is an option of {owners}", 1)}
 
@@ -96,46 +96,48 @@ class OneOf:
             raise PydanticCustomError("component", "{reason}", {"reason": str(error)}) from error
         if isinstance(value, Object) and not isinstance(value, registry.base(self.kind)):
             raise PydanticCustomError(
-                "component", "found {found}; expected {wanted}", {"found": value.kind, "wanted": self._wanted}
+                "component", "found {kind}; expected {expected}", {"kind": value.kind, "expected": self._expectation}
             )
         if isinstance(value, Component):
-            if is_own(type(value)):
+            if is_user_class(type(value)):
                 check_members(type(value))
             return value
         if isinstance(value, str | type):
             value = {"name": value}
         if not isinstance(value, Mapping) or not isinstance(value.get("name"), str | type):
             raise PydanticCustomError(
-                "component", "{found}expected {wanted}", {"found": _found(value), "wanted": self._wanted + self._cure(value)}
+                "component",
+                "{value}expected {expected}",
+                {"value": _describe_type(value), "expected": self._expectation + self._cure(value)},
             )
         options = {key: option for key, option in value.items() if key != "name"}
         try:
             if value["name"] == registry.OBJECT and is_recorded(info):
                 return Absent.model_validate(dict(value), context=info.context)
             cls: type[Component] = self._class_of(value["name"], info)
-            if is_own(cls) and not issubclass(cls, Unimported):
+            if is_user_class(cls) and not issubclass(cls, Unimported):
                 check_members(cls)
             return checked(cls, lambda: cls.model_validate(options, context=info.context))
         except FredError as error:
             raise PydanticCustomError("component", "{reason}", {"reason": str(error), "key": "name"}) from error
         except ValidationError as error:
             errors = with_examples(error.errors(), cls.model_fields)
-            nested = [self._with_protocols(each, getattr(cls, "protocol", "")) for each in errors]
-            said = "; ".join(f"{'.'.join(map(str, line['loc'])) or cls.__name__}: {line['msg']}" for line in nested)
-            raise PydanticCustomError("component", "{said}", {"said": said, "nested": nested}) from error
+            nested = [self._with_protocols(problem, getattr(cls, "protocol", "")) for problem in errors]
+            reason = "; ".join(f"{'.'.join(map(str, line['loc'])) or cls.__name__}: {line['msg']}" for line in nested)
+            raise PydanticCustomError("component", "{reason}", {"reason": reason, "nested": nested}) from error
 
     @property
-    def _wanted(self) -> str:
-        """Return what a scenario takes here, in words."""
-        own = registry.BASES[self.kind].partition(":")[2]
-        return f"a name or a mapping with the key `name`, or in Python an instance of `fred.{own}`{_ALSO.get(self.kind, '')}"
+    def _expectation(self) -> str:
+        """Return a description of the values that a scenario may have here."""
+        base, objects = registry.BASES[self.kind].partition(":")[2], _PYTHON_FORMS.get(self.kind, "")
+        return f"a name or a mapping with the key `name`, or in Python an instance of `fred.{base}`{objects}"
 
     def _cure(self, value: Any) -> str:
         """Return how to give what a value of the wrong kind probably means; empty for an unknown one."""
         if self.kind == "latency" and isinstance(value, int | float):
             constant = f"`{{name: constant, seconds: {value:g}}}`, in Python `fred.latency.Constant(seconds={value:g})`"
             return f"; a constant time in s is {constant}"
-        if callable(value) and (methods := _CALLED.get(self.kind)):
+        if callable(value) and (methods := _CALL_METHODS.get(self.kind)):
             base = registry.BASES[self.kind].partition(":")[2]
             return f"; to use a function, write a class derived from `fred.{base}` with {methods}"
         if self.kind == "data" and hasattr(value, "columns"):
@@ -151,17 +153,16 @@ class OneOf:
         return registry.lookup(self.kind, name)
 
 
-def _found(value: Any) -> str:
+def _describe_type(value: Any) -> str:
     """Return the beginning of a message that refuses a value; empty for values too long to show."""
     if isinstance(value, str | int | float):
         return f"found {quoted(value)}; "
     return f"found a {type(value).__name__}; " if value is not None and not isinstance(value, Mapping | list | tuple) else ""
 
 
-def _same(value: Any, default: Any) -> bool:
+def _is_default(value: Any, default: Any) -> bool:
     """Return True if an option has its default, both as JSON."""
-    one, other = (to_jsonable_python(each, fallback=str) for each in (value, default))
-    return bool(one == other)
+    return bool(to_jsonable_python(value, fallback=str) == to_jsonable_python(default, fallback=str))
 
 
 class UnimportedError(UnreadError, AttributeError):
@@ -211,8 +212,8 @@ class Absent(Unimported):
 @cache
 def _unimported(name: str) -> type[Unimported]:
     """Return the class that stands for `name`, `module:Class`."""
-    module, _, own = name.partition(":")
-    return type(own, (Unimported,), {"__module__": module, "__qualname__": own})
+    module, _, class_name = name.partition(":")
+    return type(class_name, (Unimported,), {"__module__": module, "__qualname__": class_name})
 
 
 def is_recorded(info: ValidationInfo) -> bool:

@@ -24,8 +24,8 @@ from fred.base.errors import FredError
 MAIN = ("__main__", "__mp_main__")  # names of the main program, in its own and in its worker processes
 _FRED = f"{os.path.realpath(Path(__file__).parents[1])}{os.sep}"
 _INSTALLED = {"site-packages", "dist-packages"}  # folders of installed packages in all environments
-_AT_START = ("sitecustomize", "usercustomize")  # Python imports them itself, and users can rarely change them
-_DECLARED = "fred_inputs"
+_STARTUP_MODULES = ("sitecustomize", "usercustomize")  # Python imports them itself, and users can rarely change them
+_DECLARATION = "fred_inputs"
 _COMPUTE = {  # libraries of which only the functions in `_READ` depend on anything but their arguments
     *("__future__", "abc", "bisect", "collections", "copy", "dataclasses", "decimal", "enum", "fractions", "functools"),
     *("heapq", "itertools", "math", "operator", "re", "statistics", "string", "typing", "typing_extensions"),
@@ -49,7 +49,7 @@ _READ = {
 }
 
 
-class _Known(NamedTuple):
+class _Digests(NamedTuple):
     """A module's digests at its import."""
 
     spec: Any  # differs after each import
@@ -57,18 +57,20 @@ class _Known(NamedTuple):
     inputs: dict[str, str]  # digests of its declared inputs
 
 
-_KNOWN: dict[str, _Known] = {}  # by the module's name
+_DIGESTS: dict[str, _Digests] = {}  # by the module's name
 
 
 def facts() -> dict[str, str]:
     """Return the digests of the user's modules and of their declared inputs, at their import. Raises FredError."""
-    named = dict[str, str]()
+    facts = dict[str, str]()
     for name, module in _modules():
-        if not _is_known(name, module):
-            _KNOWN[name] = _Known(getattr(module, "__spec__", None), _digest(Path(str(module.__file__))), _inputs(module))
-        known = _KNOWN[name]
-        named |= {f"module {name}": known.code} | {f"input {each} of {name}": digest for each, digest in known.inputs.items()}
-    return named
+        if not _is_recorded(name, module):
+            _DIGESTS[name] = _Digests(getattr(module, "__spec__", None), _digest(Path(str(module.__file__))), _inputs(module))
+        digests = _DIGESTS[name]
+        facts |= {f"module {name}": digests.code} | {
+            f"input {source} of {name}": digest for source, digest in digests.inputs.items()
+        }
+    return facts
 
 
 def unknown(modules: Iterable[str]) -> str:
@@ -80,22 +82,22 @@ def unknown(modules: Iterable[str]) -> str:
     main = getattr(sys.modules.get("__main__"), "__file__", None)
     if main is None:
         return "an interactive session can change its code; `fred run --import MODULE` reuses results of classes in a module"
-    if not os.path.realpath(main).startswith(_FRED) and (Path(main).stem != "fred" or is_own(main)):
+    if not os.path.realpath(main).startswith(_FRED) and (Path(main).stem != "fred" or is_user_file(main)):
         return f"a program ({Path(main).name}) can change imported modules; `fred run --import MODULE` reuses results"
-    own = dict(_modules())
-    for name in {*modules, *own}:
+    user_modules = dict(_modules())
+    for name in {*modules, *user_modules}:
         if not Path(getattr(sys.modules.get(name), "__file__", None) or "/").is_file():
             return f"the module {name} is not in a file"
-    return _unsaid(own)
+    return _undeclared(user_modules)
 
 
-def late() -> str:
+def late_change() -> str:
     """Return a sentence about a change in the user's code or its inputs since `facts` was called; empty if there is none."""
     for name, module in _modules():
-        if not _is_known(name, module):
+        if not _is_recorded(name, module):
             return f"its code imports {name} while it runs"
         try:
-            if _inputs(module) != _KNOWN[name].inputs:
+            if _inputs(module) != _DIGESTS[name].inputs:
                 return f"what {name} reads changed while it ran"
         except FredError as error:
             return str(error)
@@ -104,7 +106,7 @@ def late() -> str:
 
 def installed() -> list[str]:
     """Return the packages, with their versions, that the user's code can import."""
-    return sorted({found.name for place in sys.path for found in Path(place).glob("*.dist-info")})
+    return sorted({folder.name for path in sys.path for folder in Path(path).glob("*.dist-info")})
 
 
 def line_of(error: BaseException | None) -> str:
@@ -113,7 +115,7 @@ def line_of(error: BaseException | None) -> str:
     while error is not None:
         for frame, line in traceback.walk_tb(error.__traceback__):
             file = frame.f_code.co_filename
-            if is_own(file) or frame.f_globals.get("__name__") in MAIN:
+            if is_user_file(file) or frame.f_globals.get("__name__") in MAIN:
                 place = f"{file}, line {line}"
         error = error.__cause__
     return place
@@ -122,8 +124,8 @@ def line_of(error: BaseException | None) -> str:
 def place_of(function: Any) -> str:
     """Return the file and first line of a function in the user's code; empty for other functions."""
     code = getattr(getattr(function, "__func__", function), "__code__", None)
-    own = code is not None and (is_own(code.co_filename) or function.__module__ in MAIN)
-    return f"{code.co_filename}, line {code.co_firstlineno}" if code and own else ""
+    is_users = code is not None and (is_user_file(code.co_filename) or function.__module__ in MAIN)
+    return f"{code.co_filename}, line {code.co_firstlineno}" if code and is_users else ""
 
 
 def is_users(value: Any) -> bool:
@@ -134,11 +136,11 @@ def is_users(value: Any) -> bool:
     """
     module = sys.modules.get(value.__module__)
     file = getattr(module, "__file__", None)
-    return value.__module__ in MAIN or (file is not None and is_own(file))
+    return value.__module__ in MAIN or (file is not None and is_user_file(file))
 
 
 @cache
-def is_own(file: str) -> bool:
+def is_user_file(file: str) -> bool:
     """Return True if a file is the user's code."""
     real = os.path.realpath(file)
     return not (file.startswith("<") or real.startswith(_places()) or _INSTALLED & {*Path(real).parts})
@@ -147,8 +149,8 @@ def is_own(file: str) -> bool:
 @cache
 def _places() -> tuple[str, ...]:
     """Return the folders of FRED, of Python and of installed packages."""
-    known = sysconfig.get_paths()
-    folders = [known[name] for name in ("stdlib", "platstdlib", "purelib", "platlib", "scripts")]
+    paths = sysconfig.get_paths()
+    folders = [paths[name] for name in ("stdlib", "platstdlib", "purelib", "platlib", "scripts")]
     folders += [*site.getsitepackages(), site.getusersitepackages()]
     return _FRED, *(f"{os.path.realpath(folder)}{os.sep}" for folder in folders)
 
@@ -156,20 +158,22 @@ def _places() -> tuple[str, ...]:
 def _modules() -> Iterator[tuple[str, ModuleType]]:
     """Yield the names and objects of the user's modules that are loaded. A package without a file has no code."""
     for name, module in sorted(sys.modules.items()):
-        if name not in MAIN and (file := getattr(module, "__file__", None)) and is_own(file):
+        if name not in MAIN and (file := getattr(module, "__file__", None)) and is_user_file(file):
             yield name, module
 
 
-def _unsaid(own: Mapping[str, ModuleType]) -> str:
+def _undeclared(modules: Mapping[str, ModuleType]) -> str:
     """Return a sentence about a module that does not declare its inputs, and how to do so; empty if all modules do."""
     lists = dict[int, str]()
-    for name, module in own.items():
-        file, declared = Path(str(module.__file__)), vars(module).get(_DECLARED)
-        if declared is None and name not in _AT_START and not _only_computes(file, frozenset(own)):
-            return f"{name} does not say what it reads: write `{_DECLARED} = []` into {file.name}, or its files and $VARIABLES"
+    for name, module in modules.items():
+        file, declared = Path(str(module.__file__)), vars(module).get(_DECLARATION)
+        if declared is None and name not in _STARTUP_MODULES and not _only_computes(file, frozenset(modules)):
+            return (
+                f"{name} does not say what it reads: write `{_DECLARATION} = []` into {file.name}, or its files and $VARIABLES"
+            )
         other = lists.setdefault(id(declared), name) if declared is not None else name
-        if own[other] is not module:  # by `from other import *`
-            return f"{other} and {name} share one `{_DECLARED}`: write a separate list into each"
+        if modules[other] is not module:  # by `from other import *`
+            return f"{other} and {name} share one `{_DECLARATION}`: write a separate list into each"
     return ""
 
 
@@ -197,16 +201,16 @@ def _only_computes(file: Path, modules: frozenset[str]) -> bool:
     return not names & _READ and libraries <= _COMPUTE | {name.partition(".")[0] for name in modules}
 
 
-def _is_known(name: str, module: ModuleType) -> bool:
-    return name in _KNOWN and _KNOWN[name].spec is getattr(module, "__spec__", None)
+def _is_recorded(name: str, module: ModuleType) -> bool:
+    return name in _DIGESTS and _DIGESTS[name].spec is getattr(module, "__spec__", None)
 
 
 def _inputs(module: ModuleType) -> dict[str, str]:
     """Return the digests of the files and variables that a module declares as inputs. Raises FredError."""
-    declared, file = vars(module).get(_DECLARED, []), str(module.__file__)
-    if not isinstance(declared, list) or not all(isinstance(each, str | Path) for each in declared):
-        raise FredError(f"{file}: `{_DECLARED}` is {declared!r}; expected a list of paths and $VARIABLES")
-    return {str(each): _of_variable(str(each)[1:]) if str(each)[:1] == "$" else _of_file(each, file) for each in declared}
+    declared, file = vars(module).get(_DECLARATION, []), str(module.__file__)
+    if not isinstance(declared, list) or not all(isinstance(entry, str | Path) for entry in declared):
+        raise FredError(f"{file}: `{_DECLARATION}` is {declared!r}; expected a list of paths and $VARIABLES")
+    return {str(entry): _of_variable(str(entry)[1:]) if str(entry)[:1] == "$" else _of_file(entry, file) for entry in declared}
 
 
 def _of_variable(name: str) -> str:
@@ -218,7 +222,7 @@ def _of_file(path: str | Path, module: str) -> str:
     file = Path(module).parent / path
     if not file.is_file():
         raise FredError(
-            f"{module}: `{_DECLARED}` names {file}, which is not a file; expected paths relative to the module's folder"
+            f"{module}: `{_DECLARATION}` names {file}, which is not a file; expected paths relative to the module's folder"
         )
     return _digest(file)
 

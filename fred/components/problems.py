@@ -49,8 +49,8 @@ def problems(errors: Iterable[Any], prefix: Keys = (), in_python: bool = False) 
         elif error["type"] in ("unknown_key", "component"):
             yield keys, error["msg"]
         else:
-            found = "" if isinstance(error["input"], (dict, list)) else f"found {quoted(error['input'])}; "
-            yield keys, found + _expectation(error, name, in_python)
+            finding = "" if isinstance(error["input"], (dict, list)) else f"found {quoted(error['input'])}; "
+            yield keys, finding + _expectation(error, name, in_python)
 
 
 def with_examples(errors: Iterable[Any], fields: Mapping[str, Any]) -> list[Any]:
@@ -80,8 +80,8 @@ def _expectation(error: Any, name: str, in_python: bool) -> str:
         return f"expected a list{like and ', such as ' + like}"
     if error["type"] in ("too_short", "too_long"):
         context = error["ctx"]
-        few = error["type"] == "too_short"
-        bound = f"at {'least' if few else 'most'} {context['min_length' if few else 'max_length']}"
+        is_short = error["type"] == "too_short"
+        bound = f"at {'least' if is_short else 'most'} {context['min_length' if is_short else 'max_length']}"
         return f"found {context['actual_length']} items; expected {bound}{example and ', such as ' + example}"
     if error["type"] == "int_parsing_size":
         return "expected a smaller number"
@@ -102,17 +102,17 @@ def _example(name: str, value: Any, in_python: bool) -> str:
     ('`stop: {seconds: 30}`', "`stop={'seconds': 30}`", '`median=0.1`', '')
     """
     value = _SUCH_AS.get(name) if value is None else value
-    return "" if value is None else f"`{name}{'=' if in_python else ': '}{_written(value, in_python)}`"
+    return "" if value is None else f"`{name}{'=' if in_python else ': '}{_format(value, in_python)}`"
 
 
-def _written(value: Any, in_python: bool) -> str:
+def _format(value: Any, in_python: bool) -> str:
     """Return a value of settings as Python or as a file writes it."""
     if in_python:
         return repr(value)
     if isinstance(value, Mapping):
-        return f"{{{', '.join(f'{key}: {_written(item, in_python)}' for key, item in value.items())}}}"
+        return f"{{{', '.join(f'{key}: {_format(item, in_python)}' for key, item in value.items())}}}"
     if isinstance(value, list | tuple):
-        return f"[{', '.join(_written(item, in_python) for item in value)}]"
+        return f"[{', '.join(_format(item, in_python) for item in value)}]"
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 

@@ -170,7 +170,7 @@ _OBJECTS = {  # class of another library -> FRED's class for its objects
     "optax:GradientTransformation": "fred.learning.optimizer:OptaxObject",
 }
 _ARRAYS = "fred.learning.data.arrays:ArraysObject"
-_ABSENT = "fred.components.one_of:Absent"  # an object that a result describes
+_RESULT_OBJECT = "fred.components.one_of:Absent"  # an object that a result describes
 FOR_FILES = {  # what to do instead of giving an object
     "data": "write the arrays with `fred.arrays(file, train, evaluation)`, and take what it returns as `data`",
     "model": "return the module from a class derived from `fred.FlaxModel`, `fred.NNXModel` or `fred.EquinoxModel`, in a "
@@ -180,20 +180,20 @@ FOR_FILES = {  # what to do instead of giving an object
 ONLY_DESCRIBED = "a result has only the description of this object: run it again from the program that has the object"
 
 _ENTRY_POINTS = "fred.systems"  # group in which installed packages name modules with components
-_LISTED = 30  # names in a message
+_MOST_NAMES = 30  # names in a message
 _OPTIMIZERS = ("adagrad", "adam", "adamw", "lamb", "lion", "nadam", "rmsprop", "sgd")  # not algorithms
-_OWN = re.compile(r"[^:]+:[\w-]+")  # the name of a user's class
+_USER_CLASS = re.compile(r"[^:]+:[\w-]+")  # the name of a user's class
 _importable: dict[str, str] = {}  # modules that the command line or the Python API has allowed, by the names that scenarios use
 
 
-def add_import_option(parser: argparse.ArgumentParser, who: str) -> None:
-    """Add the option `--import MODULE`, which lets `who` name classes of this module.
+def add_import_option(parser: argparse.ArgumentParser, subject: str) -> None:
+    """Add the option `--import MODULE`, which lets `subject` name classes of this module.
 
     Args:
         parser: parser of a command; it stores the modules in `imports`.
-        who: subject of the help text, such as "the scenario".
+        subject: subject of the help text, such as "the scenario".
     """
-    help_ = f"let {who} name classes of this module, or of an installed package's entry point in `{_ENTRY_POINTS}`"
+    help_ = f"let {subject} name classes of this module, or of an installed package's entry point in `{_ENTRY_POINTS}`"
     parser.add_argument("--import", dest="imports", action="append", default=[], metavar="MODULE", help=help_)
 
 
@@ -217,11 +217,11 @@ def allow_import(names: Iterable[str]) -> None:
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # SystemExit and GeneratorExit, too
-            last = traceback.extract_tb(error.__traceback__)[-1]
-            place = own_code.line_of(error) or f"{last.filename}, line {last.lineno}"
+            frame = traceback.extract_tb(error.__traceback__)[-1]
+            place = own_code.line_of(error) or f"{frame.filename}, line {frame.lineno}"
             where = "" if isinstance(error, (SyntaxError, ModuleNotFoundError)) else f" ({place})"
-            here = [file.stem for file in Path.cwd().glob("*.py")] if getattr(error, "name", None) == module else []
-            hint = nearest(module.removesuffix(".py"), here)
+            file_names = [file.stem for file in Path.cwd().glob("*.py")] if getattr(error, "name", None) == module else []
+            hint = nearest(module.removesuffix(".py"), file_names)
             if isinstance(error, ModuleNotFoundError) and error.name != module:
                 hint = f": `{module}` imports it; install it into this Python ({sys.executable} -m pip install {error.name})"
             elif isinstance(error, ModuleNotFoundError) and not hint:
@@ -240,10 +240,10 @@ def _module_of(name: str) -> str:
         return name
     from importlib import metadata  # slow to import
 
-    offered = sorted({each.module for each in metadata.entry_points(group=_ENTRY_POINTS, name=name)})
-    if len(offered) > 1:
-        raise FredError(f"installed packages offer several modules as `{name}`: {', '.join(offered)}; name one of these")
-    return offered[0] if offered else name
+    modules = sorted({entry_point.module for entry_point in metadata.entry_points(group=_ENTRY_POINTS, name=name)})
+    if len(modules) > 1:
+        raise FredError(f"installed packages offer several modules as `{name}`: {', '.join(modules)}; name one of these")
+    return modules[0] if modules else name
 
 
 def imported() -> list[str]:
@@ -266,9 +266,9 @@ def lookup(kind: str, name: str) -> type[Any]:
     if name == OBJECT and kind in FOR_FILES:
         raise FredError(not_in_files(kind))
     if ":" not in name:
-        known = (
+        choices = (
             ", ".join(REGISTRY[kind])
-            if len(REGISTRY[kind]) <= _LISTED
+            if len(REGISTRY[kind]) <= _MOST_NAMES
             else f"the names that `fred list {NAMESPACES[kind]}` lists"
         )
         hint = nearest(name, REGISTRY[kind])
@@ -278,13 +278,13 @@ def lookup(kind: str, name: str) -> type[Any]:
             hint = f"; a file of arrays is `data: {{name: arrays, file: {name}}}`"
         elif kind == "data" and "." in name:
             hint = "; read a table in Python, and give its numbers as `data=(X, y)`, or write them with `fred.arrays`"
-        raise FredError(f"expected one of {known}, or `module:Class`{hint}")
+        raise FredError(f"expected one of {choices}, or `module:Class`{hint}")
     module = name.partition(":")[0]
-    if not _OWN.fullmatch(name):
+    if not _USER_CLASS.fullmatch(name):
         raise FredError(f"`{name}` is not of the form `module:Class`, such as `my_servers:Patient`")
     if module not in _importable:
         raise FredError(needs_import(module))
-    return _own(kind, name)
+    return _user_class(kind, name)
 
 
 def not_in_files(kind: str) -> str:
@@ -320,7 +320,7 @@ def object_of(value: Any, are_arrays: bool = False) -> Any:
 
 def is_unimported(name: str) -> bool:
     """Return True if a component's name is that of a user's class, `module:Class`, whose module is not allowed."""
-    return _OWN.fullmatch(name) is not None and name.partition(":")[0] not in _importable
+    return _USER_CLASS.fullmatch(name) is not None and name.partition(":")[0] not in _importable
 
 
 def needs_import(module: str) -> str:
@@ -350,9 +350,9 @@ def name_of(kind: str, component: object) -> str:
     """
     cls = type(component)
     target = f"{cls.__module__}:{cls.__qualname__}"
-    if target in (*_OBJECTS.values(), _ARRAYS, _ABSENT):
+    if target in (*_OBJECTS.values(), _ARRAYS, _RESULT_OBJECT):
         return OBJECT
-    return next((name for name, known in REGISTRY[kind].items() if known == target), target)
+    return next((name for name, entry in REGISTRY[kind].items() if entry == target), target)
 
 
 def protocols_with(option: str) -> list[str]:
@@ -365,7 +365,7 @@ def protocols_with(option: str) -> list[str]:
     return [name for name, target in REGISTRY["protocol"].items() if option in _load(target).model_fields]
 
 
-def nearest(word: str, known: Iterable[str]) -> str:
+def nearest(word: str, names: Iterable[str]) -> str:
     """Return a suggestion to append to a message: the nearest valid spelling, or an empty text.
 
     >>> from fred.components import registry
@@ -378,15 +378,15 @@ def nearest(word: str, known: Iterable[str]) -> str:
     >>> registry.nearest("DPSGD", ["ad-psgd", "d-psgd"])  # the name of a class in Python
     '; did you mean `d-psgd`?'
     """
-    known = list(known)
+    names = list(names)
     key, colon, value = word.partition(":")
-    if colon and value and key in known:
+    if colon and value and key in names:
         return f"; write a space after the colon: `{key}: {value}`"
-    initials = {"".join(part[:1] for part in re.split("[-_]", name)): name for name in known}
-    match = [name for name in known if name.startswith(f"{word}-")] or [initials[key] for key in [word] if key in initials]
-    match = match or [name for name in known if re.sub("[-_]", "", name) == word.lower()]
-    match = match or difflib.get_close_matches(word, known, n=1)
-    return f"; did you mean `{match[0]}`?" if match else ""
+    initials = {"".join(part[:1] for part in re.split("[-_]", name)): name for name in names}
+    matches = [name for name in names if name.startswith(f"{word}-")] or [initials[key] for key in [word] if key in initials]
+    matches = matches or [name for name in names if re.sub("[-_]", "", name) == word.lower()]
+    matches = matches or difflib.get_close_matches(word, names, n=1)
+    return f"; did you mean `{matches[0]}`?" if matches else ""
 
 
 def summary(target: str) -> str:
@@ -416,14 +416,14 @@ def _docstrings(module: str) -> dict[str, str]:
     return {"": ast.get_docstring(tree) or ""} | classes
 
 
-def _own(kind: str, name: str) -> type[Any]:
+def _user_class(kind: str, name: str) -> type[Any]:
     """Return a user's class by its name. Raises FredError."""
-    prefix, own = name.split(":")
+    prefix, class_name = name.split(":")
     module = _importable[prefix]
-    known = vars(importlib.import_module(module))
-    if own not in known:
-        raise FredError(f"cannot load `{name}`: `{module}` has no `{own}`{nearest(own, known)}")
-    return complete(kind, known[own], name)
+    members = vars(importlib.import_module(module))
+    if class_name not in members:
+        raise FredError(f"cannot load `{name}`: `{module}` has no `{class_name}`{nearest(class_name, members)}")
+    return complete(kind, members[class_name], name)
 
 
 def complete(kind: str, cls: Any, name: str) -> type[Any]:
@@ -434,10 +434,10 @@ def complete(kind: str, cls: Any, name: str) -> type[Any]:
         cls: the class.
         name: its name in messages.
     """
-    wanted = base(kind)
-    if not isinstance(cls, type) or not issubclass(cls, wanted):
+    parent = base(kind)
+    if not isinstance(cls, type) or not issubclass(cls, parent):
         instance = f"; a module of Flax or Equinox is given as an instance, such as `{name}(...)`" if kind == "model" else ""
-        raise FredError(f"`{name}` is not a class derived from fred.{wanted.__name__}, as every {kind} is{instance}")
+        raise FredError(f"`{name}` is not a class derived from fred.{parent.__name__}, as every {kind} is{instance}")
     if inspect.isabstract(cls):
         missing = sorted(getattr(cls, "__abstractmethods__", ()))
         raise FredError(f"`{name}` lacks {', '.join(f'`{method}`' for method in missing)}")

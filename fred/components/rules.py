@@ -8,10 +8,10 @@ from pydantic_core import PydanticCustomError
 from fred.components.component import Component
 from fred.components.problems import Keys
 
-Whole = TypeVar("Whole", bound=Component)
+C = TypeVar("C", bound=Component)
 
 
-class Rule(NamedTuple, Generic[Whole]):
+class Rule(NamedTuple, Generic[C]):
     """Options of a component that a fact about the component excludes.
 
     Args:
@@ -33,11 +33,11 @@ class Rule(NamedTuple, Generic[Whole]):
     """
 
     options: str
-    excluded: Callable[[Whole, Any], object]
+    excluded: Callable[[C, Any], object]
     message: str
     part: str = ""
 
-    def objection(self, component: Whole, keys: Keys, value: Any) -> str:
+    def objection(self, component: C, keys: Keys, value: Any) -> str:
         """Return the message if the component's fact excludes an option; else nothing.
 
         Args:
@@ -48,7 +48,7 @@ class Rule(NamedTuple, Generic[Whole]):
         return self.message.format(self=component, fact=fact, value=value, option=keys[-1] if keys else "") if fact else ""
 
 
-def check_rules(component: Whole, rules: Iterable[Rule[Whole]]) -> None:
+def check_rules(component: C, rules: Iterable[Rule[C]]) -> None:
     """Raise an error for the first broken rule, as a validator of the component.
 
     Args:

@@ -9,7 +9,7 @@ from typing import Any
 
 from fred.base.errors import FredError
 from fred.components import own_code, registry
-from fred.components.component import is_own
+from fred.components.component import is_user_class
 
 
 @cache
@@ -31,19 +31,24 @@ def check_members(cls: type[Any]) -> None:
     ...
     fred.FredError: algorithm.name: nothing uses `aply_update` of Mine; did you mean `apply_update`?; ...
     """
-    mine, freds = ([part for part in cls.__mro__ if is_own(part) is own] for own in (True, False))
-    methods = [name for part in mine for name, member in vars(part).items() if inspect.isfunction(member)]
+    user_bases, fred_bases = ([part for part in cls.__mro__ if is_user_class(part) is is_users] for is_users in (True, False))
+    methods = [name for part in user_bases for name, member in vars(part).items() if inspect.isfunction(member)]
     for name in methods:
-        _check_parameters(cls, name, [part for part in freds if inspect.isfunction(vars(part).get(name))])
-    options = [name for name in cls.model_fields if not any(name in getattr(part, "model_fields", ()) for part in freds)]
-    news = [name for name in (*methods, *options) if name[0] != "_" and not any(hasattr(part, name) for part in freds)]
-    if not news:
+        _check_parameters(cls, name, [part for part in fred_bases if inspect.isfunction(vars(part).get(name))])
+    options = [name for name in cls.model_fields if not any(name in getattr(part, "model_fields", ()) for part in fred_bases)]
+    new_names = [
+        name for name in (*methods, *options) if name[0] != "_" and not any(hasattr(part, name) for part in fred_bases)
+    ]
+    if not new_names:
         return
-    used = {name for part in mine for name in _names_in(part)}
-    for name in news:
+    used = {name for part in user_bases for name in _names_in(part)}
+    for name in new_names:
         if name not in used:
             hooks = [
-                hook for part in freds for hook, member in vars(part).items() if inspect.isfunction(member) and hook[0] != "_"
+                hook
+                for part in fred_bases
+                for hook, member in vars(part).items()
+                if inspect.isfunction(member) and hook[0] != "_"
             ]
             raise FredError(
                 f"nothing uses `{name}` of {cls.__qualname__}{registry.nearest(name, hooks)}; FRED calls the methods of its "
@@ -55,14 +60,18 @@ def _check_parameters(cls: type[Any], name: str, overridden: list[type[Any]]) ->
     """Raise FredError if a method cannot be called as FRED calls the one that it overrides, with arguments by position."""
     if not overridden:
         return
-    usual = inspect.signature(vars(overridden[0])[name]).parameters.values()
-    arguments = [each.name for each in usual if each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD)]
+    parameters = inspect.signature(vars(overridden[0])[name]).parameters.values()
+    arguments = [
+        parameter.name
+        for parameter in parameters
+        if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD)
+    ]
     method = getattr(cls, name)
     try:
         inspect.signature(method).bind(*arguments)
     except TypeError as error:
-        wanted = f"`{name}` of {cls.__qualname__} must take ({', '.join(arguments)})"
-        raise FredError(f"{wanted}: {error} ({own_code.place_of(method)})") from None
+        expectation = f"`{name}` of {cls.__qualname__} must take ({', '.join(arguments)})"
+        raise FredError(f"{expectation}: {error} ({own_code.place_of(method)})") from None
 
 
 def _names_in(cls: type[Any]) -> Iterator[str]:

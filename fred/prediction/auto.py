@@ -39,7 +39,7 @@ from pydantic import Field, model_validator
 
 from fred.base.elementary import exp
 from fred.cluster.contention import NodeOf
-from fred.components.component import Whole
+from fred.components.component import Natural
 from fred.components.limits import NANOSECONDS
 from fred.components.one_of import OneOf
 from fred.prediction import closed_loop
@@ -105,7 +105,7 @@ class Auto(CutoffRule):
         default=(),
         description="histogram of how far training times exceeded a worker's usual time, in steps of 2 %; empty: unknown",
     )
-    seed: Whole = Field(default=0, description="seed of the draws")
+    seed: Natural = Field(default=0, description="seed of the draws")
 
     @model_validator(mode="after")
     def _fitting(self) -> Self:

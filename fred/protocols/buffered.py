@@ -31,7 +31,7 @@ from pydantic import Field, model_validator
 from fred.base import streams
 from fred.cluster.cluster import Cluster
 from fred.cluster.network import NOTHING
-from fred.components.component import Count, Whole
+from fred.components.component import Count, Natural
 from fred.components.limits import NANOSECONDS
 from fred.protocols.local_steps import Paced
 from fred.protocols.protocol import Protocol
@@ -91,7 +91,7 @@ class Buffered(Centred, Paced):
         default=None, description="seconds to wait for others after a pseudo-gradient arrives; those workers start together"
     )
     concurrency: Count | None = Field(default=None, description="largest number of workers at work at once; absent: all")
-    max_staleness: Whole | None = Field(
+    max_staleness: Natural | None = Field(
         default=None,
         description="updates of the server model after which a pseudo-gradient is dropped; absent: none is dropped",
     )

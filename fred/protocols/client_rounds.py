@@ -35,7 +35,7 @@ from fred.base.elementary import log
 from fred.cluster.cluster import Cluster
 from fred.cluster.durations import NEVER
 from fred.cluster.network import NOTHING
-from fred.components.component import Count, Duration, Whole
+from fred.components.component import Count, Duration, Natural
 from fred.components.limits import NANOSECONDS
 from fred.protocols.protocol import Protocol
 from fred.schedule.layout import Layout
@@ -67,7 +67,7 @@ class ClientRounds(Protocol):
 
     clients: Count | None = Field(default=None, description="number of pseudo-gradients in a round; absent: of all clients")
     period: Count = Field(default=10, description="H: local steps of a client, or on average over clients")
-    spare: Whole = Field(default=0, description="further clients that each round samples, and does not wait for")
+    spare: Natural = Field(default=0, description="further clients that each round samples, and does not wait for")
     sampling: Literal["uniform", "size", "speed"] = Field(
         default="uniform", description="probability of a client: equal, or in proportion to its size or speed"
     )

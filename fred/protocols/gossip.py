@@ -53,7 +53,7 @@ from fred.base.errors import quoted
 from fred.cluster.cluster import Cluster
 from fred.cluster.network import NOTHING
 from fred.components import own_code
-from fred.components.component import Component, Count, Whole, is_own
+from fred.components.component import Component, Count, Natural, is_user_class
 from fred.components.one_of import OneOf
 from fred.protocols.exchanges import Exchanges, check_exchanges
 from fred.protocols.protocol import Protocol
@@ -145,7 +145,7 @@ class Senders:
             self.inboxes[receiver].expect(self._sim.transfer(worker, receiver), number, worker, model)
 
 
-Number = Whole  # of a worker
+Number = Natural  # of a worker
 
 
 class Topology(Component):
@@ -191,7 +191,7 @@ def receivers_of(topology: Topology, worker: int, iteration: int, workers: int) 
     [1, 3]
     """
     receivers = topology.receivers(worker, iteration, workers)
-    if not is_own(type(topology)):
+    if not is_user_class(type(topology)):
         return list(receivers)
     numbers = list(receivers) if isinstance(receivers, Iterable) else [-1]
     if len({*numbers} & {*range(workers)} - {worker}) < len(numbers):
@@ -317,7 +317,7 @@ class Gossip(Protocol):
         default=1,
         description="K: parts in which a model is sent, one after the other, such as its tensors; `global`: all wait for all",
     )
-    overlap: Whole = Field(default=0, description="tau: iterations that models may take to arrive; 0: workers wait for them")
+    overlap: Natural = Field(default=0, description="tau: iterations that models may take to arrive; 0: workers wait for them")
 
     def layout(self, cluster: Cluster) -> Layout:
         return Layout.peers(cluster.size)
@@ -325,7 +325,7 @@ class Gossip(Protocol):
     def check(self, cluster: Cluster) -> None:
         try:
             edges = cluster.size * len(receivers_of(self.topology, 1 % cluster.size, 0, cluster.size))
-            if is_own(type(self.topology)):
+            if is_user_class(type(self.topology)):
                 graphs_of(self.topology, cluster.size)
         except ValueError:
             raise

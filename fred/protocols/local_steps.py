@@ -60,7 +60,7 @@ from fred.base import streams
 from fred.cluster.cluster import Cluster
 from fred.cluster.durations import NEVER
 from fred.cluster.network import NOTHING
-from fred.components.component import Count, Whole
+from fred.components.component import Count, Natural
 from fred.components.limits import NANOSECONDS
 from fred.protocols.protocol import Protocol
 from fred.schedule.layout import Cut, Layout
@@ -85,7 +85,9 @@ class LocalSteps(Protocol):
     )
 
     period: Count = Field(default=8, description="H: updates of each worker between two averagings")
-    start_after: Whole = Field(default=0, description="number of updates at the start after each of which models are averaged")
+    start_after: Natural = Field(
+        default=0, description="number of updates at the start after each of which models are averaged"
+    )
 
     adapt_every: Annotated[float, Field(gt=0)] | None = Field(
         default=None,

@@ -55,7 +55,7 @@ from pydantic import Field
 from fred.cluster.cluster import Cluster
 from fred.cluster.durations import check_median, durations
 from fred.cluster.latency import AnyLatency
-from fred.components.component import Time, Whole
+from fred.components.component import Natural, Time
 from fred.components.limits import NANOSECONDS
 from fred.components.one_of import OneOf
 from fred.prediction.contract import AllWorkers, CutoffRule, Round
@@ -80,7 +80,7 @@ class Synchronous(Protocol):
         "with a `timeout` it goes on without workers that are away."
     )
 
-    backup_workers: Whole = Field(default=0, description="b: number of workers for which a round does not wait")
+    backup_workers: Natural = Field(default=0, description="b: number of workers for which a round does not wait")
     late: Literal["finish", "interrupt"] = Field(default="finish", description="what a late worker does with its gradient")
     timeout: Time | None = Field(
         default=None,

@@ -170,7 +170,7 @@ class Helpers:
         import cloudpickle
 
         try:
-            self._start(cloudpickle.dumps(((agreement.here(), own_code.facts()), self._side)))
+            self._start(cloudpickle.dumps(((agreement.local_facts(), own_code.facts()), self._side)))
         except Exception:  # a user's class may raise anything
             self.end()
 

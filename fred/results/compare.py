@@ -160,7 +160,7 @@ def recorded(run: Run, folder: Path = Path()) -> dict[str, Any]:
         run: the run.
         folder: folder that paths of input files are relative to.
     """
-    return run.model_dump(mode="json", context={"paths": lambda path: path.seen_from(folder)})
+    return run.model_dump(mode="json", context={"paths": lambda path: path.relative_to(folder)})
 
 
 def differing(settings: Mapping[str, Mapping[str, Any]], other: Mapping[str, Mapping[str, Any]]) -> list[str]:

@@ -226,7 +226,7 @@ def _computed(scenario: Scenario, names: Collection[str]) -> Scenario:
 
 
 def _manifest(stage: Path, scenario: Scenario, units: Sequence[Stored], facts: AboutResult) -> dict[str, Any]:
-    resolved = scenario.model_dump(mode="json", context={"paths": lambda path: path.seen_from(facts.parent)})
+    resolved = scenario.model_dump(mode="json", context={"paths": lambda path: path.relative_to(facts.parent)})
     manifest = {
         "format": FORMAT,
         "fred": __version__,

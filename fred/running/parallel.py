@@ -207,7 +207,7 @@ class Order(NamedTuple):
         has_own_classes = any(unit.has_own_classes for unit in units)
         code = own_code.facts() if has_own_classes else {}
         uses_cache = compiled.folder() is not None
-        return cls(registry.imported(), agreement.here(), has_own_classes, code, uuid.uuid4().hex, uses_cache)
+        return cls(registry.imported(), agreement.local_facts(), has_own_classes, code, uuid.uuid4().hex, uses_cache)
 
     def compilation(self) -> AbstractContextManager[None]:
         """Return a context that uses cached compiled programs only if the experiment allows it, however old the process."""

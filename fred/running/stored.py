@@ -194,7 +194,7 @@ def write(outcome: Outcome, unit: Unit, folder: Path, began: float, timing: dict
         files={file.name: inputs.digest(file) for file in sorted(folder.iterdir())},
         finished=date(),
         seconds=round(time.monotonic() - began, 3),
-        late=own_code.late() if unit.has_own_classes else "",
+        late=own_code.late_change() if unit.has_own_classes else "",
     )
     write_json(folder / UNIT, record.signed().model_dump())
 

@@ -139,7 +139,7 @@ class _Diary:
     def _is_due(self) -> bool:
         if time.monotonic() - self._saved_at <= checkpoints.INTERVAL:
             return False
-        is_late = bool(self._unit.has_own_classes and own_code.late())
+        is_late = bool(self._unit.has_own_classes and own_code.late_change())
         return not self._unit.unknown and not is_late  # otherwise no process could resume from it
 
     def _save(self, checkpoint: Checkpoint) -> None:

@@ -17,7 +17,7 @@ from fred.base.errors import FredError
 from fred.cluster.faults import LostMessages
 from fred.cluster.latency import Constant, Latency
 from fred.cluster.network import Network
-from fred.components.component import is_own
+from fred.components.component import is_user_class
 from fred.components.input_path import UnreadError
 from fred.components.rules import Rule, set_options
 from fred.specification.shape import Run
@@ -91,7 +91,7 @@ def _network(run: Run) -> Network:
 
 def _lacks_sizes(run: Run, _: Any) -> bool:
     """Return True if messages have no size."""
-    sized = run.task is not None or _network(run).message_bytes or _sends_checkpoints(run) or is_own(type(run.protocol))
+    sized = run.task is not None or _network(run).message_bytes or _sends_checkpoints(run) or is_user_class(type(run.protocol))
     return not sized
 
 
@@ -136,22 +136,22 @@ def _replaces_on_all_servers(run: Run, *options: str) -> bool:
 
 def _sends_to_servers_only(run: Run, _: Any) -> bool:
     """Return True if workers never send to each other."""
-    return bool(run.layout.on_servers) and not is_own(type(run.protocol))
+    return bool(run.layout.on_servers) and not is_user_class(type(run.protocol))
 
 
 def _lacks_allreduces(run: Run, _: Any) -> bool:
     """Return True if workers never average with collective operations, but with servers or along the edges of a graph."""
-    return not is_own(type(run.protocol)) and (bool(run.layout.on_servers) or not run.protocol.has_allreduces)
+    return not is_user_class(type(run.protocol)) and (bool(run.layout.on_servers) or not run.protocol.has_allreduces)
 
 
 def _sends_collectively(run: Run) -> bool:
     """Return True if messages are parts of collective operations only."""
-    return not is_own(type(run.protocol)) and not run.layout.on_servers and run.protocol.has_allreduces
+    return not is_user_class(type(run.protocol)) and not run.layout.on_servers and run.protocol.has_allreduces
 
 
 def _loses_nothing(run: Run, fault: Any) -> bool:
     """Return True for a fault that loses messages in directions in which the protocol sends none one by one."""
-    if not isinstance(fault, LostMessages) or is_own(type(run.protocol)):
+    if not isinstance(fault, LostMessages) or is_user_class(type(run.protocol)):
         return False
     ways = {"to-servers", "to-workers"} if run.layout.on_servers else {"between-workers"}
     return not ways & {*fault.ways} or _sends_collectively(run)

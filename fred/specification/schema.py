@@ -11,7 +11,7 @@ from pydantic.json_schema import models_json_schema
 from fred.cluster.bandwidths import SPEEDS
 from fred.components import registry
 from fred.components.component import without_example
-from fred.components.one_of import ONE_OF
+from fred.components.one_of import KIND_KEY
 from fred.specification.loading import Scenario
 from fred.specification.shape import Run
 from fred.specification.source import OF_ALL
@@ -73,10 +73,10 @@ def _resolved(schema: Any) -> Any:
         return schema
     if schema == _CARD:
         return {"$ref": "#/$defs/card"}
-    result = {key: _resolved(value) for key, value in schema.items() if key not in (ONE_OF, "required")}
+    result = {key: _resolved(value) for key, value in schema.items() if key not in (KIND_KEY, "required")}
     if isinstance(description := result.get("description"), str):
         result["description"] = without_example(description)
-    return {"$ref": f"#/$defs/{schema[ONE_OF]}", **result} if ONE_OF in schema else result
+    return {"$ref": f"#/$defs/{schema[KIND_KEY]}", **result} if KIND_KEY in schema else result
 
 
 def _with_name(name: str, options: dict[str, Any]) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, model_validator
 
 from fred.components import registry
-from fred.components.component import Component, Count, Whole
+from fred.components.component import Component, Count, Natural
 from fred.components.one_of import OneOf
 from fred.schedule.minibatches import Division, Sampling
 
@@ -45,7 +45,7 @@ class Task(Component):
         description="alpha of `division: dirichlet` and `by-quantity`: the smaller it is, the fewer workers hold most of a "
         "class, or of all examples",
     )
-    division_seed: Whole | None = Field(
+    division_seed: Natural | None = Field(
         default=None,
         description="seed of the division, the same in all runs; absent: each run divides the examples by its own seed",
     )

@@ -13,7 +13,7 @@ from ruamel.yaml.nodes import MappingNode, Node, SequenceNode
 
 from fred.base import inputs
 from fred.base.errors import FredError, quoted
-from fred.components.component import is_own
+from fred.components.component import is_user_class
 from fred.components.input_path import name_alone
 
 Keys = tuple[str | int, ...]  # the keys that lead to a value in a document
@@ -136,7 +136,7 @@ def as_yaml(scenario: Any, most: int | None = None) -> str:
         settings_of_runs[name].pop("protocol", None)
         # An algorithm may change its protocol's defaults, so all options are written. A result can be read without the user's
         # class, which alone knows its usual protocol, so with such a class the protocol is always written.
-        if is_own(type(run.algorithm)) or not run.has_usual_protocol:
+        if is_user_class(type(run.algorithm)) or not run.has_usual_protocol:
             settings_of_runs[name]["protocol"] = run.model_dump(**options, include={"protocol"})["protocol"]
     runs = _swept(scenario, settings_of_runs)
     shared = _shared(list(runs.values())) if len(runs) > 1 else {}

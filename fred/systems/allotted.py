@@ -34,7 +34,7 @@ from pydantic import Field
 
 from fred.cluster.cluster import Cluster
 from fred.cluster.durations import NEVER
-from fred.components.component import Count, Duration, Whole
+from fred.components.component import Count, Duration, Natural
 from fred.components.limits import NANOSECONDS
 from fred.learning.server import Family, Server
 from fred.protocols.protocol import Protocol
@@ -108,7 +108,7 @@ class TimeLimited(_Allotted):
 
     name = "time-limited"
 
-    trials: Count | tuple[Whole, ...] = Field(
+    trials: Count | tuple[Natural, ...] = Field(
         default=1,
         description="B: gradients that each worker begins in a round; or a list with one number per worker",
         examples=[4],

@@ -36,7 +36,7 @@ from typing import Annotated
 from pydantic import Field
 
 from fred.base.later import jax, jnp, optax
-from fred.components.component import Whole
+from fred.components.component import Natural
 from fred.components.one_of import OneOf
 from fred.learning import optimizer as optimizers
 from fred.learning.codecs.codec import Codec
@@ -233,7 +233,7 @@ w <- w - outer step(D); m_i and v_i follow a_i, unless i is out"""
     decay: Annotated[float, Field(gt=0, le=1)] = Field(
         default=0.02, description="weight of a new length in the moving averages"
     )
-    warm_up: Whole = Field(default=120, description="number of rounds at the start in which no worker is left out")
+    warm_up: Natural = Field(default=120, description="number of rounds at the start in which no worker is left out")
 
     def init(self, params: Params, /, workers: int) -> State:
         usual = jax.tree.map(lambda _: jnp.zeros(workers), params)

@@ -29,7 +29,7 @@ from typing import Annotated, Any
 from pydantic import Field, model_validator
 
 from fred.base.later import jax, jnp
-from fred.components.component import Count, Whole
+from fred.components.component import Count, Natural
 from fred.learning.models.model import Params
 from fred.learning.optimizer import Optimizer, Transformation
 from fred.learning.server import Decay, Family, Message, Moved, Rate, Scalar, Server, State
@@ -97,7 +97,7 @@ s(tau) = (1 + tau)^-exponent;  with hinge [c, b]: 1 / (1 + c max(0, tau - b))"""
     exponent: Annotated[float, Field(ge=0)] = Field(
         default=0.5, description="exponent of the weight's decay with staleness; 0: constant weight"
     )
-    hinge: tuple[Annotated[float, Field(gt=0)], Whole] | None = Field(
+    hinge: tuple[Annotated[float, Field(gt=0)], Natural] | None = Field(
         default=None,
         description="c and b: the weight is whole up to a staleness of b updates, and then 1 / (1 + c (tau - b)) of it; "
         "instead of `exponent`",
@@ -181,7 +181,7 @@ r = outer_rate if the largest tau in the round is at most tau_c, else min(outer_
     beta_1: Decay = Field(default=0.9, description="decay of the first moment, the moving average of pseudo-gradients")
     beta_2: Decay = Field(default=0.99, description="decay of the second moment, the moving average of their squares")
     epsilon: Annotated[float, Field(gt=0)] = Field(default=1e-8, description="added to the root of the largest second moment")
-    patience: Whole = Field(default=1, description="tau_c: staleness up to which steps have the full rate, updates")
+    patience: Natural = Field(default=1, description="tau_c: staleness up to which steps have the full rate, updates")
 
     def init(self, params: Params, /, workers: int) -> State:
         zeros = jax.tree.map(jnp.zeros_like, params)

@@ -36,7 +36,7 @@ from pydantic import Field, model_validator
 from fred.base import streams
 from fred.base.later import jax, jnp
 from fred.cluster.network import NOTHING
-from fred.components.component import Count, Whole
+from fred.components.component import Count, Natural
 from fred.learning.models.model import Params
 from fred.learning.server import Family, Message, Scalar, Server, State
 from fred.protocols.protocol import Protocol
@@ -105,7 +105,7 @@ class PipeMare(StalenessAware):
     rule = "w <- w - step(g) / max(tau, 1)^p    (p = max(0, 1 - updates / warm_up))"
     protocol = "fixed-lag"
 
-    warm_up: Whole = Field(default=1000, description="updates in which the power p falls from 1 to 0", examples=[1000])
+    warm_up: Natural = Field(default=1000, description="updates in which the power p falls from 1 to 0", examples=[1000])
 
     def weight(self, staleness: Scalar, state: State) -> Scalar:
         """Return max(staleness, 1)^-p of a gradient that is `staleness` updates old [], p by the clock of `state`."""
@@ -130,8 +130,8 @@ class FixedLag(Protocol):
 
     has_clock = False
 
-    lag: Whole = Field(default=0, description="age of the parameters, updates; with `drawn_from` its mean", examples=[20])
-    ramp: Whole = Field(default=0, description="updates over which the lag grows from 0")
+    lag: Natural = Field(default=0, description="age of the parameters, updates; with `drawn_from` its mean", examples=[20])
+    ramp: Natural = Field(default=0, description="updates over which the lag grows from 0")
     drawn_from: Count = Field(
         default=1,
         description="m: each update draws one of the m oldest waiting gradients; 1: the lag is constant; at most `lag` + 1",

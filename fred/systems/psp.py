@@ -50,7 +50,7 @@ import simpy
 from pydantic import Field
 
 from fred.cluster.cluster import Cluster
-from fred.components.component import Count, Time, Whole
+from fred.components.component import Count, Natural, Time
 from fred.components.limits import NANOSECONDS
 from fred.learning.server import Family, Scaling, Server
 from fred.protocols.protocol import Central, Protocol
@@ -255,7 +255,7 @@ class StaleSynchronous(Central):
         "A returning worker reads the newest model; the others wait once they are as far ahead as the bound allows."
     )
 
-    bound: Whole | None = Field(default=3, description="s: largest lead over the slowest worker, steps; null: no bound")
+    bound: Natural | None = Field(default=3, description="s: largest lead over the slowest worker, steps; null: no bound")
     cache: bool = Field(
         default=True, description="whether to use cached parameters again while they are fresh enough, instead of fetching"
     )

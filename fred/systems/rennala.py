@@ -31,7 +31,7 @@ import simpy
 from pydantic import Field
 
 from fred.cluster.durations import NEVER
-from fred.components.component import Count, Whole
+from fred.components.component import Count, Natural
 from fred.learning.server import Family, Server
 from fred.protocols.protocol import Protocol
 from fred.timing.copies import Gradient
@@ -132,7 +132,7 @@ class FreshFromAll(_Fresh):
 
     name = "fresh-from-all"
 
-    batch: Whole = Field(
+    batch: Natural = Field(
         default=0,
         description="S: a round ends when the harmonic mean of the workers' numbers of gradients exceeds S / n; then equal "
         "numbers sum to more than S; 0: one per worker suffices",

@@ -40,7 +40,7 @@ from pydantic import Field
 from fred.base.later import jax, jnp
 from fred.cluster.cluster import Cluster
 from fred.cluster.network import NOTHING, Cost
-from fred.components.component import Count, Whole
+from fred.components.component import Count, Natural
 from fred.learning.keys import GENERATOR
 from fred.learning.models.model import Params
 from fred.learning.server import Family, Message, Scalar, Server, State
@@ -137,7 +137,7 @@ class LateAveraging(Protocol):
     )
 
     every: Count = Field(default=1, description="number of updates of each worker between two averages")
-    delay: Whole | None = Field(default=0, description="tau: updates until a mean is merged; null: when it has arrived")
+    delay: Natural | None = Field(default=0, description="tau: updates until a mean is merged; null: when it has arrived")
 
     def layout(self, cluster: Cluster) -> Layout:
         return Layout.peers(cluster.size)

@@ -59,7 +59,7 @@ from pydantic import Field, model_validator
 
 from fred.cluster.cluster import Cluster
 from fred.cluster.network import NOTHING
-from fred.components.component import Count, Whole
+from fred.components.component import Count, Natural
 from fred.learning.server import Family
 from fred.protocols.local_steps import OuterSteps, Synchronizations, compose_replica, with_global
 from fred.protocols.protocol import Protocol
@@ -101,7 +101,7 @@ class Streaming(Protocol):
 
     period: Count = Field(default=8, description="H: updates of each worker between two outer steps of a fragment")
     fragments: Count = Field(default=2, description="P: number of fragments; the next one is synchronized every H / P updates")
-    delay: Whole = Field(default=0, description="number of updates that overlap a fragment's allreduce; less than H / P")
+    delay: Natural = Field(default=0, description="number of updates that overlap a fragment's allreduce; less than H / P")
     mixing: Annotated[float, Field(ge=0, le=1)] = Field(
         default=0.0, description="alpha: weight of a worker's own fragment when it is merged with the global one"
     )

@@ -25,7 +25,7 @@ from pydantic import Field
 
 from fred.base import inputs
 from fred.base.errors import FredError
-from fred.components.component import Count, Whole
+from fred.components.component import Count, Natural
 from fred.components.input_path import InputPath
 from fred.learning.data.dataset import Data, Dataset, Examples
 
@@ -115,7 +115,7 @@ class MNIST(Data):
         default=None, description="folder of the files, relative to the scenario file; absent: $FRED_DATA/mnist"
     )
     canonical: bool = Field(default=True, description="accept only MNIST's own files; false accepts e.g. Fashion-MNIST")
-    validation: Whole = Field(
+    validation: Natural = Field(
         default=0, description="number of training images, the last ones, to hold out and evaluate on instead"
     )
     evaluation: Count | None = Field(default=None, description="number of images to evaluate on, the first ones; absent: all")

@@ -12,7 +12,7 @@ from pydantic import Field, PrivateAttr, ValidationInfo, model_validator
 from fred.base import environment
 from fred.base.errors import FredError
 from fred.cluster.contention import NodeOf
-from fred.components.component import Count, Whole
+from fred.components.component import Count, Natural
 from fred.components.input_path import InputPath, UnreadError
 from fred.prediction.contract import By, Chooser, Objective, Progress
 from fred.prediction.deep import saved
@@ -58,7 +58,7 @@ class DMM(Watched):
     )
     digest: str | None = Field(default=None, description="digest of the model; set on loading, and compared if given")
     particles: Count = Field(default=100, description="samples of the next round")
-    warm_up: Whole = Field(
+    warm_up: Natural = Field(
         default=20,
         description="number of first rounds, which wait for all workers and set the scale of times; 0: the trace's scale",
     )
@@ -71,7 +71,7 @@ class DMM(Watched):
     window: Count = Field(
         default=60, description="rounds in a training window; if the cluster has a period, more rounds than that"
     )
-    seed: Whole = Field(default=0, description="seed of training and of samples")
+    seed: Natural = Field(default=0, description="seed of training and of samples")
     _trained: saved.Trained | None = PrivateAttr(None)
     _unread: bool = PrivateAttr(False)  # True in a result, which must be readable without the model's file
 

@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from fred.base import inputs
 from fred.base.errors import FredError
-from fred.components.component import Count, Whole
+from fred.components.component import Count, Natural
 from fred.prediction.closed_loop import HeldBack
 from fred.prediction.contract import By, Objective
 from fred.prediction.hmm import HMM
@@ -35,7 +35,7 @@ class AboutModel(BaseModel):
     environment: dict[str, str]
     variant: Variant
     workers: Count  # number of workers in the trace
-    nodes: list[Whole]  # the node of each worker of the trace
+    nodes: list[Natural]  # the node of each worker of the trace
     window: Count  # rounds
     normaliser: Positive  # twice the mean time of the trace, s
     objective: Objective  # default for rules without one
@@ -48,7 +48,7 @@ class AboutModel(BaseModel):
     steps: int
     learning_rate: float
     seed: int
-    restart: Whole  # which of several trainings
+    restart: Natural  # which of several trainings
     curve: list[float]  # loss per observed time, means of 50 steps, rounded: the last bits depend on the process
     held_back: HeldBack | None = None  # result in the last quarter of the trace; None: not evaluated
     digest: str = ""  # of the parameters and of everything that sets how they are used
