@@ -175,7 +175,7 @@ def _tried(case: tuple[str, int, int]) -> list[dict[str, Any]]:
     kind, workers, seed = case
     train, test, node_of = predictors.Case(*case).load() if kind in OLD else made(*case)
     found, seconds = {}, {}
-    shipped = DMM().of(saved.load(saved.SHIPPED))
+    shipped = DMM().with_model(saved.load(saved.SHIPPED))
     for name, rule in [*((name, rule_named(name)) for name in RULES), ("dmm", shipped)]:
         began = time.perf_counter()
         rule = rule.trained(train, node_of)

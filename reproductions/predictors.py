@@ -24,7 +24,7 @@ from fred.prediction.comparison import Comparison, rolling, rule_named
 from fred.prediction.contract import CutoffRule
 from fred.prediction.deep import saved
 from fred.prediction.deep.rule import DMM
-from fred.prediction.deep.training import SHARES, best
+from fred.prediction.deep.training import SHARES, train_best
 from fred.traces.reading import read
 from reproductions.common import RESULTS, ROOT, say, table
 
@@ -105,7 +105,7 @@ def _deep(case: Case, train: NDArray[np.float64], node_of: NodeOf) -> DMM:
     """Return a deep model of the case, which is trained only if it has not been."""
     file = MODELS / f"{case.kind}-{case.workers}-{case.seed}.npz"
     if not file.exists():
-        best(DMM(), train, node_of).save(file)
+        train_best(DMM(), train, node_of).save(file)
     return DMM(model=file)
 
 
@@ -114,14 +114,20 @@ def tried_on_trace(name: str, rules: Sequence[str] = RECORDED_RULES) -> list[dic
     trace = read(Path(os.environ.get("FRED_DATA") or "-") / "traces" / f"{name}.csv", **TRACES[name])
     first = trace.iterations // 2
     outcome = rolling(trace, first, -(-(trace.iterations - first) // ORIGINS), rules)
-    about = {"trace": name, "first": first, "trained": outcome.trained, "rounds": outcome.counted, "best": outcome.best}
+    about = {
+        "trace": name,
+        "first": first,
+        "trained": outcome.trained,
+        "rounds": outcome.counted_rounds,
+        "best": outcome.best_rule,
+    }
     return [{**about, "rule": rule, **summary, **_against(outcome, rule)} for rule, summary in outcome.rules.items()]
 
 
 def _against(outcome: Comparison, rule: str) -> dict[str, float]:
     """A rule's throughput relative to that of others, with its interval."""
     return {
-        f"{end} against {other}": value for other, by in outcome.against.items() for end, value in by[rule]._asdict().items()
+        f"{end} against {other}": value for other, by in outcome.ratios.items() for end, value in by[rule]._asdict().items()
     }
 
 
@@ -191,7 +197,7 @@ def _deep_models() -> str:
     for n, kinds in KINDS.items():
         for kind in kinds:
             files = [MODELS / f"{kind}-{n}-{seed}.npz" for seed in SEEDS[n]]
-            about = [saved.load(file).about for file in files if file.exists()]
+            about = [saved.load(file).record for file in files if file.exists()]
             shares = [f"{sum(each.share == share for each in about)}" for share in (0.0, *SHARES)]
             long_run = sum(each.objective == "throughput" for each in about)
             undecided = sum(each.held_back is not None and each.held_back.doubt is not None for each in about)

@@ -361,14 +361,14 @@ def _cutoff(name: str, options: dict[str, Any]) -> dict[str, Any]:
 
 def untrained(rule: type[DMM], workers: int) -> DMM:
     """Return a rule whose network has its first weights, which takes no training to choose by."""
-    about = saved.AboutModel(
+    about = saved.ModelRecord(
         **{"fred": "", "environment": {}, "variant": rule.variant, "workers": workers, "nodes": [0] * workers, "window": 5},
         **{"normaliser": 0.5, "objective": "round", "pace": (0.5, 0.5), "bounds": (-9.0, 9.0), "trace": "", "steps": 0},
         **{"learning_rate": 0.01, "seed": 0, "restart": 0, "curve": []},
     )
-    layers = networks.of_variant(rule.variant, workers).init(networks.key_of(0), workers)
+    layers = networks.create_network(rule.variant, workers).init(networks.key_of(0), workers)
     params = {layer: {name: np.asarray(array) for name, array in own.items()} for layer, own in layers.items()}
-    return rule(warm_up=3).of(saved.Trained(about, params))
+    return rule(warm_up=3).with_model(saved.Trained(about, params))
 
 
 def _cases() -> Iterator[Case]:

@@ -79,8 +79,8 @@ def expectations() -> str:
         digest.update(trained.model_dump_json().encode())
         chooser: Any = trained.start(NODES)
         for row in (seconds * 1e9).astype(np.int64):
-            this = Round.of(row, chooser.choose(row))
+            this = Round.from_choice(row, chooser.choose(row))
             digest.update(str(this.cutoff).encode())
-            chooser.observe(this.seen, this.taken)
+            chooser.observe(this.observed, this.in_time)
         digest.update(chooser.expected().tobytes() if isinstance(chooser, Predictor) else b"")
     return digest.hexdigest()

@@ -5,7 +5,7 @@ from pathlib import Path
 import fred
 from fred.prediction.deep import saved
 from fred.prediction.deep.rule import DMM
-from fred.prediction.deep.training import best
+from fred.prediction.deep.training import train_best
 from fred.traces.reading import read
 
 SCENARIO = Path(__file__).parent.parent / "scenarios" / "systems" / "cutoff-sgd.yaml"
@@ -18,12 +18,12 @@ def main() -> None:
     if not saved.SHIPPED.exists():  # the scenario cannot be read without one
         trace = read("example")
         assert trace.node_of is not None
-        best(DMM(steps=50), trace.seconds, trace.node_of).save(saved.SHIPPED)
+        train_best(DMM(steps=50), trace.seconds, trace.node_of).save(saved.SHIPPED)
     settings = [f"seeds=[{SEED}]", f"stop={{updates: {ROUNDS}}}", "task=null"]
     result = fred.run(fred.load(SCENARIO, settings), only="all")
     cluster = result.outcome("all").run.cluster
     seconds = result.run_times("all")["seconds"].to_numpy().reshape(-1, cluster.size)
-    trained = best(DMM(alone=True), seconds, cluster.node_of)
+    trained = train_best(DMM(alone=True), seconds, cluster.node_of)
     trained.save(saved.SHIPPED)
     print(f"wrote {saved.SHIPPED}, digest {trained.digest[:16]}")
 

@@ -27,8 +27,8 @@ def two(**options: Any) -> Auto:
 def play(chooser: Any, row: np.ndarray) -> Round:
     """Let the chooser choose in a round of these times, s, and observe it."""
     times = np.maximum((row * 1e9).astype(np.int64), 1)
-    this = Round.of(times, chooser.choose(times))
-    chooser.observe(this.seen, this.taken)
+    this = Round.from_choice(times, chooser.choose(times))
+    chooser.observe(this.observed, this.in_time)
     return this
 
 
@@ -206,7 +206,7 @@ def trained() -> Auto:
 class TestTraining:
     @pytest.mark.slow
     def test_it_judges_candidates_by_rounds_that_they_have_not_learnt_from(self, trained):
-        early, _ = closed_loop.split(SECONDS[:400])
+        early, _ = closed_loop.split_rounds(SECONDS[:400])
         assert len(early) == 300
         rules = [rule.trained(early, NODES).unwatched() for rule in Auto().candidates]
         rates = [closed_loop.run(rule, SECONDS[280:400], NODES, 20).summary()["throughput"] for rule in rules]

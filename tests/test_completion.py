@@ -50,7 +50,7 @@ def test_a_slow_worker_is_expected_to_be_slow_again():
     completion, times = Completion(4), np.array([1.0, 1.0, 1.0, 3.0])
     for _ in range(30):
         assert completion.completed(times, np.ones(4, bool)).tolist() == times.tolist(), "a whole round is as it is"
-    assert completion.usual == pytest.approx(times, rel=0.01)
+    assert completion.usual_seconds == pytest.approx(times, rel=0.01)
     assert completion.completed(np.minimum(times, 1.1), np.arange(4) < 3)[3] == pytest.approx(3.0, rel=0.1)
 
 

@@ -13,7 +13,7 @@ from fred.base.errors import FredError
 from fred.cluster.cluster import Cluster
 from fred.components import registry
 from fred.prediction.censored import Distribution
-from fred.prediction.closed_loop import HeldBack, held_back, run
+from fred.prediction.closed_loop import HeldBack, evaluate_held_out, run
 from fred.prediction.contract import AllWorkers, Always, Choice, CutoffRule, Deadline, Oracle, Round
 from fred.prediction.predictive import EWMA, Elfving, Predictive, Predictor, expected_normal_order_statistics
 from fred.prediction.simple_rules import FixedCount, FixedCountOrDeadline, FixedDeadline, MADDeadline
@@ -63,7 +63,7 @@ class TestRound:
         number = data.draw(st.integers(1, len(times)))
         arrivals = sorted((time, worker) for worker, time in enumerate(times))
         choices = number, Deadline(deadline), Deadline(deadline, number)
-        by_count, by_time, by_both = (Round.of(np.array(times), choice) for choice in choices)
+        by_count, by_time, by_both = (Round.from_choice(np.array(times), choice) for choice in choices)
         assert by_count.first.tolist() == [worker for _, worker in arrivals[:number]]
         assert by_count.cutoff == arrivals[number - 1][0]
         assert by_time.first.tolist() == ([worker for time, worker in arrivals if time <= deadline] or [arrivals[0][1]])
@@ -72,8 +72,8 @@ class TestRound:
         assert by_both.cutoff == min(by_time.cutoff, by_count.cutoff), "the one that ends first"
         assert by_both.first.tolist() == min(by_time.first.tolist(), by_count.first.tolist(), key=len)
         for this in (by_count, by_time, by_both):
-            assert this.taken.tolist() == [worker in this.first for worker in range(len(times))]
-            assert this.seen.tolist() == np.minimum(times, this.cutoff).tolist()
+            assert this.in_time.tolist() == [worker in this.first for worker in range(len(times))]
+            assert this.observed.tolist() == np.minimum(times, this.cutoff).tolist()
 
     def test_a_rule_that_waits_for_nobody_or_for_more_than_there_are_is_refused(self):
         class Wrong(CutoffRule):
@@ -167,7 +167,7 @@ def test_rules_that_cannot_work_are_refused():
 class TestHeldBack:
     def test_the_last_quarter_counts_whole_and_the_constant_is_the_first_three_quarters_best(self):
         seconds = clusters(2, 100)
-        result = held_back(EWMA(of="node"), seconds, NODES, warm_up=10)
+        result = evaluate_held_out(EWMA(of="node"), seconds, NODES, warm_up=10)
         best = int(np.argmax(np.arange(1, 31) / np.sort(seconds[:75], axis=1).mean(axis=0))) + 1
         fixed = best / np.sort(seconds[75:], axis=1)[:, best - 1].mean()
         throughput = run(EWMA(of="node"), seconds[65:], NODES, warm_up=10).summary()["throughput"]
@@ -176,20 +176,22 @@ class TestHeldBack:
 
     def test_the_oracle_is_better_and_waiting_for_one_is_worse(self):
         seconds = clusters(3, 200)
-        good, bad = (held_back(rule, seconds, NODES) for rule in (Oracle(objective="throughput"), FixedCount(workers=1)))
+        good, bad = (
+            evaluate_held_out(rule, seconds, NODES) for rule in (Oracle(objective="throughput"), FixedCount(workers=1))
+        )
         assert good.against_static.above
-        assert (good.doubt, good.worse) == (None, False)
-        assert bad.worse
+        assert (good.doubt, good.is_significantly_worse) == (None, False)
+        assert bad.is_significantly_worse
         assert str(bad.doubt).startswith("in 50 rounds held back it was worse than always waiting for")
 
     def test_the_constant_itself_and_few_rounds_are_indistinguishable_from_it(self):
         seconds = clusters(4, 100)
-        same = held_back(FixedCount(workers=held_back(EWMA(), seconds, NODES).static), seconds, NODES)
+        same = evaluate_held_out(FixedCount(workers=evaluate_held_out(EWMA(), seconds, NODES).static), seconds, NODES)
         assert (same.ratio, same.interval) == (1, (1, 1))
-        few = held_back(EWMA(), seconds[:20], NODES)
+        few = evaluate_held_out(EWMA(), seconds[:20], NODES)
         assert (few.rounds, few.interval) == (5, None)
         for result in (same, few):
-            assert not result.worse
+            assert not result.is_significantly_worse
             assert f"{result.rounds} rounds held back cannot tell it from always waiting for {result.static}" in str(
                 result.doubt
             )
@@ -216,7 +218,7 @@ class TestCensoredTimes:
     )
     def test_their_distribution_is_scipys(self, sample):
         times, finished = (np.array(column) for column in zip(*sample, strict=True))
-        ours = Distribution.of(times[:, None], finished[:, None])
+        ours = Distribution.estimate(times[:, None], finished[:, None])
         law = stats.ecdf(stats.CensoredData(uncensored=times[finished], right=times[~finished])).sf
         for t in range(10):
             assert 1 - ours.mass[ours.times <= t].sum() == pytest.approx(law.evaluate(np.array([t]))[0], abs=1e-12)
@@ -224,16 +226,18 @@ class TestCensoredTimes:
     @given(st.lists(st.lists(st.integers(1, 9), min_size=7, max_size=7), min_size=1, max_size=9), st.floats(0.01, 1.0))
     def test_quantiles_and_deviations_of_complete_times_are_numpys_by_column(self, sample, share):
         times = np.array(sample)
-        ours = Distribution.of(times, np.ones(times.shape, bool))
+        ours = Distribution.estimate(times, np.ones(times.shape, bool))
         assert ours.quantile(share).tolist() == np.quantile(times, share, axis=0, method="inverted_cdf").tolist()
         median = np.quantile(times, 0.5, axis=0, method="inverted_cdf")
         assert ours.mad().tolist() == np.quantile(abs(times - median), 0.5, axis=0, method="inverted_cdf").tolist()
 
     def test_quantiles_beyond_the_finished_times_are_infinite(self):
-        ours = Distribution.of(np.array([[1, 1], [2, 2], [3, 3], [3, 3]]), np.array([[True, True]] * 2 + [[False, True]] * 2))
+        ours = Distribution.estimate(
+            np.array([[1, 1], [2, 2], [3, 3], [3, 3]]), np.array([[True, True]] * 2 + [[False, True]] * 2)
+        )
         assert ours.quantile(0.5).tolist() == [2.0, 2.0]
         assert ours.quantile(0.51).tolist() == [np.inf, 3.0]
-        assert Distribution.of(np.array([[1], [3], [3]]), np.array([[True], [False], [False]])).mad().tolist() == [np.inf]
+        assert Distribution.estimate(np.array([[1], [3], [3]]), np.array([[True], [False], [False]])).mad().tolist() == [np.inf]
 
 
 @given(st.lists(st.lists(st.integers(1, 12), min_size=4, max_size=4), min_size=1, max_size=5))
@@ -242,7 +246,7 @@ def test_the_best_static_deadline_is_the_best_of_all_by_trial(rounds):
     best = FixedDeadline().trained(times.astype(float), np.zeros(4, int)).seconds
 
     def rate(deadline: float) -> float:
-        ended = [Round.of(row * 10**9, Deadline.after(deadline)) for row in times]
+        ended = [Round.from_choice(row * 10**9, Deadline.after(deadline)) for row in times]
         return sum(len(one.first) for one in ended) / sum(one.cutoff for one in ended)
 
     assert best is not None and best in times
@@ -343,11 +347,11 @@ class TestPredictorsByTime:
             assert chosen.ns == pytest.approx(1.2e9 * math.exp(3 * mean), abs=1)
             times = (rng.lognormal(0.2, 0.2, 4) * 1e9).astype(np.int64)
             times[1:] *= 10 if number == 8 else 1
-            this = Round.of(times, chosen)
+            this = Round.from_choice(times, chosen)
             late.append(this.cutoff == chosen.ns)
             error = max(abs(math.log(this.cutoff / 1.2e9)), 0.05 if len(this.first) < 3 else 0.0)
             mean += max(0.25, 1 / (number + 1)) * (min(error, 0.2) - mean)
-            chooser.observe(this.seen, this.taken)
+            chooser.observe(this.observed, this.in_time)
         assert late[8]
         assert not all(late)
 
@@ -355,8 +359,8 @@ class TestPredictorsByTime:
         for late in (1.3, 2.0):
             chooser, counts = self.RULE.after(), []
             for third in [1.2] * 30 + [late] * 30:
-                this = Round.of((np.array([1.0, 1.1, third, 3.5]) * 1e9).astype(np.int64), chooser.choose(NONE))
-                chooser.observe(this.seen, this.taken)
+                this = Round.from_choice((np.array([1.0, 1.1, third, 3.5]) * 1e9).astype(np.int64), chooser.choose(NONE))
+                chooser.observe(this.observed, this.in_time)
                 counts.append(len(this.first))
             assert counts[:30] + counts[50:] == [3] * 40
 
@@ -364,8 +368,8 @@ class TestPredictorsByTime:
         chooser = self.RULE.after()
         for played in [3] * 40 + [1] * 5:
             chosen = chooser.choose(NONE)
-            this = Round.of((np.array([1.0, 1.1, 1.2, 3.5]) * 1e9).astype(np.int64), played)
-            chooser.observe(this.seen, this.taken)
+            this = Round.from_choice((np.array([1.0, 1.1, 1.2, 3.5]) * 1e9).astype(np.int64), played)
+            chooser.observe(this.observed, this.in_time)
         assert isinstance(chosen, Deadline)
         assert chosen.ns == pytest.approx(1.2e9, rel=1e-3)
 
@@ -380,8 +384,8 @@ class TestPredictorsByTime:
         alone, observed = (Told(by=by).after() for _ in range(2))
         for times in rounds:
             whole = np.array(times) * 10**8
-            this = Round.of(whole, alone.choose(NONE))
+            this = Round.from_choice(whole, alone.choose(NONE))
             assert observed.choose(NONE) == alone.choose(NONE)
-            alone.observe(this.seen, this.taken)
+            alone.observe(this.observed, this.in_time)
             observed.observe(whole, np.ones(4, bool))
         assert alone.choose(NONE) == observed.choose(NONE)

@@ -20,8 +20,8 @@ from fred.prediction import closed_loop
 from fred.prediction.closed_loop import HeldBack
 from fred.prediction.contract import AllWorkers, Deadline
 from fred.prediction.deep import programs, saved, training
-from fred.prediction.deep.filter import Filter, Known, above
-from fred.prediction.deep.networks import Plain, Printed, Sizes, key_of, of_variant
+from fred.prediction.deep.filter import Constants, Filter, truncated_quantile
+from fred.prediction.deep.networks import Plain, Printed, Sizes, create_network, key_of
 from fred.prediction.deep.rule import DMM, DMMPrinted
 from fred.prediction.hmm import HMM
 from fred.prediction.predictive import EWMA
@@ -107,13 +107,13 @@ class TestExactly:
         """The mean of a first round's completions, seen in the history, against importance sampling written out."""
         chain = Chain(1)
         particles = Filter(chain.network, 200, 20)
-        known = Known.of(chain.params, jnp.ones((1, WORKERS), bool), 200)
+        known = Constants.create(chain.params, jnp.ones((1, WORKERS), bool), 200)
         finished, times = jnp.array([[True, False, True]]), jnp.exp(jnp.asarray(chain.x[:1], jnp.float32))
 
         def last(seed):
             key = jax.random.key(seed)
             belief, _ = particles.start(known, key)
-            return particles.after(known, belief, key, 1, times, finished)[0].history.last[0]
+            return particles.update(known, belief, key, 1, times, finished)[0].history.last[0]
 
         lasts = np.asarray(jax.jit(lambda seeds: jax.lax.map(last, seeds))(jnp.arange(400)))
         assert not lasts[:, 1].any(), "a round in which a worker was dropped leaves its history unchanged"
@@ -147,7 +147,7 @@ class TestExactly:
 def test_truncated_draws_are_right_however_far_out():
     bound, u = np.meshgrid(np.linspace(-4, 40, 89), np.geomspace(1e-7, 1, 50))
     exact = -special.ndtri_exp(special.log_ndtr(-bound) + np.log(u))
-    draw = jax.jit(above)  # at once: a primitive at a time is compiled for longer
+    draw = jax.jit(truncated_quantile)  # at once: a primitive at a time is compiled for longer
     drawn = np.asarray(draw(jnp.asarray(bound, jnp.float32), jnp.asarray(u, jnp.float32)))
     assert (drawn >= bound.astype(np.float32)).all()
     np.testing.assert_allclose(drawn, exact, rtol=2e-5, atol=2e-4)
@@ -163,7 +163,7 @@ def test_expected_order_statistics_are_those_of_independent_normal_variables():
     shapes = jax.eval_shape(lambda key: network.init(key, workers), key_of(0))
     params: Any = jax.tree.map(lambda leaf: np.zeros(leaf.shape, np.float32), shapes)
     params["mean-2"]["bias"] += 5
-    _, samples = Filter(network, 40_000, 3).start(Known.of(params, jnp.ones((1, workers), bool), 40_000), key_of(0))
+    _, samples = Filter(network, 40_000, 3).start(Constants.create(params, jnp.ones((1, workers), bool), 40_000), key_of(0))
     scale, expected = np.log(2) + 1e-3, np.sort(np.asarray(samples), 1).mean(0)
     z = np.linspace(-9, 9, 20_001)
     for j in range(1, workers + 1):
@@ -187,7 +187,7 @@ def observe(chooser: Any, seconds: np.ndarray) -> None:
 def model() -> saved.Trained:
     """The model that comes with FRED, as if it were trained for three nodes of eight workers."""
     nodes = switching(1, 0)[1].tolist()
-    return saved.load(saved.SHIPPED).but(workers=24, nodes=nodes, by="count-or-deadline", held_back=None)
+    return saved.load(saved.SHIPPED).with_record(workers=24, nodes=nodes, by="count-or-deadline", held_back=None)
 
 
 RULE = DMM()
@@ -205,23 +205,23 @@ class TestRule:
     @pytest.mark.slow
     def test_the_papers_own_model_runs_and_learns(self):
         times, node_of = switching(300, 0)
-        trained = training.best(DMMPrinted(steps=100, window=8), times, node_of)
-        rule = DMMPrinted().of(trained)
-        assert trained.about.curve[-1] < trained.about.curve[0]
+        trained = training.train_best(DMMPrinted(steps=100, window=8), times, node_of)
+        rule = DMMPrinted().with_model(trained)
+        assert trained.record.curve[-1] < trained.record.curve[0]
         assert 0.5 < closed_loop.run(rule, switching(60, 1)[0], node_of).summary()["of_oracle"] <= 1.001
         with pytest.raises(ValueError, match="trained for 24 workers, not 23"):
             rule.start(node_of[:23])
 
     @pytest.mark.slow
     def test_what_it_has_not_seen_does_not_matter(self, model):
-        check_dropped_times_do_not_matter(RULE.of(model), *switching(80, 3))
+        check_dropped_times_do_not_matter(RULE.with_model(model), *switching(80, 3))
 
     def test_where_the_cluster_does_what_the_model_has_not_seen_it_is_left(self, model):
         """A worker is gone: the model that waits for it loses most, averages of recent times do not, nor does who watches both."""
         times, node_of = switching(200, 4)
         times[60:, 5] *= 1000
         alike = HMM(states=1, slowdowns=(1.0,), transition=((1.0,),), medians=(1.0,) * 24, deviations=(0.001,) * 24)
-        rule = RULE.of(model.beside(alike, 1.0).but(by="count"))  # it expects all workers at the same time
+        rule = RULE.with_model(model.mixed_with(alike, 1.0).with_record(by="count"))  # it expects all workers at the same time
         rules = EWMA(), rule, rule.unwatched()
         averages, watched, unwatched = (closed_loop.run(it, times, node_of).summary()["throughput"] for it in rules)
         assert unwatched < 0.1 * averages
@@ -230,10 +230,10 @@ class TestRule:
     @pytest.mark.slow
     def test_it_can_be_had_alone(self, model):
         """Neither a hidden Markov model nor averages beside it: its expectations are those of its network."""
-        assert model.about.share == 0, "the model that comes with FRED is a network"
+        assert model.record.share == 0, "the model that comes with FRED is a network"
         times, node_of = switching(60, 5)
-        mixed = RULE.of(model.beside(HMM().trained(*switching(100, 0)), 1.0))
-        alone, network = mixed.model_copy(update={"alone": True}), RULE.of(model.alone()).unwatched()
+        mixed = RULE.with_model(model.mixed_with(HMM().trained(*switching(100, 0)), 1.0))
+        alone, network = mixed.model_copy(update={"alone": True}), RULE.with_model(model.without_plainer()).unwatched()
         one, other = (closed_loop.run(rule, times, node_of) for rule in (alone, network))
         assert np.array_equal([one.cutoff, one.time], [other.cutoff, other.time])
         assert any("a hidden Markov model alone" in doubt for doubt in mixed.doubts())
@@ -242,7 +242,7 @@ class TestRule:
     @pytest.mark.slow
     def test_only_the_shared_network_moves_by_what_was_seen(self):
         for variant, moves in (("shared", True), ("plain", False)):
-            network = of_variant(variant, WORKERS)
+            network = create_network(variant, WORKERS)
             params, transition = jax.jit(network.init, static_argnums=1)(key_of(0), 6), jax.jit(network.transition)
             z, summary = np.ones((2, network.sizes.latent)), np.ones((2, network.sizes.summary))
             assert bool((transition(params, z, summary)[0] != transition(params, z, 0 * summary)[0]).any()) == moves
@@ -260,20 +260,20 @@ class TestChoosing:
 
         def learn(rule, seconds, node_of, progress, restart):
             rounds.append(len(seconds))
-            return model.but(restart=restart)
+            return model.with_record(restart=restart)
 
         class Candidate(DMM):
-            def of(self, trained):
-                return FixedCount(workers=numbers[trained.about.restart])
+            def with_model(self, trained):
+                return FixedCount(workers=numbers[trained.record.restart])
 
         monkeypatch.setattr(training, "learn", learn)
         seconds, node_of = switching(200, 6)
         held = np.sort(seconds[150:], axis=1)
         throughput = [number * len(held) / held[:, number - 1].sum() for number in numbers]
-        chosen = training.best(Candidate(restarts=3), seconds, node_of)
-        assert numbers[chosen.about.restart] == numbers[int(np.argmax(throughput))] == 15
+        chosen = training.train_best(Candidate(restarts=3), seconds, node_of)
+        assert numbers[chosen.record.restart] == numbers[int(np.argmax(throughput))] == 15
         assert rounds == [150] * 3
-        assert chosen.about.held_back is not None and chosen.about.held_back.rounds == 50
+        assert chosen.record.held_back is not None and chosen.record.held_back.rounds == 50
 
     def test_rounds_end_by_time_alone_where_that_did_better(self, model, monkeypatch):
         """Waiting for 15 workers is better than for 24, and for 24 better than for 8: counted above."""
@@ -281,12 +281,12 @@ class TestChoosing:
         class Candidate(DMM):
             number: int
 
-            def of(self, trained):
-                return FixedCount(workers=self.number if trained.about.by == "deadline" else 24)
+            def with_model(self, trained):
+                return FixedCount(workers=self.number if trained.record.by == "deadline" else 24)
 
-        monkeypatch.setattr(training, "learn", lambda *what: model.but(by="count-or-deadline"))
+        monkeypatch.setattr(training, "learn", lambda *what: model.with_record(by="count-or-deadline"))
         for by, number, chosen in ((None, 15, "deadline"), (None, 8, "count-or-deadline"), ("count", 15, "count-or-deadline")):
-            assert training.best(Candidate(restarts=1, by=by, number=number), *switching(200, 6)).about.by == chosen
+            assert training.train_best(Candidate(restarts=1, by=by, number=number), *switching(200, 6)).record.by == chosen
 
     def test_what_a_rule_says_of_how_rounds_end_goes_before_what_training_found(self, model):
         rounds, node_of = switching(3, 8)
@@ -294,7 +294,7 @@ class TestChoosing:
             *(("deadline", None, True, False), ("deadline", "count", False, False)),
             ("count-or-deadline", None, True, True),
         ):
-            rule = RULE.of(model.but(by=trained_by)).model_copy(update={"by": by, "warm_up": 0})
+            rule = RULE.with_model(model.with_record(by=trained_by)).model_copy(update={"by": by, "warm_up": 0})
             chooser = rule.unwatched().start(node_of)
             observe(chooser, rounds[:1])
             choice = chooser.choose(rounds[1])
@@ -304,7 +304,9 @@ class TestChoosing:
         """Half and half, the means of what either expects by itself."""
         times, node_of = switching(30, 7)
         plainer = HMM().trained(*switching(300, 0))
-        choosers: list[Any] = [RULE.of(model.beside(plainer, at)).unwatched().start(node_of) for at in (0.0, 0.5, 1.0)]
+        choosers: list[Any] = [
+            RULE.with_model(model.mixed_with(plainer, at)).unwatched().start(node_of) for at in (0.0, 0.5, 1.0)
+        ]
         choosers.append(plainer.filter(node_of))
         for chooser in choosers:
             observe(chooser, times)
@@ -315,7 +317,7 @@ class TestChoosing:
 
     def test_the_plainer_model_learns_other_workers_medians(self, model):
         """On workers of another number it begins without medians."""
-        rule = RULE.of(model.beside(HMM().trained(*switching(300, 0)), 1.0))
+        rule = RULE.with_model(model.mixed_with(HMM().trained(*switching(300, 0)), 1.0))
         chooser: Any = rule.unwatched().start(np.repeat(np.arange(3), 4))
         observe(chooser, np.random.default_rng(0).lognormal(1.5, 0.05, (40, 12)))
         assert chooser.expected() == pytest.approx(np.exp(1.5), rel=0.2)
@@ -332,7 +334,7 @@ class TestSaved:
         rule = DMM(model=file)
         assert rule.digest == model.digest
         assert rule.trained(*switching(60, 4)) is rule
-        one, other = (closed_loop.run(rule, *switching(60, 5)) for rule in (RULE.of(model), rule))
+        one, other = (closed_loop.run(rule, *switching(60, 5)) for rule in (RULE.with_model(model), rule))
         assert one.cutoff.tolist() == other.cutoff.tolist()
 
     @pytest.mark.slow
@@ -375,8 +377,8 @@ class TestCommand:
     def test_a_model_is_saved_with_its_doubt_but_a_worse_one_only_if_that_is_wanted(self, model, monkeypatch):
         for ratio, flag, code in ((1.01, [], 0), (1.1, [], 0), (0.9, [], 2), (0.9, ["--even-if-worse"], 0)):
             held_back = HeldBack(rounds=90, static=7, ratio=ratio, interval=(ratio - 0.05, ratio + 0.05))
-            best, out = Mock(return_value=model.but(held_back=held_back)), Path(f"{ratio}{len(flag)}.npz")
-            monkeypatch.setattr(train_cutoff, "best", best)
+            best, out = Mock(return_value=model.with_record(held_back=held_back)), Path(f"{ratio}{len(flag)}.npz")
+            monkeypatch.setattr(train_cutoff, "train_best", best)
             answer = fred_command("train-cutoff", "example", "--steps", "77", "--train", "50", "--out", out, *flag)
             assert answer.code == code
             assert out.exists() == out.with_suffix(".json").exists() == (code == 0)
@@ -384,7 +386,7 @@ class TestCommand:
                 assert answer.err.startswith("fred: example: the model is not written: in 90 rounds held back it was worse")
                 assert "{name: count, workers: 7}" in answer.err
             else:
-                assert (saved.load(out).digest, saved.load(out).about.held_back) == (model.digest, held_back)
+                assert (saved.load(out).digest, saved.load(out).record.held_back) == (model.digest, held_back)
                 assert answer.err == (f"fred: {out}: {held_back.doubt}\n" if held_back.doubt else "")
                 assert f"model: {out}, digest {model.digest[:16]}" in answer.out
                 assert f"in the last 90 iterations against always waiting for 7: {ratio - 1:+.1%}" in answer.out
@@ -396,7 +398,7 @@ class TestCommand:
         protocols = {}
         for name, ratio in (("doubtful", 1.0), ("proven", 1.2)):
             held_back = HeldBack(rounds=13, static=7, ratio=ratio, interval=(ratio - 0.1, ratio + 0.1))
-            model.but(held_back=held_back).save(tmp_path / f"{name}.npz")
+            model.with_record(held_back=held_back).save(tmp_path / f"{name}.npz")
             protocols[name] = {"protocol": {"name": "cutoff", "rule": {"name": "dmm", "model": f"{name}.npz"}}}
         cluster = {"workers": 8, "nodes": 2, "compute": {"name": "lognormal", "median": 1, "sigma": 0.1}}
         scenario = {"cluster": cluster, "algorithm": {"name": "cutoff-sgd", "learning_rate": 0.1}, "stop": {"updates": 3}}

@@ -30,7 +30,7 @@ from fred.base.intervals import (
 from fred.prediction.closed_loop import Rounds
 from tests.worlds import mostly_slow
 
-ratio = Rounds.against
+ratio = Rounds.ratio_to
 ROUND = np.arange(40)
 GRADIENTS, TIME = 4 + ROUND % 3, 10 + ROUND**2 % 7
 SLOW = (ROUND >= 12) & (ROUND < 25)
@@ -153,7 +153,7 @@ def test_the_order_of_computing_and_the_process_do_not_matter():
     pairs = [(some[0], some[1]), (some[0], some[2]), (some[2], some[1])]
     code = (
         "import pickle, sys; from fred.prediction.closed_loop import Rounds;"
-        "print([tuple(map(float.hex, Rounds.against(*pair))) for pair in pickle.load(sys.stdin.buffer)])"
+        "print([tuple(map(float.hex, Rounds.ratio_to(*pair))) for pair in pickle.load(sys.stdin.buffer)])"
     )
     out = subprocess.run([sys.executable, "-c", code], input=pickle.dumps(pairs[::-1]), capture_output=True, check=True).stdout
     assert out.decode().strip() == str([tuple(map(float.hex, ratio(*pair))) for pair in pairs][::-1])

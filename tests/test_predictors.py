@@ -19,9 +19,9 @@ from fred.prediction import closed_loop, hmm
 from fred.prediction.closed_loop import Rounds
 from fred.prediction.comparison import RULES as COMPARED
 from fred.prediction.comparison import Comparison, compare, rolling, rule_named
-from fred.prediction.contract import AllWorkers, Best, Objective, Oracle
+from fred.prediction.contract import AllWorkers, Maximizer, Objective, Oracle
 from fred.prediction.hmm import HMM
-from fred.prediction.predictive import EWMA, Elfving, Empirical, between_ranks, beyond, expected_order_statistics
+from fred.prediction.predictive import EWMA, Elfving, Empirical, between_ranks, expected_order_statistics, truncated_moments
 from fred.prediction.simple_rules import DynamicBackup, FixedCount
 from fred.traces.reading import read
 from fred.traces.trace import Trace
@@ -54,9 +54,9 @@ def test_moments_of_what_is_larger_are_those_of_truncated_normal_variables():
     mean, deviation = np.array([0.0, 1.0, -2.0, 0.5, 3.0]), np.array([1.0, 0.3, 2.0, 0.1, 0.5])
     least = np.array([-5.0, 1.2, 6.0, 1.4, 3.0])
     exact = stats.truncnorm((least - mean) / deviation, np.inf, mean, deviation)
-    found, variance = beyond(mean, deviation, least)
+    found, variance = truncated_moments(mean, deviation, least)
     assert np.allclose(found, exact.mean(), rtol=1e-9) and np.allclose(variance, exact.var(), rtol=1e-6)
-    far, none = beyond(np.zeros(2), np.ones(2), np.array([1e3, -50.0]))
+    far, none = truncated_moments(np.zeros(2), np.ones(2), np.array([1e3, -50.0]))
     assert far == pytest.approx([1e3 + 1e-3, 0.0], abs=1e-6)
     assert none == pytest.approx([1e-6, 1.0], rel=0.01)
 
@@ -200,7 +200,7 @@ class TestDynamicBackup:
         alone = closed_loop.run(DynamicBackup(noise=0.0, objective="round"), rounds_of(0), NODES)
         assert np.median(alone.cutoff) == 1
 
-        times, best = np.array([1.0, 1.1, 1.2, 1.3, 1.5, 9.0]), Best("round", worth=lambda counts: 1 - 3 / counts)
+        times, best = np.array([1.0, 1.1, 1.2, 1.3, 1.5, 9.0]), Maximizer("round", worth=lambda counts: 1 - 3 / counts)
         assert best.cutoff(times) == 1 + np.argmax((1 - 3 / np.arange(1, 7)) / times), "the gain per time is the largest"
 
 
@@ -312,11 +312,11 @@ def test_the_table_has_every_rule_and_two_thirds_train_unless_the_user_says_othe
 
 def test_groups_that_nobody_tells_are_found():
     outcome = compare(Trace(clusters(6, 400, slow=3.0), tuple(map(str, range(30)))), 300, ["ewma"])
-    assert outcome.found and outcome.groups == 3
+    assert outcome.groups_inferred and outcome.groups == 3
 
 
 def test_every_round_is_kept_and_drawn_and_rules_with_options_take_part(trace):
-    outcome = compare(read(trace), 150, ["all", "count"], more={"calm": EWMA(node_rate=0.05)})
+    outcome = compare(read(trace), 150, ["all", "count"], extra_rules={"calm": EWMA(node_rate=0.05)})
     assert list(outcome.rounds) == list(outcome.rules) == ["all", "count", "calm"]
     again = closed_loop.run(EWMA(node_rate=0.05), SECONDS[150:], NODES)
     assert outcome.rounds["calm"].cutoff.tolist() == again.cutoff.tolist()
@@ -370,17 +370,17 @@ class TestVerdict:
 
     def test_the_rule_that_chooses_is_recommended_unless_it_is_told_worse_than_the_best_single_one(self):
         even, worse = (judged(ewma=noisy(0.8), auto=auto) for auto in (noisy(0.801, by=0.1), noisy(0.9)))
-        assert (even.best, even.recommended) == ("ewma", "auto")
+        assert (even.best_rule, even.recommended_rule) == ("ewma", "auto")
         assert "saves time here: `auto` does" in even.verdict()
         assert "The best single rule is `ewma` (`auto` against it: -0." in even.verdict()
-        assert (worse.best, worse.recommended) == ("ewma", "ewma")
+        assert (worse.best_rule, worse.recommended_rule) == ("ewma", "ewma")
         assert "`auto` is worse (-11.1%, 95% interval" in worse.verdict()
-        assert judged(auto=noisy(0.8)).best == "auto"
+        assert judged(auto=noisy(0.8)).best_rule == "auto"
 
 
 def test_the_table_is_whole_on_narrow_terminals(monkeypatch, capsys):
     comparison = judged(**{"ewma": noisy(0.8, by=0.3), "oracle-throughput": noisy(0.7, by=0.3)})
-    ratios = judged(ewma=noisy(0.8, by=0.3)).against["all"].values()
+    ratios = judged(ewma=noisy(0.8, by=0.3)).ratios["all"].values()
     for columns in (60, 80, 140):
         monkeypatch.setenv("COLUMNS", str(columns))
         cutoff_tables.print_comparison(comparison)
@@ -401,7 +401,7 @@ def test_rolling_is_training_and_running_block_by_block(trace):
         assert outcome.rounds[name].time.tolist() == [t for part in parts for t in part.time]
     assert outcome.rounds["oracle"].time.tolist() == outcome.rounds["ewma"].best_time.tolist()
     assert outcome.waiting_for_all.time.tolist() == np.rint(1e9 * SECONDS[100:].max(axis=1)).tolist()
-    assert (outcome.counted, outcome.trained) == (160, 3)
+    assert (outcome.counted_rounds, outcome.trained) == (160, 3)
     options = ("--train", "100", "--rolling", "80", "--rules", "all,count")
     answer = answer_of(trace, *options)
     assert (answer["train"], answer["trained"], answer["rounds"]) == (100, 2, 160)

@@ -332,8 +332,8 @@ def test_a_cutoff_that_is_no_number_of_workers_is_refused():
     numbers: tuple[Any, ...] = (2.0, None, "2", True, 0, 4)
     for number in numbers:
         with pytest.raises(FredError, match=f"wants to wait for {number!r} workers; expected 1 to 3, as many as there are"):
-            Round.of(np.array([1, 2, 3]), number)
-    assert Round.of(np.array([1, 2, 3]), np.int64(2)).cutoff == 2  # type: ignore[arg-type]
+            Round.from_choice(np.array([1, 2, 3]), number)
+    assert Round.from_choice(np.array([1, 2, 3]), np.int64(2)).cutoff == 2  # type: ignore[arg-type]
 
 
 def test_copies_of_runs_are_validated_and_so_is_what_went_around_validation():

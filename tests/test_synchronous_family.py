@@ -15,7 +15,7 @@ from scipy import stats
 
 from fred import Cluster, Schedule, Verb
 from fred.prediction import closed_loop
-from fred.prediction.predictive import Empirical, OfTheLastRounds
+from fred.prediction.predictive import Empirical, WindowMeans
 from fred.prediction.simple_rules import DynamicBackup
 from fred.systems.drop_compute import DropCompute, best_threshold
 from fred.systems.ssgd import DBW
@@ -110,7 +110,7 @@ class PlainDBW(PlainSGD):
         self.variance = self.squared = np.inf
         self.schedule, self.rounds = schedule, list(rounds_of(schedule))
         self.numbers, self.best = [len(adds) for _, adds, _ in self.rounds], list[int]()
-        self.times = OfTheLastRounds(Empirical(), 8, 20)
+        self.times = WindowMeans(Empirical(), 8, 20)
 
     def contribution(self, message: dict, staleness: int) -> dict:
         self.round.append(np.concatenate([array.ravel() for array in message.values()]))

@@ -29,21 +29,21 @@ def print_comparison(outcome: comparison.Comparison, notes: Sequence[str] = ()) 
 def _caption(outcome: comparison.Comparison) -> str:
     nodes = outcome.trace.node_names
     workers = outcome.trace.seconds.shape[1]
-    origin = "found in the compute times" if outcome.found else f"as given: {nodes}" if nodes else "as given"
+    origin = "found in the compute times" if outcome.groups_inferred else f"as given: {nodes}" if nodes else "as given"
     if outcome.trained == 1:
         training = f"after {outcome.train} to train on and {outcome.warm_up} to warm up"
     else:
         training = f"after {outcome.train} to train on first, trained {outcome.trained} times"
     return (
-        f"{outcome.counted} rounds of {workers} workers in {outcome.groups} groups ({origin}), {training}; "
+        f"{outcome.counted_rounds} rounds of {workers} workers in {outcome.groups} groups ({origin}), {training}; "
         "the round-by-round oracle knows each round's times; in brackets: 95% intervals, in %"
     )
 
 
 def _gain(outcome: comparison.Comparison, other: str, name: str) -> str:
     """Return the gain of a rule over another, with its interval, in %; a dash if there is none."""
-    if other not in outcome.against or name == (outcome.best if other == "best" else other):
+    if other not in outcome.ratios or name == (outcome.best_rule if other == "best" else other):
         return NONE
-    ratio: Ratio = outcome.against[other][name]
+    ratio: Ratio = outcome.ratios[other][name]
     interval = f" ({100 * ratio.low - 100:+.1f} to {100 * ratio.high - 100:+.1f})" if ratio.has_interval else ""
     return f"{ratio.value - 1:+.1%}{interval}"

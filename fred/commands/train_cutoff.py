@@ -14,7 +14,7 @@ from fred.commands import command_options
 from fred.components import registry
 from fred.prediction.deep import saved
 from fred.prediction.deep.rule import DMM
-from fred.prediction.deep.training import best
+from fred.prediction.deep.training import train_best
 from fred.traces.doubts import refuse_doubtful
 from fred.traces.groups import find_groups
 from fred.traces.trace import Trace
@@ -55,12 +55,12 @@ def run(options: argparse.Namespace) -> int:
     start = time.perf_counter()
     with bars(quiet=options.quiet) as show:
         try:
-            trained = best(rule, seconds, node_of, lambda share: show("training", share))
+            trained = train_best(rule, seconds, node_of, lambda share: show("training", share))
         except ValueError as error:
             raise FredError(f"{trace.source}: {error}") from error
-    held_back = trained.about.held_back
+    held_back = trained.record.held_back
     assert held_back is not None
-    if held_back.worse and not options.even_if_worse:
+    if held_back.is_significantly_worse and not options.even_if_worse:
         raise FredError(
             f"{trace.source}: the model is not written: {held_back.doubt}; train on more iterations, use "
             f"{{name: count, workers: {held_back.static}}} instead, or write it anyway with --even-if-worse"
@@ -108,7 +108,7 @@ def _iterations(number: int | None, trace: Trace) -> int:
 
 
 def _summary(options: argparse.Namespace, trace: Trace, trained: saved.Trained, seconds: float) -> list[str]:
-    facts, held_back = trained.about, trained.about.held_back
+    facts, held_back = trained.record, trained.record.held_back
     assert held_back is not None
     nodes = "given" if trace.node_of is not None else "found"
     names = trace.node_names

@@ -270,7 +270,7 @@ def _rolling(rule: CutoffRule, trace: Trace, name: str, progress: Show) -> Round
         trained = closed_loop.warmed_up(rule, before).trained(trace.seconds[:begin], node_of)
         parts.append(closed_loop.run(trained, trace.seconds[begin - before : end], node_of, before))
         progress(name, (number + 1) / len(origins))
-    return Rounds.joined(parts)
+    return Rounds.concatenate(parts)
 
 
 def _played(rounds: Rounds, trace: Trace, name: str, kind: str, run: dict[str, Any]) -> Remedy:

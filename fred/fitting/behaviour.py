@@ -207,7 +207,7 @@ def _sums(seconds: Matrix, node_of: NodeOf, episode: int) -> list[NDArray[np.flo
     warm_up = min(_WARM_UP, episode // 4)
     count = max(1, min(_MOST_RULED, len(seconds)) // episode)  # rules restart as often as in the trace
     parts = [seconds[number * episode : (number + 1) * episode] for number in range(count)]
-    results = [Rounds.joined([run(rule, part, node_of, warm_up) for part in parts]) for rule in RULES.values()]
+    results = [Rounds.concatenate([run(rule, part, node_of, warm_up) for part in parts]) for rule in RULES.values()]
     rules = np.stack([np.stack([rounds.cutoff, rounds.time / NANOSECONDS]) for rounds in results], axis=2)
     return [arrivals, gains, rules.astype(np.float64)]
 

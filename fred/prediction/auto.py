@@ -4,7 +4,7 @@ Each round is a game with expert advice. Every candidate proposes a choice. The 
 follows it, and reports the round to all of them. The gain of waiting for c workers is c - rho x_(c), where rho is the
 gradients per time of recent rounds. Over a long run, maximising the sum of these gains maximises gradients per time
 [Dinkelbach 1967]. rho is at most 1.25 times what one of the last two rounds could reach, since a cluster may become slower
-for good. Dropped workers count with their expected times (`completed_rounds.py`). So the gain of every candidate
+for good. Dropped workers count with their expected times (`censored.py`). So the gain of every candidate
 is known, even of one that would have waited longer.
 
 The bound is that of exponential weights with fixed share [Herbster, Warmuth 1998]. Let g be the gain per worker of the
@@ -46,7 +46,7 @@ from fred.prediction import closed_loop
 from fred.prediction.censored import BINS, excesses_of
 from fred.prediction.closed_loop import Rounds
 from fred.prediction.contract import Chooser, CutoffRule, Progress, UntrainedError
-from fred.prediction.following import RATE, Following, shared
+from fred.prediction.following import RATE, Following, share_weights
 from fred.prediction.hmm import HMM
 from fred.prediction.predictive import EWMA, Elfving, Empirical, Floats
 from fred.prediction.simple_rules import FixedCountOrDeadline, FixedDeadline, MADDeadline
@@ -73,8 +73,8 @@ class Auto(CutoffRule):
         >>> chooser = Auto(candidates=(FixedCount(workers=3), FixedCount(workers=4))).start(np.zeros(4, np.int64))
         >>> times = np.array([10, 11, 12, 40]) * 10**8
         >>> for _ in range(60):
-        ...     this = Round.of(times, chooser.choose(np.array([], np.int64)))
-        ...     chooser.observe(this.seen, this.taken)
+        ...     round = Round.from_choice(times, chooser.choose(np.array([], np.int64)))
+        ...     chooser.observe(round.observed, round.in_time)
         >>> chooser.weights.round(1).tolist()
         [1.0, 0.0]
     """
@@ -159,37 +159,37 @@ class Auto(CutoffRule):
         trained.
         """
         parts = 2 * len(self.candidates)
-        rules, held_back = [], {}
+        rules, held_out = [], {}
         for number, rule in enumerate(self.candidates):
             trained, rounds = _train_and_run(rule, seconds, node_of)
             rules.append(trained)
             progress((number + 1) / parts)
             if rounds is not None:
-                held_back[number] = rounds
-        if not held_back:
+                held_out[number] = rounds
+        if not held_out:
             raise ValueError(f"no candidate can be trained on {len(seconds)} iterations")
-        for done, number in enumerate(held_back):
+        for count, number in enumerate(held_out):
             if not rules[number].holds_back:
                 rules[number] = self.candidates[number].trained(seconds, node_of)
-            progress(0.5 + (done + 1) / (2 * len(held_back)))
+            progress(0.5 + (count + 1) / (2 * len(held_out)))
         return self.model_copy(
             update={
                 "candidates": tuple(rules),
                 "excesses": tuple(excesses_of(seconds[-_RECENT:]).tolist()),
-                **self._held_out_results(held_back, seconds.shape[1]),
+                **self._held_out_results(held_out, seconds.shape[1]),
             }
         )
 
-    def _held_out_results(self, held_back: dict[int, Rounds], workers: int) -> dict[str, tuple[float, ...]]:
+    def _held_out_results(self, held_out: dict[int, Rounds], workers: int) -> dict[str, tuple[float, ...]]:
         """Return the candidates' throughputs in held-out rounds and their initial weights."""
-        rates = {number: rounds.summary()["throughput"] for number, rounds in held_back.items()}
+        rates = {number: rounds.summary()["throughput"] for number, rounds in held_out.items()}
         best = max(rates.values())
-        means = [_mean_gain(rounds, best, workers) for rounds in held_back.values()]
-        rounds_counted = min(len(next(iter(held_back.values())).cutoff), _MOST_ROUNDS)
-        begin = shared(exp(RATE * rounds_counted * (np.array(means) - max(means))))
+        means = [_mean_gain(rounds, best, workers) for rounds in held_out.values()]
+        rounds_counted = min(len(next(iter(held_out.values())).cutoff), _MOST_ROUNDS)
+        weights = share_weights(exp(RATE * rounds_counted * (np.array(means) - max(means))))
         return {
             "held_back": self._per_candidate({number: rate / best for number, rate in rates.items()}),
-            "weights": self._per_candidate(dict(zip(held_back, begin.tolist(), strict=True))),
+            "weights": self._per_candidate(dict(zip(held_out, weights.tolist(), strict=True))),
         }
 
     def _per_candidate(self, values: dict[int, float]) -> tuple[float, ...]:
@@ -200,7 +200,7 @@ class Auto(CutoffRule):
 def _train_and_run(rule: CutoffRule, seconds: Floats, node_of: NodeOf) -> tuple[CutoffRule, Rounds | None]:
     """Train a candidate on the first three quarters and run it on the last; the result is None if that fails."""
     try:
-        trained = rule.trained(seconds if rule.holds_back else closed_loop.split(seconds)[0], node_of)
+        trained = rule.trained(seconds if rule.holds_back else closed_loop.split_rounds(seconds)[0], node_of)
         return trained, closed_loop.run_held_out(trained.unwatched(), seconds, node_of)
     except ValueError:
         return rule, None

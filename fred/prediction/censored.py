@@ -1,6 +1,7 @@
-"""Distributions of censored times, of which some are only known to exceed a bound [Kaplan & Meier 1958].
+"""Censored times, of which some are only known to exceed a bound: their distribution, and estimates of the missing ones.
 
-Estimates of dropped workers' times, from their usual times and from how late all workers were before.
+`Distribution` is the product-limit estimate [Kaplan & Meier 1958]. `Completion` estimates dropped workers' times from their
+usual times and from how late all workers were before.
 """
 
 from typing import NamedTuple
@@ -13,6 +14,14 @@ from fred.prediction.contract import Times
 from fred.prediction.predictive import Floats, between_ranks
 
 _ROUNDING = 1e-9  # tolerance of a sum of probabilities
+BINS = 250  # steps of excess over the usual time
+_LOWEST, _STEP = -1.0, 0.02  # of log time relative to the usual one: e^-1 to e^4 times as long
+_EDGES = _LOWEST + _STEP * np.arange(BINS + 1)
+_FORGOTTEN = 0.99  # share of a count that remains after each round
+_ARRIVE, _PRIOR, _LEAST_PRIOR = 0.3, 5.0, 0.5  # prior: share that arrives per step, and its weight in workers' times
+_GRID_REACH, _GRID_POINTS = 1.6, 160  # grid beyond the round's end: reach in log time, and number of points
+_RATE, _SPREAD_RATE = 0.2, 0.05  # weight of the newest round in a usual time and in its deviation
+_JUMP, _LEAST_JUMP = 2.5, 0.1  # an error beyond this many mean deviations, and this log time, is a change of the usual time
 
 
 class Distribution(NamedTuple):
@@ -23,7 +32,7 @@ class Distribution(NamedTuple):
 
         >>> import numpy as np
         >>> times, finished = np.array([[9], [1], [3], [2]]), np.array([[True], [True], [True], [False]])
-        >>> distribution = Distribution.of(times, finished)
+        >>> distribution = Distribution.estimate(times, finished)
         >>> distribution.times[:, 0].tolist(), distribution.mass[:, 0].tolist()
         ([1, 2, 3, 9], [0.25, 0.0, 0.375, 0.375])
         >>> distribution.quantile(0.5).tolist(), distribution.mad().tolist()
@@ -34,7 +43,7 @@ class Distribution(NamedTuple):
     mass: Floats  # probability of each, summing to 1, or to less where the largest are bounds [sample, columns]
 
     @classmethod
-    def of(cls, times: Times, finished: NDArray[np.bool_]) -> "Distribution":
+    def estimate(cls, times: Times, finished: NDArray[np.bool_]) -> "Distribution":
         """Return the product-limit estimate of each column [sample, columns]; times not `finished` are lower bounds."""
         order = np.argsort(2 * times + ~finished, axis=0, kind="stable")  # of equal times, bounds come last
         at_risk = np.arange(len(times), 0, -1.0)[:, None]
@@ -61,16 +70,6 @@ def _reached(values: Floats, mass: Floats, share: float) -> Floats:
     return np.where(reached[-1], np.take_along_axis(values, reached.argmax(axis=0)[None], axis=0)[0], np.inf)
 
 
-BINS = 250  # steps of excess over the usual time
-_LOWEST, _STEP = -1.0, 0.02  # of log time relative to the usual one: e^-1 to e^4 times as long
-_EDGES = _LOWEST + _STEP * np.arange(BINS + 1)
-_FORGOTTEN = 0.99  # share of a count that remains after each round
-_ARRIVE, _PRIOR, _LEAST_PRIOR = 0.3, 5.0, 0.5  # prior: share that arrives per step, and its weight in workers' times
-_GRID_REACH, _GRID_POINTS = 1.6, 160  # grid beyond the round's end: reach in log time, and number of points
-_RATE, _SPREAD_RATE = 0.2, 0.05  # weight of the newest round in a usual time and in its deviation
-_JUMP, _LEAST_JUMP = 2.5, 0.1  # an error beyond this many mean deviations, and this log time, is a change of the usual time
-
-
 class Completion:
     """An estimator that completes rounds one after the other, giving dropped workers their expected times.
 
@@ -84,7 +83,7 @@ class Completion:
         >>> import numpy as np
         >>> completion = Completion(4)
         >>> for _ in range(50):
-        ...     whole = completion.completed(np.ones(4), np.ones(4, bool))
+        ...     times = completion.completed(np.ones(4), np.ones(4, bool))
         >>> times = np.array([1.0, 1.0, 1.0, 1.1])
         >>> completion.completed(times, np.array([True, True, True, False])).round(1).tolist()
         [1.0, 1.0, 1.0, 1.1]
@@ -95,15 +94,15 @@ class Completion:
     """
 
     def __init__(self, workers: int, excesses: Floats | None = None):
-        self._usual, self._deviation, self._rounds = np.zeros(workers), np.zeros(workers), 0
+        self._usual_logs, self._deviation, self._rounds = np.zeros(workers), np.zeros(workers), 0
         self.excesses = np.zeros(BINS) if excesses is None else excesses
         self.prior = _PRIOR  # weight of the prior, by which missing workers arrive soon
         self._lasted = np.zeros(BINS)  # histogram of dropped workers' excess over their usual time when the round ended
 
     @property
-    def usual(self) -> Floats:
+    def usual_seconds(self) -> Floats:
         """Return each worker's usual time, s [workers]."""
-        return exp(self._usual)
+        return exp(self._usual_logs)
 
     def adapt_prior(self, arrived: bool) -> None:
         """Restore the prior's weight when a missing worker has arrived; halve it after a wait in which none did."""
@@ -123,7 +122,7 @@ class Completion:
             return np.sort(seconds)
         all_times, expected = np.sort(seconds), logs.copy()
         if dropped.any():
-            missing, expected[dropped] = self._missing(float(logs[dropped].max()), self._usual[dropped])
+            missing, expected[dropped] = self._missing(float(logs[dropped].max()), self._usual_logs[dropped])
             all_times = np.concatenate((np.sort(seconds[finished]), missing))
         self._count(logs, finished)
         self._follow(expected)
@@ -131,23 +130,25 @@ class Completion:
 
     def _begin(self, logs: Floats) -> None:
         middle = np.sort(logs)[len(logs) // 2]
-        self._usual = logs
+        self._usual_logs = logs
         self._deviation = np.full(len(logs), max(np.sort(np.abs(logs - middle))[len(logs) // 2], _STEP))
 
-    def _missing(self, end: float, usual: Floats) -> tuple[Floats, Floats]:
+    def _missing(self, end: float, usual_logs: Floats) -> tuple[Floats, Floats]:
         """Return the dropped workers' times, ascending, s, and the expected log time of each, both [dropped].
 
         Args:
             end: log of the time at which the round ended.
-            usual: usual log times of the dropped workers [dropped].
+            usual_logs: usual log times of the dropped workers [dropped].
         """
-        grid = end + max(_GRID_REACH, float(usual.max()) - end + _GRID_REACH / 2) * np.linspace(0, 1, _GRID_POINTS) ** 2
+        grid = end + max(_GRID_REACH, float(usual_logs.max()) - end + _GRID_REACH / 2) * np.linspace(0, 1, _GRID_POINTS) ** 2
         survival = self._survival()
-        still_computing = np.interp(grid - usual[:, None], _EDGES, survival) / np.interp(end - usual, _EDGES, survival)[:, None]
+        still_computing = (
+            np.interp(grid - usual_logs[:, None], _EDGES, survival) / np.interp(end - usual_logs, _EDGES, survival)[:, None]
+        )
         still_computing[:, -1] = 0.0  # the grid ends here
         arrived = np.add.reduce(1 - still_computing, axis=0)
         arriving = np.ascontiguousarray(-np.diff(still_computing, axis=1).T) * ((grid[1:] + grid[:-1]) / 2)[:, None]
-        return between_ranks(arrived, exp(grid), len(usual)), np.cumsum(arriving, axis=0)[-1]
+        return between_ranks(arrived, exp(grid), len(usual_logs)), np.cumsum(arriving, axis=0)[-1]
 
     def _survival(self) -> Floats:
         """Return the share of times that exceed the usual one by more than each edge [bins + 1]."""
@@ -157,14 +158,14 @@ class Completion:
         return np.concatenate(([1.0], np.cumprod(1 - np.minimum(hazard, 0.95))))
 
     def _count(self, logs: Floats, finished: NDArray[np.bool_]) -> None:
-        at = np.clip(((logs - self._usual - _LOWEST) / _STEP).astype(np.int64), 0, BINS - 1)
-        self.excesses = _FORGOTTEN * self.excesses + np.bincount(at[finished], minlength=BINS)
-        self._lasted = _FORGOTTEN * self._lasted + np.bincount(at[~finished], minlength=BINS)
+        bins = np.clip(((logs - self._usual_logs - _LOWEST) / _STEP).astype(np.int64), 0, BINS - 1)
+        self.excesses = _FORGOTTEN * self.excesses + np.bincount(bins[finished], minlength=BINS)
+        self._lasted = _FORGOTTEN * self._lasted + np.bincount(bins[~finished], minlength=BINS)
 
     def _follow(self, expected: Floats) -> None:
-        error = expected - self._usual
+        error = expected - self._usual_logs
         changed = np.abs(error) > np.maximum(_JUMP * self._deviation, _LEAST_JUMP)
-        self._usual = self._usual + np.where(changed, 1.0, max(_RATE, 1 / self._rounds)) * error
+        self._usual_logs = self._usual_logs + np.where(changed, 1.0, max(_RATE, 1 / self._rounds)) * error
         nearest = np.minimum(np.abs(error), 3 * self._deviation)
         self._deviation = np.maximum(self._deviation + _SPREAD_RATE * (nearest - self._deviation), 0.01)
 

@@ -1,6 +1,7 @@
 """Closed-loop evaluation of a rule on recorded rounds: it sees only the times that its own cutoffs reveal.
 
-Evaluation of a trained rule in held-out rounds, against the best fixed count.
+`run` plays all rounds, `run_held_out` those that training did not use, and `evaluate_held_out` compares them with the best
+fixed count.
 """
 
 import math
@@ -23,6 +24,7 @@ from fred.prediction.contract import CutoffRule, Progress, Round, Times
 from fred.prediction.simple_rules import FixedCount
 
 WARM_UP = 20  # rounds
+Positive = Annotated[float, Field(gt=0)]
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,11 +42,11 @@ class Rounds:
         return type(self)(*(getattr(self, field.name)[first:last] for field in fields(self)))
 
     @classmethod
-    def joined(cls, parts: Sequence[Self]) -> Self:
+    def concatenate(cls, parts: Sequence[Self]) -> Self:
         """Concatenate the rounds of several closed loops."""
         return cls(*(np.concatenate([getattr(part, field.name) for part in parts]) for field in fields(cls)))
 
-    def against(self, other: Self) -> Ratio:
+    def ratio_to(self, other: Self) -> Ratio:
         """Return the throughput relative to another rule's in the same rounds, with its interval.
 
         Args:
@@ -105,13 +107,13 @@ def _rounds(rule: CutoffRule, times: Times, node_of: NodeOf, warm_up: int) -> It
         raise ValueError("this rule needs what gradients say, which recorded times do not contain")
     chooser, workers = rule.start(node_of), times.shape[1]
     for number, row in enumerate(times):
-        began = perf_counter()
+        begin = perf_counter()
         choice = chooser.choose(row)
-        decided = perf_counter() - began
-        outcome = Round.of(row, workers if number < warm_up else choice)
-        began = perf_counter()
-        chooser.observe(outcome.seen, outcome.taken)
-        yield len(outcome.first), outcome.cutoff, decided + perf_counter() - began
+        decision_seconds = perf_counter() - begin
+        outcome = Round.from_choice(row, workers if number < warm_up else choice)
+        begin = perf_counter()
+        chooser.observe(outcome.observed, outcome.in_time)
+        yield len(outcome.first), outcome.cutoff, decision_seconds + perf_counter() - begin
 
 
 def _oracle(times: Times) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -125,7 +127,7 @@ def _throughput(cutoff: NDArray[np.int64], time: NDArray[np.int64]) -> float:
     return int(cutoff.sum()) / (sum(time.tolist()) / NANOSECONDS)
 
 
-def split(seconds: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def split_rounds(seconds: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Split rounds into the first three quarters, for training, and the last quarter, for validation.
 
     The last quarter is rounded up, so neither part is empty for two rounds or more. Raises ValueError for fewer.
@@ -133,7 +135,7 @@ def split(seconds: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np
     Args:
         seconds: compute times, s [iterations, workers].
 
-    >>> [len(part) for part in split(np.ones((15, 2)))], [len(part) for part in split(np.ones((2, 2)))]
+    >>> [len(part) for part in split_rounds(np.ones((15, 2)))], [len(part) for part in split_rounds(np.ones((2, 2)))]
     ([11, 4], [1, 1])
     """
     if len(seconds) < 2:
@@ -159,12 +161,9 @@ def run_held_out(
         node_of: node number of each worker [workers].
         warm_up: maximum number of warm-up rounds.
     """
-    early = len(split(seconds)[0])
-    before = min(warm_up, early)
-    return run(warmed_up(rule, before), seconds[early - before :], node_of, before)
-
-
-Positive = Annotated[float, Field(gt=0)]
+    training = len(split_rounds(seconds)[0])
+    warm_up_rounds = min(warm_up, training)
+    return run(warmed_up(rule, warm_up_rounds), seconds[training - warm_up_rounds :], node_of, warm_up_rounds)
 
 
 class HeldBack(BaseModel):
@@ -173,7 +172,7 @@ class HeldBack(BaseModel):
     >>> HeldBack(rounds=100, static=24, ratio=1.05, interval=(1.02, 1.08)).doubt
     >>> HeldBack(rounds=20, static=24, ratio=1.05, interval=(0.97, 1.14)).doubt
     '20 rounds held back cannot tell it from always waiting for 24 workers (+5.0%, 95% interval -3.0% to +14.0%)'
-    >>> HeldBack(rounds=90, static=24, ratio=0.9, interval=(0.8, 0.95)).worse
+    >>> HeldBack(rounds=90, static=24, ratio=0.9, interval=(0.8, 0.95)).is_significantly_worse
     True
     """
 
@@ -190,7 +189,7 @@ class HeldBack(BaseModel):
         return Ratio(self.ratio, *(self.interval or (0.0, float("inf"))))
 
     @property
-    def worse(self) -> bool:
+    def is_significantly_worse(self) -> bool:
         """Return True if the rule is significantly worse."""
         return self.against_static.below
 
@@ -198,14 +197,14 @@ class HeldBack(BaseModel):
     def doubt(self) -> str | None:
         """Return a warning in words, or None if the rule is significantly better."""
         other = f"always waiting for {self.static} workers ({self.against_static})"
-        if self.worse:
+        if self.is_significantly_worse:
             return f"in {self.rounds} rounds held back it was worse than {other}"
         if self.against_static.above:
             return None
         return f"{self.rounds} rounds held back cannot tell it from {other}"
 
 
-def held_back(
+def evaluate_held_out(
     rule: CutoffRule,
     seconds: NDArray[np.float64],
     node_of: NodeOf,
@@ -222,9 +221,9 @@ def held_back(
         node_of: node number of each worker [workers].
         warm_up: maximum number of warm-up rounds.
     """
-    static = FixedCount().trained(split(seconds)[0], node_of)
+    static = FixedCount().trained(split_rounds(seconds)[0], node_of)
     assert static.workers is not None
     fixed = run_held_out(static, seconds, node_of, warm_up)
     rounds = run_held_out(rule, seconds, node_of, warm_up)
-    ratio = rounds.against(fixed)
+    ratio = rounds.ratio_to(fixed)
     return HeldBack(rounds=len(rounds.cutoff), static=static.workers, ratio=ratio.value, interval=ratio.interval)

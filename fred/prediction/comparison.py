@@ -1,9 +1,8 @@
 """Comparison of cutoff rules on a recorded trace.
 
-Rolling-origin evaluation of cutoff rules: train on all rounds so far, run on the next block, and repeat.
-
-A short trace gives more counted rounds this way than by one split, and more training times
-[Tashman 2000, International Journal of Forecasting 16(4)].
+`compare` trains the rules on the first iterations and runs them on the others. `rolling` trains on all rounds so far, runs on
+the next block, and repeats (rolling-origin evaluation). A short trace gives more counted rounds that way than by one split,
+and more training times [Tashman 2000, International Journal of Forecasting 16(4)].
 """
 
 import json
@@ -52,7 +51,7 @@ class Comparison:
     train: int  # iterations trained on; initially, where rules are trained several times
     warm_up: int  # iterations before each evaluation that wait for all workers and do not count
     groups: int
-    found: bool  # whether the groups were inferred from the compute times, not given
+    groups_inferred: bool  # from the compute times; False: given in the trace
     waiting_for_all: Rounds
     rounds: dict[str, Rounds]  # by rule, its choice in each counted round
     trained: int = 1  # number of trainings
@@ -64,75 +63,83 @@ class Comparison:
         return {name: rounds.summary() for name, rounds in self.rounds.items()}
 
     @property
-    def counted(self) -> int:
+    def counted_rounds(self) -> int:
         """Return the number of counted rounds."""
         return len(self.waiting_for_all.cutoff)
 
     @cached_property
-    def real(self) -> list[str]:
+    def real_rules(self) -> list[str]:
         """Return the rules that use only past rounds; the others are baselines or bounds."""
         return [name for name in self.rounds if name not in _LIMITS]
 
     @cached_property
-    def best(self) -> str | None:
+    def best_rule(self) -> str | None:
         """Return the real rule with the most gradients per second; one that chooses among others only if it is alone."""
-        single = [name for name in self.real if name != _CHOOSES] or self.real
-        return max(single, key=lambda name: self.rules[name]["throughput"], default=None)
+        candidates = [name for name in self.real_rules if name != _CHOOSES] or self.real_rules
+        return max(candidates, key=lambda name: self.rules[name]["throughput"], default=None)
 
     @cached_property
-    def recommended(self) -> str | None:
+    def recommended_rule(self) -> str | None:
         """Return the rule that chooses among the others, unless it is significantly worse than the best; else the best rule."""
-        chooses = _CHOOSES in self.rounds and not self.against["best"][_CHOOSES].below
-        return _CHOOSES if chooses else self.best
+        chooses = _CHOOSES in self.rounds and not self.ratios["best"][_CHOOSES].below
+        return _CHOOSES if chooses else self.best_rule
 
     @cached_property
-    def against(self) -> dict[str, dict[str, Ratio]]:
+    def ratios(self) -> dict[str, dict[str, Ratio]]:
         """Return each rule's throughput relative to `all`, `best` and, if it was run, `count`: by reference, then by rule."""
-        others = {"all": self.waiting_for_all, "best": self.rounds.get(self.best or ""), "count": self.rounds.get("count")}
+        references = {
+            "all": self.waiting_for_all,
+            "best": self.rounds.get(self.best_rule or ""),
+            "count": self.rounds.get("count"),
+        }
         return {
-            other: {name: own.against(rounds) for name, own in self.rounds.items()}
-            for other, rounds in others.items()
+            reference: {name: by_rule.ratio_to(rounds) for name, by_rule in self.rounds.items()}
+            for reference, rounds in references.items()
             if rounds is not None
         }
 
     def verdict(self) -> str:
         """Return a sentence that says how much a cutoff gains over waiting for all workers, and with which rule."""
-        every = self.waiting_for_all.summary()
-        bound = f"the round-by-round oracle: {1 / every['of_oracle'] - 1:+.1%}"
+        summary = self.waiting_for_all.summary()
+        baseline = summary["throughput"]
+        bound = f"the round-by-round oracle: {1 / summary['of_oracle'] - 1:+.1%}"
         waiting = f"waiting for all {self.trace.seconds.shape[1]} workers"
-        if self.recommended is None:
-            return f"{waiting.capitalize()}: {every['throughput']:,.4g} gradients/s; {bound}."
-        won = self.against["all"][self.recommended]
-        rate = self.rules[self.recommended]["throughput"]
+        if self.recommended_rule is None:
+            return f"{waiting.capitalize()}: {baseline:,.4g} gradients/s; {bound}."
+        gain = self.ratios["all"][self.recommended_rule]
+        rate = self.rules[self.recommended_rule]["throughput"]
         return (
-            f"{self._worth(won)}: `{self.recommended}` does {rate:,.4g} gradients/s, {waiting} {every['throughput']:,.4g} "
-            f"({won}; {bound}).{self._comparison_with_best()}"
+            f"{self._worth(gain)}: `{self.recommended_rule}` does {rate:,.4g} gradients/s, {waiting} {baseline:,.4g} "
+            f"({gain}; {bound}).{self._comparison_with_best()}"
         )
 
-    def _worth(self, won: Ratio) -> str:
+    def _worth(self, gain: Ratio) -> str:
         """Return the words for a gain over waiting for all."""
-        if self.counted < _FEWEST:
-            return f"These {self.counted} rounds cannot tell yet whether a cutoff saves time; {_FEWEST} that count are needed"
-        if won.above:
-            return f"A cutoff saves {'time' if won.value >= _WORTH_IT else 'little time'} here"
-        if won.below or won.low == won.high:
+        if self.counted_rounds < _FEWEST:
+            return (
+                f"These {self.counted_rounds} rounds cannot tell yet whether a cutoff saves time; "
+                f"{_FEWEST} that count are needed"
+            )
+        if gain.above:
+            return f"A cutoff saves {'time' if gain.value >= _WORTH_IT else 'little time'} here"
+        if gain.below or gain.low == gain.high:
             return "A cutoff saves no time here"
-        if won.high < _WORTH_IT:
+        if gain.high < _WORTH_IT:
             return "A cutoff saves little or no time here"
-        return f"These {self.counted} rounds cannot tell whether a cutoff saves time"
+        return f"These {self.counted_rounds} rounds cannot tell whether a cutoff saves time"
 
     def _comparison_with_best(self) -> str:
         """Compare the rule that chooses with the best single rule, and name the rules indistinguishable from the best."""
         words = ""
-        ratios = self.against["best"]
-        if self.best != self.recommended:
-            words = f" The best single rule is `{self.best}` (`{_CHOOSES}` against it: {ratios[_CHOOSES]})."
-        elif _CHOOSES in ratios and self.best != _CHOOSES:
+        ratios = self.ratios["best"]
+        if self.best_rule != self.recommended_rule:
+            words = f" The best single rule is `{self.best_rule}` (`{_CHOOSES}` against it: {ratios[_CHOOSES]})."
+        elif _CHOOSES in ratios and self.best_rule != _CHOOSES:
             words = f" `{_CHOOSES}` is worse ({ratios[_CHOOSES]})."
-        others = [name for name in self.real if name not in (self.best, _CHOOSES)]
-        indistinguishable = [f"`{name}`" for name in others if not ratios[name].below]
+        rivals = [name for name in self.real_rules if name not in (self.best_rule, _CHOOSES)]
+        indistinguishable = [f"`{name}`" for name in rivals if not ratios[name].below]
         if indistinguishable:
-            words += f" These {self.counted} rounds cannot tell {', '.join(indistinguishable)} from `{self.best}`."
+            words += f" These {self.counted_rounds} rounds cannot tell {', '.join(indistinguishable)} from `{self.best_rule}`."
         return words
 
     def json(self) -> str:
@@ -143,16 +150,16 @@ class Comparison:
             "notes": (*self.trace.notes, *self.trace.warnings),
             "repairs": self.trace.repairs,
         }
-        settings = {"train": self.train, "trained": self.trained, "warm_up": self.warm_up, "rounds": self.counted}
+        settings = {"train": self.train, "trained": self.trained, "warm_up": self.warm_up, "rounds": self.counted_rounds}
         rules = {
-            name: summary | {f"against_{other}": _ratio_json(by[name]) for other, by in self.against.items()}
+            name: summary | {f"against_{other}": _ratio_json(by[name]) for other, by in self.ratios.items()}
             for name, summary in self.rules.items()
         }
         results = {
             "doubts": self.doubts,
             "groups": self.groups,
-            "best": self.best,
-            "recommended": self.recommended,
+            "best": self.best_rule,
+            "recommended": self.recommended_rule,
             "verdict": self.verdict(),
         }
         return json.dumps({**trace, **settings, **results, "rules": rules}, indent=2)
@@ -163,12 +170,12 @@ def compare(
     train: int,
     names: Sequence[str] = RULES,
     warm_up: int = closed_loop.WARM_UP,
-    progress: Show = lambda what, share: None,
-    more: Mapping[str, CutoffRule] = {},
+    progress: Show = lambda step, share: None,
+    extra_rules: Mapping[str, CutoffRule] = {},
 ) -> Comparison:
     """Train every rule on the first `train` iterations and run it in closed loop on the others.
 
-    `more` maps names to rules with options. Raises FredError for unknown rules, for too few iterations, if a rule cannot
+    `extra_rules` maps names to rules with options. Raises FredError for unknown rules, for too few iterations, if a rule cannot
     work on this trace, and if its times cannot be compute times, such as times that contain waiting.
     """
     refuse_doubtful(trace)
@@ -178,7 +185,7 @@ def compare(
             f"({warm_up}), and at least one to count after them"
         )
     seconds, rest = np.split(trace.seconds, [train])
-    rules = {name: rule_named(name) for name in names} | dict(more)
+    rules = {name: rule_named(name) for name in names} | dict(extra_rules)
     node_of = nodes_of(trace, train)
     every = closed_loop.run(AllWorkers(), rest, node_of, warm_up)
     rounds, doubts = train_and_run(rules, seconds, rest, node_of, warm_up, progress)
@@ -256,7 +263,7 @@ def rolling(
     block: int,
     names: Sequence[str] = RULES,
     warm_up: int = closed_loop.WARM_UP,
-    progress: Show = lambda what, share: None,
+    progress: Show = lambda step, share: None,
 ) -> Comparison:
     """Train on the first iterations and run on the next block; then train on all so far, and so on to the end.
 
@@ -281,20 +288,28 @@ def rolling(
             f"to count, blocks of 1 or more ({block}), 0 or more to warm up ({warm_up})"
         )
     rules = {name: rule_named(name) for name in names}
-    every: list[Rounds] = []
+    waiting_for_all: list[Rounds] = []
     parts: dict[str, list[Rounds]] = {name: [] for name in rules}
     doubts: dict[str, None] = {}
     origins = range(first, trace.iterations, block)
     for origin in origins:
-        node_of, before = nodes_of(trace, origin), min(warm_up, origin)
-        rest = trace.seconds[origin - before : origin + block]
-        every.append(closed_loop.run(AllWorkers(), rest, node_of, before))
-        outcomes, doubted = train_and_run(rules, trace.seconds[:origin], rest, node_of, before, progress)
-        doubts |= dict.fromkeys(doubted)
+        node_of, warm_up_rounds = nodes_of(trace, origin), min(warm_up, origin)
+        block_seconds = trace.seconds[origin - warm_up_rounds : origin + block]
+        waiting_for_all.append(closed_loop.run(AllWorkers(), block_seconds, node_of, warm_up_rounds))
+        outcomes, warnings = train_and_run(rules, trace.seconds[:origin], block_seconds, node_of, warm_up_rounds, progress)
+        doubts |= dict.fromkeys(warnings)
         for name, rounds in outcomes.items():
             parts[name].append(rounds)
-    joined = {name: Rounds.joined(several) for name, several in parts.items()}
+    rounds_by_rule = {name: Rounds.concatenate(blocks) for name, blocks in parts.items()}
     groups = len(np.unique(node_of))
     return Comparison(
-        trace, first, warm_up, groups, trace.node_of is None, Rounds.joined(every), joined, len(origins), tuple(doubts)
+        trace,
+        first,
+        warm_up,
+        groups,
+        trace.node_of is None,
+        Rounds.concatenate(waiting_for_all),
+        rounds_by_rule,
+        len(origins),
+        tuple(doubts),
     )

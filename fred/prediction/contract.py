@@ -3,8 +3,8 @@
 A rule sees the compute times of earlier rounds, for dropped workers only a lower bound. This module defines rules
 (`CutoffRule`, `Chooser`), their choices (`Choice`) and the outcome of a round (`Round`). The protocol `cutoff`
 (`protocols/synchronous.py`) drives rules in a simulation, `closed_loop.py` on recorded times. The two limits are here too: all
-workers, and the oracle. Constant rules are in `fixed.py`. Each predicting rule has its own file; their shared code is in
-`predictive.py`.
+workers, and the oracle. Constant rules are in `simple_rules.py`, predicting ones in `predictive.py`, `hmm.py` and `deep/`, and
+the rule that chooses among them in `auto.py`.
 """
 
 from abc import abstractmethod
@@ -185,23 +185,23 @@ class Round(NamedTuple):
 
     >>> import numpy as np
     >>> from fred.prediction.contract import Deadline, Round
-    >>> round = Round.of(np.array([40, 10, 30, 20]), 3)
-    >>> round.first.tolist(), round.cutoff, round.taken.tolist(), round.seen.tolist()
+    >>> round = Round.from_choice(np.array([40, 10, 30, 20]), 3)
+    >>> round.first.tolist(), round.cutoff, round.in_time.tolist(), round.observed.tolist()
     ([1, 3, 2], 30, [False, True, True, True], [30, 10, 30, 20])
-    >>> round = Round.of(np.array([40, 10, 30, 20]), Deadline(25))
-    >>> round.first.tolist(), round.cutoff, round.taken.tolist(), round.seen.tolist()
+    >>> round = Round.from_choice(np.array([40, 10, 30, 20]), Deadline(25))
+    >>> round.first.tolist(), round.cutoff, round.in_time.tolist(), round.observed.tolist()
     ([1, 3], 25, [False, True, False, True], [25, 10, 25, 20])
-    >>> [Round.of(np.array([40, 10, 30, 20]), Deadline(ns, workers=2)).cutoff for ns in (15, 25)]
+    >>> [Round.from_choice(np.array([40, 10, 30, 20]), Deadline(ns, workers=2)).cutoff for ns in (15, 25)]
     [15, 20]
     """
 
     first: NDArray[np.intp]  # workers taken, in order of finishing; ties in order of their numbers [c]
     cutoff: int  # when the round ends, ns: x_(c), or the deadline
-    taken: NDArray[np.bool_]  # True for workers whose gradients are averaged; the others are dropped [workers]
-    seen: Times  # what the rule observes: for dropped workers the time until the round's end, ns [workers]
+    in_time: NDArray[np.bool_]  # True for workers whose gradients are averaged; the others are dropped [workers]
+    observed: Times  # what the rule observes: for dropped workers the time until the round's end, ns [workers]
 
     @classmethod
-    def of(cls, times: Times, choice: Choice) -> "Round":
+    def from_choice(cls, times: Times, choice: Choice) -> "Round":
         """Return the outcome of a round with these compute times. Raises FredError if the choice is impossible.
 
         With a deadline, the round takes all workers that finish by it and ends at the deadline. It ends no earlier than
@@ -213,16 +213,16 @@ class Round(NamedTuple):
             choice: number of workers to wait for, c, or a deadline.
         """
         arrivals = np.argsort(times, kind="stable")
-        first = arrivals[: _count_taken(times, choice)]
-        cutoff, taken = int(times[first[-1]]), np.zeros(len(times), bool)
+        first = arrivals[: _count_in_time(times, choice)]
+        cutoff, in_time = int(times[first[-1]]), np.zeros(len(times), bool)
         if isinstance(choice, Deadline):
             last = arrivals[(choice.workers or len(times)) - 1]
             cutoff = max(cutoff, int(min(choice.ns, times[last])))
-        taken[first] = True
-        return cls(first, cutoff, taken, np.minimum(times, cutoff))
+        in_time[first] = True
+        return cls(first, cutoff, in_time, np.minimum(times, cutoff))
 
 
-def _count_taken(times: Times, choice: Choice) -> int:
+def _count_in_time(times: Times, choice: Choice) -> int:
     """Return the number of gradients that a round takes."""
     if isinstance(choice, Deadline):
         if not is_whole_number(choice.ns) or choice.ns < 0:
@@ -292,16 +292,16 @@ class Oracle(CutoffRule):
 
 class _Foresight(Chooser):
     def __init__(self, objective: Objective):
-        self._best = Best(objective)
+        self._best = Maximizer(objective)
 
     def choose(self, times: Times) -> int:
         return self._best.cutoff(np.maximum(np.sort(times), 1).astype(float))
 
     def observe(self, times: Times, finished: NDArray[np.bool_]) -> None:
-        self._best.came_to(finished.sum(), times.max())
+        self._best.record(finished.sum(), times.max())
 
 
-class Best:
+class Maximizer:
     """A maximiser over c, given (expected) order statistics: c / x_(c) of this round, or c - rho x_(c) of the long run.
 
     rho is the gradients per time of the rounds so far, with an exponential memory of `memory` rounds. `worth` replaces c
@@ -315,20 +315,20 @@ class Best:
         worth: function from numbers of gradients [n] to their worth [n].
 
         >>> import numpy as np
-        >>> from fred.prediction.contract import Best
+        >>> from fred.prediction.contract import Maximizer
         >>> ordered = np.array([1.0, 1.1, 3.0, 3.9])
-        >>> best = Best("throughput")
-        >>> best.came_to(gradients=4, time=40.0)  # so far 0.1 per s: it pays to wait for the last ones
-        >>> Best("round").cutoff(ordered), Best("round", least=3).cutoff(ordered), best.cutoff(ordered)
+        >>> best = Maximizer("throughput")
+        >>> best.record(gradients=4, time=40.0)  # so far 0.1 per s: it pays to wait for the last ones
+        >>> Maximizer("round").cutoff(ordered), Maximizer("round", least=3).cutoff(ordered), best.cutoff(ordered)
         (2, 4, 4)
     """
 
     def __init__(self, objective: Objective, least: int = 1, memory: float = 50.0, worth: Worth = lambda counts: counts):
-        self._long_run, self._least, self._kept, self._worth = objective == "throughput", least, 1 - 1 / memory, worth
+        self._long_run, self._least, self._decay, self._worth = objective == "throughput", least, 1 - 1 / memory, worth
         self._gradients = self._time = 0.0
 
     def cutoff(self, ordered: NDArray[np.float64]) -> int:
-        """Return the best allowed c; `ordered` is x_(1) .. x_(n) in the time unit of `came_to`."""
+        """Return the best allowed c; `ordered` is x_(1) .. x_(n) in the time unit of `record`."""
         worth = self._worth(np.arange(1.0, len(ordered) + 1))
         gain = np.where(ordered > 0, worth / np.maximum(ordered, 1e-300), 0.0)[self._least - 1 :]
         if self._long_run and self._time:
@@ -336,12 +336,12 @@ class Best:
             gain = np.where(gain >= min(_LEAST_RATE * gain.max(), gain.max()), long_run, -np.inf)
         return self._least + int(np.argmax(gain))
 
-    def came_to(self, gradients: float, time: float) -> None:
+    def record(self, gradients: float, time: float) -> None:
         """Record the outcome of the last round.
 
         Args:
             gradients: number of gradients that the round took.
             time: duration of the round, in the time unit of `cutoff`.
         """
-        self._gradients = self._kept * self._gradients + float(self._worth(np.array([gradients], float))[0])
-        self._time = self._kept * self._time + time
+        self._gradients = self._decay * self._gradients + float(self._worth(np.array([gradients], float))[0])
+        self._time = self._decay * self._time + time

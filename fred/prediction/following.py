@@ -33,7 +33,7 @@ _MODEL = np.array([0.99, 0.01])  # initial weights of a watched model, and of th
 _FOREVER = 1e9  # s: upper bound of all times
 
 
-def shared(weights: Floats) -> Floats:
+def share_weights(weights: Floats) -> Floats:
     """Normalise the weights and share a part of them equally: a candidate that was bad may be good from now on."""
     return (1 - 1 / MEMORY) * weights / math.fsum(weights) + 1 / (MEMORY * len(weights))
 
@@ -45,9 +45,9 @@ class Outcome(NamedTuple):
     seconds: Floats  # when it would have ended the round, s [candidates]
 
     @classmethod
-    def of(cls, choices: Sequence[Choice], times: Times) -> "Outcome":
+    def from_choices(cls, choices: Sequence[Choice], times: Times) -> "Outcome":
         """Return the outcomes of these choices in a round of these times, ns [workers]."""
-        rounds = [Round.of(times, choice) for choice in choices]
+        rounds = [Round.from_choice(times, choice) for choice in choices]
         gradients, ends = [len(outcome.first) for outcome in rounds], [outcome.cutoff for outcome in rounds]
         return cls(np.array(gradients, float), np.array(ends) / NANOSECONDS)
 
@@ -80,8 +80,8 @@ class Following(Chooser):
         self._expected, self._slack = 0.0, 1.0  # expected end of the followed choice, ns; mean ratio of actual ends to it
         self._possible: deque[float] = deque(maxlen=_LATELY)  # best gradients per time of each of the last rounds
         self._block = -1  # block of rounds whose draws are made
-        self._seen = np.zeros(workers, np.int64)  # last round in which each worker was in time, or was waited for
-        self._in_time = np.zeros(workers, np.int64)  # last round in which each worker was in time
+        self._last_contact = np.zeros(workers, np.int64)  # last round in which each worker was in time, or was waited for
+        self._last_in_time = np.zeros(workers, np.int64)  # last round in which each worker was in time
         self._distance = np.full(workers, _PATIENCE)  # rounds from then until it is waited for
         self._explored = -_BLOCK  # last round that waited longer for unseen workers
         self._cost = 0.0  # cost of that wait, as a share of a round
@@ -101,11 +101,11 @@ class Following(Chooser):
         self._followed = self._draw_candidate()
         if self._round == 0:
             return self._choices[self._followed]
-        usual = np.maximum(nanoseconds(np.minimum(self._completion.usual, _FOREVER)), 1)
-        longest = _longest(usual)
+        usual_times = np.maximum(nanoseconds(np.minimum(self._completion.usual_seconds, _FOREVER)), 1)
+        longest = _longest(usual_times)
         self._choices = [_bounded(choice, longest, self._workers) for choice in self._choices]
-        self._expected = Round.of(usual, self._choices[self._followed]).cutoff
-        return self._deadline_for_absent(longest) or self._choices[self._followed]
+        self._expected = Round.from_choice(usual_times, self._choices[self._followed]).cutoff
+        return self._deadline_for_overdue(longest) or self._choices[self._followed]
 
     def hear(self, statistic: float) -> None:
         """Pass the statistic to all candidates."""
@@ -114,40 +114,40 @@ class Following(Chooser):
 
     def _draw_candidate(self) -> int:
         """Draw the index of a ready candidate by weight."""
-        block, at = divmod(self._round, _BLOCK)
+        block, position = divmod(self._round, _BLOCK)
         if block != self._block:
             self._block = block
             self._draws = streams.uniforms(*self._stream, 0, start=_BLOCK * block, count=_BLOCK)
         weights = np.cumsum(self.weights * self._judged if self._judged.any() else self.weights)
-        return int(np.searchsorted(weights, float(self._draws[at]) * weights[-1], side="right"))
+        return int(np.searchsorted(weights, float(self._draws[position]) * weights[-1], side="right"))
 
-    def _deadline_for_absent(self, longest: int) -> Deadline | None:
+    def _deadline_for_overdue(self, longest: int) -> Deadline | None:
         """Return a longer deadline for workers unseen for long, if one is due; this costs at most 1 % of the time."""
-        absent = self._round - self._seen >= self._distance
-        number = int(absent.sum())
-        pays = min(number / max(self._workers - number, 1), 1.0)  # waiting this share of a round is worth all their gradients
-        if not number or self._round - self._explored < max(pays, self._cost) * _BLOCK:
+        overdue = self._round - self._last_contact >= self._distance
+        number = int(overdue.sum())
+        share = min(number / max(self._workers - number, 1), 1.0)  # waiting this share of a round is worth all their gradients
+        if not number or self._round - self._explored < max(share, self._cost) * _BLOCK:
             return None
-        self._explored, self._cost, self._seen[absent] = self._round, pays, self._round
-        self._distance[absent] = np.minimum(2 * self._distance[absent], _MOST_PATIENCE)
-        return Deadline(min(longest, round((1 + pays) * self._slack * self._expected)))
+        self._explored, self._cost, self._last_contact[overdue] = self._round, share, self._round
+        self._distance[overdue] = np.minimum(2 * self._distance[overdue], _MOST_PATIENCE)
+        return Deadline(min(longest, round((1 + share) * self._slack * self._expected)))
 
     def observe(self, times: Times, finished: NDArray[np.bool_]) -> None:
         """Compute what every candidate would have gained, update the weights, and pass the round on to the candidates."""
         self._look_back(times, finished)
         self._round += 1
-        self._seen[finished] = self._in_time[finished] = self._round
+        self._last_contact[finished] = self._last_in_time[finished] = self._round
         self._distance[finished] = _PATIENCE
         all_times = np.minimum(self._completion.completed(np.maximum(times, 1) / NANOSECONDS, finished), _FOREVER)
         self._possible.append(float((np.arange(1, len(all_times) + 1) / all_times).max()))
         if self._round > 1:
-            self._weigh(Outcome.of(self._choices, np.maximum(nanoseconds(all_times), 1)))
+            self._weigh(Outcome.from_choices(self._choices, np.maximum(nanoseconds(all_times), 1)))
         for chooser in self._choosers:
             chooser.observe(times, finished)
 
     def _look_back(self, times: Times, finished: NDArray[np.bool_]) -> None:
         """Adapt the completion's prior: a worker that was missing for long has come, or the round waited without success."""
-        missing = self._round - self._in_time >= _PATIENCE
+        missing = self._round - self._last_in_time >= _PATIENCE
         if (missing & finished).any():
             self._completion.adapt_prior(arrived=True)
         elif missing.any() and finished.any() and times.max() > _IDLE * times[finished].max():
@@ -161,7 +161,7 @@ class Following(Chooser):
             judged = self.weights * self._judged
             mean = math.fsum(judged * gains) / (math.fsum(judged) or 1.0)
             self.gains = np.where(self._judged, gains, mean)
-            self.weights = shared(self.weights * exp(RATE * (self.gains - self.gains.max())))
+            self.weights = share_weights(self.weights * exp(RATE * (self.gains - self.gains.max())))
         weight = _PACE if self._time else 1.0
         self._gradients += weight * (float(outcome.gradients[self._followed]) - self._gradients)
         self._time += weight * (float(outcome.seconds[self._followed]) - self._time)
@@ -169,10 +169,10 @@ class Following(Chooser):
             self._slack += _PACE * (float(outcome.seconds[self._followed]) * NANOSECONDS / self._expected - self._slack)
 
 
-def _longest(usual: Times) -> int:
+def _longest(times: Times) -> int:
     """Return twice the duration of a round with the most gradients per time, given usual times, ns [workers]."""
-    ordered = np.sort(usual)
-    return int(_LONGEST * ordered[int(np.argmax(np.arange(1, len(usual) + 1) / ordered))])
+    ordered = np.sort(times)
+    return int(_LONGEST * ordered[int(np.argmax(np.arange(1, len(times) + 1) / ordered))])
 
 
 def _bounded(choice: Choice, longest: int, workers: int) -> Deadline:
@@ -192,7 +192,7 @@ class Watched(Predictive):
         copy._watched = False
         return copy
 
-    def beside_averages(self, model: Predictor, node_of: NodeOf, objective: Objective, seed: int = 0) -> Chooser:
+    def with_averages(self, model: Predictor, node_of: NodeOf, objective: Objective, seed: int = 0) -> Chooser:
         """Return a chooser that follows the model as long as averages do no better.
 
         It ends rounds at deadlines. So the model alone is returned if the rule asks for counts, or for a smallest share of the

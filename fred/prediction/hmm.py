@@ -1,10 +1,11 @@
-"""Expectation maximisation for nodes that switch between common levels, with a median per worker [Baum et al. 1970].
+"""A hidden Markov model of nodes that become slow and fast again, with times censored at the cutoff.
 
 | name | source       |
 |------|--------------|
 | HMM  | Rabiner 1989 |
 
-A hidden Markov model of nodes that become slow and fast again, with times censored at the cutoff.
+All nodes switch between common levels, and each worker has a median of its own. Training is expectation maximisation
+[Baum et al. 1970].
 """
 
 import math
@@ -25,6 +26,10 @@ from fred.prediction.predictive import Floats, Predictor, between_ranks
 
 _LEAST_DEVIATION = 1e-3
 _TAIL = 0.005  # the initial levels are spread evenly between this quantile of the chains' means and its opposite
+_SETTLING = 20  # rounds in which an untrained rule learns each worker's median and deviation
+_REACH, _POINTS = 4.5, 256  # grid of times: deviations beyond the outermost means; number of points
+Row = tuple[Annotated[float, Field(ge=0, le=1)], ...]
+Positive = Annotated[float, Field(gt=0)]
 
 
 @dataclass(frozen=True)
@@ -161,13 +166,6 @@ def over_states(array: Floats) -> Floats:
     return np.add.reduce(np.ascontiguousarray(np.moveaxis(array, -1, 0)), axis=0)
 
 
-_SETTLING = 20  # rounds in which an untrained rule learns each worker's median and deviation
-_REACH, _POINTS = 4.5, 256  # grid of times: deviations beyond the outermost means; number of points
-
-Row = tuple[Annotated[float, Field(ge=0, le=1)], ...]
-Positive = Annotated[float, Field(gt=0)]
-
-
 class HMM(Watched):
     """The best count by a hidden Markov model of slowdowns, in which every node switches between a few states.
 
@@ -202,13 +200,13 @@ class HMM(Watched):
             raise ValueError("`medians` and `deviations` must be as many")
         return self
 
-    def on(self, same: bool, objective: Objective) -> Self:
-        """Return the rule with an objective; on another cluster (not `same`), the workers' medians are learned again."""
-        return self.model_copy(update={"objective": objective} | ({} if same else {"medians": (), "deviations": ()}))
+    def for_cluster(self, same_cluster: bool, objective: Objective) -> Self:
+        """Return the rule with an objective; without `same_cluster`, the workers' medians are learned again."""
+        return self.model_copy(update={"objective": objective} | ({} if same_cluster else {"medians": (), "deviations": ()}))
 
     def start(self, node_of: NodeOf) -> Chooser:
         model = self.filter(node_of)
-        return self.beside_averages(model, node_of, self.objective) if self._watched else model
+        return self.with_averages(model, node_of, self.objective) if self._watched else model
 
     def filter(self, node_of: NodeOf) -> Predictor:
         """Return the model at work, without a fallback. Raises ValueError if it was trained for another number of workers.
@@ -249,7 +247,9 @@ class _Filter(Predictor):
             self._tabulate()
 
     def expected(self) -> Floats:
-        return between_ranks(np.add.reduce(self._over * self.state.reshape(-1, 1), axis=0), self._times, self.workers)
+        return between_ranks(
+            np.add.reduce(self._expected_passed * self.state.reshape(-1, 1), axis=0), self._grid_seconds, self.workers
+        )
 
     def learn(self, seconds: Floats, finished: NDArray[np.bool_]) -> None:
         logs = log(seconds)
@@ -295,4 +295,4 @@ class _Filter(Predictor):
         for state, level in enumerate(self._levels):
             z = (grid - self._offsets[:, None] - level) / self._deviations[:, None]
             np.add.at(expected_passed[:, state], self._chain_of, ndtr(z))
-        self._times, self._over = exp(grid), expected_passed.reshape(-1, _POINTS)
+        self._grid_seconds, self._expected_passed = exp(grid), expected_passed.reshape(-1, _POINTS)

@@ -6,15 +6,9 @@
 | Empirical | Kaplan & Meier 1958                   |
 | EWMA      | Tobin 1958; Roberts 1959              |
 
-The base of predicting rules: expected order statistics of the next round, and the best cutoff for them.
-
-The cutoff rule for independent normal times.
-
-Expected order statistics from the steps between ranks in the last rounds.
-
-Log-normal times: expected order statistics of independent times, and moments of censored ones.
-
-Exponentially weighted averages of each worker's log-normal times, dropped workers imputed.
+`Predictive` and `Predictor` are the base: they choose the best cutoff for expected order statistics. `Elfving` takes these from
+independent normal times, `Empirical` from the mean steps between ranks in the last rounds, and `EWMA` from averages of each
+worker's log-normal times, in which dropped workers are imputed.
 """
 
 import math
@@ -31,12 +25,20 @@ from fred.base.elementary import exp, log
 from fred.cluster.contention import NodeOf
 from fred.components.component import Count
 from fred.components.limits import NANOSECONDS
-from fred.prediction.contract import Best, By, Choice, Chooser, CutoffRule, Deadline, Objective, Round, Times
+from fred.prediction.contract import By, Choice, Chooser, CutoffRule, Deadline, Maximizer, Objective, Round, Times
 
 _PATIENCE = 3.0  # mean deviations beyond the expected end that a deadline allows
 _LEAST = 0.05  # least deviation that a deadline which was too early counts as
 _MOST = 0.2  # most deviation that a round counts as: no deadline exceeds 1.8 times the expected end
 _NEWEST = 0.25  # weight of the last round in the mean deviation, as for round trips in TCP [Jacobson 1988; RFC 6298]
+Floats = NDArray[np.float64]
+_REACH, _POINTS = 4.5, 128  # grid: deviations beyond the outermost means; number of points
+_LEAST_VARIANCE = 1e-6
+# A squared error counts at most this many variances, or changes of regime would pass for spread. This makes the deviation of
+# normal times a quarter too small. Larger bounds gave less throughput: part of the errors is common to all workers.
+_MOST_SURPRISE = 2.0
+_PASSES = 3  # iterations over dropped workers, as their times and the node's level depend on each other
+Weight = Annotated[float, Field(gt=0, le=1)]
 
 
 class Predictive(CutoffRule):
@@ -108,9 +110,9 @@ class Predictor(Chooser):
     def __init__(self, rule: Predictive, workers: int):
         self.workers = workers
         self.least = max(1, math.ceil(rule.at_least * workers))
-        self._best, self._by = Best(rule.objective, self.least), rule.by
+        self._best, self._by = Maximizer(rule.objective, self.least), rule.by
         self._ready = False  # True once it has observed enough to decide
-        self._chosen: Choice | None = None  # own choice for this round
+        self._choice: Choice | None = None  # own choice for this round
         self._lateness = _Lateness()  # of the worker expected to end a round
 
     @property
@@ -119,24 +121,24 @@ class Predictor(Chooser):
 
     def choose(self, times: Times) -> Choice:
         """Return the best c of the expected order statistics, or a deadline for it; `times` are ignored."""
-        self._chosen = self._decided() if self._ready else None
-        return self.workers if self._chosen is None else self._chosen
+        self._choice = self._decide() if self._ready else None
+        return self.workers if self._choice is None else self._choice
 
-    def _decided(self) -> Choice:
+    def _decide(self) -> Choice:
         expected = self.expected()
         c = self._best.cutoff(expected)
         if self._by == "count":
             return c
-        at = max(0.0, float(expected[c - 1]))
-        return Deadline.after(at) if self._by == "deadline" else self._lateness.deadline(at, c)
+        seconds = max(0.0, float(expected[c - 1]))
+        return Deadline.after(seconds) if self._by == "deadline" else self._lateness.deadline(seconds, c)
 
     def observe(self, times: Times, finished: NDArray[np.bool_]) -> None:
         """Record the outcome of the rule's own choice, and `learn` from `times`, ns, and `finished`."""
-        if self._chosen is not None:  # judge its own choice, even if the round waited for all
-            gradients, time = _outcome(np.maximum(times, 1), finished, self._chosen)
-            self._best.came_to(gradients, time / NANOSECONDS)
-            if isinstance(self._chosen, Deadline) and self._chosen.workers:
-                self._lateness.heard(self._chosen, gradients, time)
+        if self._choice is not None:  # judge its own choice, even if the round waited for all
+            gradients, time = _outcome(np.maximum(times, 1), finished, self._choice)
+            self._best.record(gradients, time / NANOSECONDS)
+            if isinstance(self._choice, Deadline) and self._choice.workers:
+                self._lateness.record(self._choice, gradients, time)
         self._ready = True
         self.learn(np.maximum(times, 1) / NANOSECONDS, finished)
 
@@ -170,7 +172,7 @@ class _Lateness:
         self._expected = expected
         return Deadline.after(expected * math.exp(_PATIENCE * self._deviation), workers)
 
-    def heard(self, choice: Deadline, gradients: int, ns: int) -> None:
+    def record(self, choice: Deadline, gradients: int, ns: int) -> None:
         """Learn from the outcome of a choice; ignore rounds that others cut short before its deadline."""
         early = gradients < (choice.workers or 0)
         if self._expected > 0 and (ns >= choice.ns or not early):
@@ -184,8 +186,8 @@ def _outcome(times: Times, finished: NDArray[np.bool_], choice: Choice) -> tuple
     in_time = int(finished.sum())
     if isinstance(choice, Deadline):
         gradients = max(1, int((finished & (times <= choice.ns)).sum()))
-        return min(gradients, choice.workers or gradients), Round.of(times, choice).cutoff
-    return min(choice, in_time), Round.of(times, min(choice, in_time)).cutoff
+        return min(gradients, choice.workers or gradients), Round.from_choice(times, choice).cutoff
+    return min(choice, in_time), Round.from_choice(times, min(choice, in_time)).cutoff
 
 
 class Elfving(Predictive):
@@ -270,10 +272,10 @@ class Empirical(Predictive):
     window: Count = Field(default=20, description="number of last rounds that are used")
 
     def start(self, node_of: NodeOf) -> Chooser:
-        return OfTheLastRounds(self, len(node_of), self.window)
+        return WindowMeans(self, len(node_of), self.window)
 
 
-class OfTheLastRounds(Predictor):
+class WindowMeans(Predictor):
     """Expected x_(1) .. x_(n) from a window of the last rounds.
 
     Args:
@@ -290,7 +292,7 @@ class OfTheLastRounds(Predictor):
     def choose(self, times: Times) -> Choice:
         if self.workers in self._waited_for:
             return super().choose(times)
-        self._chosen = None
+        self._choice = None
         return self.workers
 
     def expected(self) -> NDArray[np.float64]:
@@ -299,13 +301,9 @@ class OfTheLastRounds(Predictor):
         return np.cumsum(np.add.reduce(self._steps, axis=0) / rounds)
 
     def learn(self, seconds: NDArray[np.float64], finished: NDArray[np.bool_]) -> None:
-        there = int(finished.sum())
-        self._steps.append(np.where(np.arange(self.workers) < there, np.diff(np.sort(seconds), prepend=0.0), 0.0))
-        self._waited_for.append(there)
-
-
-Floats = NDArray[np.float64]
-_REACH, _POINTS = 4.5, 128  # grid: deviations beyond the outermost means; number of points
+        waited_for = int(finished.sum())
+        self._steps.append(np.where(np.arange(self.workers) < waited_for, np.diff(np.sort(seconds), prepend=0.0), 0.0))
+        self._waited_for.append(waited_for)
 
 
 def expected_order_statistics(mean: Floats, deviation: Floats) -> Floats:
@@ -321,20 +319,20 @@ def expected_order_statistics(mean: Floats, deviation: Floats) -> Floats:
     return between_ranks(expected_passed, exp(grid), len(mean))
 
 
-def between_ranks(over: Floats, times: Floats, n: int) -> Floats:
-    """Return E[x_(1)] .. E[x_(n)], s [n], of n independent times, of which `over` are expected by each of `times`.
+def between_ranks(passed: Floats, times: Floats, n: int) -> Floats:
+    """Return E[x_(1)] .. E[x_(n)], s [n], of n independent times, of which `passed` are expected by each of `times`.
 
     The expected number by time t is F_1(t) + .. + F_n(t). It is about j - 1/2 at the expected time of the j-th.
 
     Args:
-        over: expected number of times that have passed by each of `times`, ascending [points].
+        passed: expected number of times that have passed by each of `times`, ascending [points].
         times: grid of times, s [points].
         n: number of independent times.
     """
-    return np.interp(np.arange(n) + 0.5, over, times)
+    return np.interp(np.arange(n) + 0.5, passed, times)
 
 
-def beyond(mean: Floats, deviation: Floats, least: Floats) -> tuple[Floats, Floats]:
+def truncated_moments(mean: Floats, deviation: Floats, least: Floats) -> tuple[Floats, Floats]:
     """Return mean and variance of normal variables truncated to values above `least`.
 
     Args:
@@ -343,22 +341,13 @@ def beyond(mean: Floats, deviation: Floats, least: Floats) -> tuple[Floats, Floa
         least: lower bound of each variable [n].
 
         >>> import numpy as np
-        >>> from fred.prediction.predictive import beyond
-        >>> [value.round(3).tolist() for value in beyond(np.zeros(2), np.ones(2), np.array([-9.0, 0.0]))]
+        >>> from fred.prediction.predictive import truncated_moments
+        >>> [value.round(3).tolist() for value in truncated_moments(np.zeros(2), np.ones(2), np.array([-9.0, 0.0]))]
         [[0.0, 0.798], [1.0, 0.363]]
     """
     z = (least - mean) / deviation
     hazard = math.sqrt(2 / math.pi) / erfcx(z / math.sqrt(2))  # of the standard normal density; no overflow in its tail
     return mean + deviation * hazard, deviation**2 * np.maximum(1 + (z - hazard) * hazard, 0)
-
-
-_LEAST_VARIANCE = 1e-6
-# A squared error counts at most this many variances, or changes of regime would pass for spread. This makes the deviation of
-# normal times a quarter too small. Larger bounds gave less throughput: part of the errors is common to all workers.
-_MOST_SURPRISE = 2.0
-_PASSES = 3  # iterations over dropped workers, as their times and the node's level depend on each other
-
-Weight = Annotated[float, Field(gt=0, le=1)]
 
 
 class EWMA(Predictive):
@@ -435,7 +424,7 @@ class _Averages(Predictor):
         """Return each worker's error of log x, and the variance of imputed errors, both [workers], given the nodes' shifts."""
         uncertainty, completed = np.zeros(len(logs)), logs.copy()
         expected = (self._mean + shift[self._node_of])[dropped]
-        completed[dropped], uncertainty[dropped] = beyond(expected, np.sqrt(self._variance[dropped]), logs[dropped])
+        completed[dropped], uncertainty[dropped] = truncated_moments(expected, np.sqrt(self._variance[dropped]), logs[dropped])
         return completed - self._mean, uncertainty
 
     def _common(self, errors: Floats, shift: Floats) -> Floats:

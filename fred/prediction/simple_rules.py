@@ -6,11 +6,9 @@
 | MADDeadline                                     | Hampel 1974; Leys et al. 2013        |
 | DynamicBackup                                   | Xu, Neglia & Sebastianelli 2020      |
 
-Constant rules: a count, a deadline, or both, given or found in training.
-
-A deadline from the median of recent times and the median absolute deviation.
-
-Dynamic backup workers: wait for the k with the largest expected loss decrease per time.
+A constant count, deadline, or both are given or found in training. `MADDeadline` takes its deadline from the median of recent
+times and their median absolute deviation. `DynamicBackup` waits for the k with the largest expected decrease of the loss per
+time.
 """
 
 import math
@@ -28,20 +26,22 @@ from fred.components.limits import NANOSECONDS
 from fred.prediction.censored import Distribution
 from fred.prediction.contract import (
     Always,
-    Best,
     By,
     Choice,
     Chooser,
     CutoffRule,
     Deadline,
+    Maximizer,
     Objective,
     Progress,
     Times,
     UntrainedError,
 )
-from fred.prediction.predictive import Floats, OfTheLastRounds, Predictive
+from fred.prediction.predictive import Floats, Predictive, WindowMeans
 
 Value = TypeVar("Value", int, float)
+_BACKOFF = 2  # factor by which a deadline that was too early is extended, as in RFC 6298 (5.5)
+_FEWEST = 0.25  # share of the workers: half of those expected by the median
 
 
 class FixedCount(CutoffRule):
@@ -74,7 +74,7 @@ class FixedCount(CutoffRule):
         """Return the rule with the best number for `seconds` [iterations, workers], unless a number is given."""
         if self.workers is not None:
             return self
-        _check_any(seconds)
+        _check_nonempty(seconds)
         progress(1.0)
         return self.model_copy(update={"workers": _best_count(np.sort(seconds, axis=1), self.objective)})
 
@@ -105,7 +105,7 @@ class FixedDeadline(CutoffRule):
         """Return the rule with the best deadline for `seconds` [iterations, workers], unless a deadline is given."""
         if self.seconds is not None:
             return self
-        _check_any(seconds)
+        _check_nonempty(seconds)
         deadline = _best_deadline(seconds)
         progress(1.0)
         return self.model_copy(update={"seconds": deadline})
@@ -120,8 +120,8 @@ class FixedCountOrDeadline(CutoffRule):
         >>> import numpy as np
         >>> from fred.prediction.simple_rules import FixedCountOrDeadline
         >>> seconds = np.array([[1.0, 1.1, 1.2, 4.0], [1.1, 4.5, 1.0, 1.2], [1.0, 1.1, 3.0, 3.1]])
-        >>> found = FixedCountOrDeadline().trained(seconds, node_of=np.zeros(4, np.int64))
-        >>> found.workers, found.seconds
+        >>> rule = FixedCountOrDeadline().trained(seconds, node_of=np.zeros(4, np.int64))
+        >>> rule.workers, rule.seconds
         (2, 1.1)
     """
 
@@ -140,7 +140,7 @@ class FixedCountOrDeadline(CutoffRule):
         """Return the rule with the best number and deadline for `seconds` [iterations, workers], unless they are given."""
         if self.workers is not None and self.seconds is not None:
             return self
-        _check_any(seconds)
+        _check_nonempty(seconds)
         ordered = np.sort(seconds, axis=1)
         workers = self.workers or _best_count(ordered, "throughput", self.seconds)
         deadline = self.seconds or _best_deadline(ordered[:, :workers])
@@ -163,7 +163,7 @@ def _check_workers(rule: str, workers: int | None, node_of: NodeOf) -> int:
     return number
 
 
-def _check_any(seconds: Floats) -> None:
+def _check_nonempty(seconds: Floats) -> None:
     """Raise ValueError if there are no iterations."""
     if len(seconds) == 0:
         raise ValueError("no iterations to find the best number or deadline in")
@@ -189,17 +189,18 @@ def _best_deadline(seconds: Floats) -> float:
 
 def _rates(times: Times) -> tuple[Times, Floats]:
     """Return all times as deadlines, ascending, and the gradients per ns of each: [rounds x workers]; `times` are in ns."""
+    # The total duration of all rounds under every deadline d at once: a round whose last worker is in time ends with it, one
+    # without a worker in time ends with its first, and any other ends at d. After sorting, each of these sums is a cumulative
+    # sum up to a position, so a trace costs one sort, not one pass per deadline.
     deadlines, first, last = np.sort(times, axis=None), np.sort(times.min(axis=1)), np.sort(times.max(axis=1))
-    started, complete = (np.searchsorted(array, deadlines, side="right") for array in (first, last))  # rounds by each deadline
-    until_first, until_last = (np.append(0, np.cumsum(array)) for array in (first, last))
-    empty_rounds = len(times) - started  # rounds without a worker in time: they wait for the first
+    with_first, with_last = (
+        np.searchsorted(array, deadlines, side="right") for array in (first, last)
+    )  # rounds by each deadline
+    first_sums, last_sums = (np.append(0, np.cumsum(array)) for array in (first, last))
+    empty_rounds = len(times) - with_first  # rounds without a worker in time: they wait for the first
     gradients = np.searchsorted(deadlines, deadlines, side="right") + empty_rounds
-    time = until_last[complete] + deadlines * (started - complete) + until_first[-1] - until_first[started]
+    time = last_sums[with_last] + deadlines * (with_first - with_last) + first_sums[-1] - first_sums[with_first]
     return deadlines, gradients / time
-
-
-_BACK_OFF = 2  # factor by which a deadline that was too early is extended, as in RFC 6298 (5.5)
-_FEWEST = 0.25  # share of the workers: half of those expected by the median
 
 
 class MADDeadline(CutoffRule):
@@ -253,12 +254,12 @@ class _FromWindow(Chooser):
         if not self._times:
             return self._workers
         columns = self._workers if self._rule.of == "worker" else 1
-        recent = Distribution.of(np.reshape(self._times, (-1, columns)), np.reshape(self._finished, (-1, columns)))
+        recent = Distribution.estimate(np.reshape(self._times, (-1, columns)), np.reshape(self._finished, (-1, columns)))
         deadlines = recent.quantile(0.5) + self._rule.k * recent.mad()
         observed = np.isfinite(deadlines)
         latest = int(deadlines[observed].max(initial=0.0))
         if not observed.all() or self._finished[-1].sum() < _FEWEST * self._workers:
-            latest = max(latest, _BACK_OFF * int(self._times[-1].max()))
+            latest = max(latest, _BACKOFF * int(self._times[-1].max()))
         return Deadline(latest)
 
     def observe(self, times: Times, finished: NDArray[np.bool_]) -> None:
@@ -313,12 +314,12 @@ class DynamicBackup(Predictive):
         return _GainPerTime(self, len(node_of))
 
 
-class _GainPerTime(OfTheLastRounds):
+class _GainPerTime(WindowMeans):
     def __init__(self, rule: DynamicBackup, workers: int):
         super().__init__(rule, workers, rule.window)
         self._noise = math.inf if rule.noise == "measured" else rule.noise
         self._growth, self._rounds = rule.noise_growth, 0
-        self._best = Best(rule.objective, self.least, worth=self._gain)
+        self._best = Maximizer(rule.objective, self.least, worth=self._gain)
 
     def _gain(self, counts: Floats) -> Floats:
         return 1 - (self._noise + self._growth * self._rounds) / counts

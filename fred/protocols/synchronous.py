@@ -208,19 +208,19 @@ class Cutoff(Protocol):
                 yield sim.env.after(deciding())
             if self.rule.needs_values:
                 rule.hear(sim.statistic())
-            began = sim.now
+            begin = sim.now
             gradients = [sim.begin(worker, sim.read(worker, sent=False)) for worker in range(sim.workers)]
-            times = np.array([gradient.end - began for gradient in gradients])
-            this = Round.of(times, rule.choose(times))
-            yield sim.env.after(this.cutoff)
-            operation = sim.add_up(sim.workers, awaited=this.first.tolist())
-            for worker in np.flatnonzero(~this.taken).tolist():
+            times = np.array([gradient.end - begin for gradient in gradients])
+            outcome = Round.from_choice(times, rule.choose(times))
+            yield sim.env.after(outcome.cutoff)
+            operation = sim.add_up(sim.workers, awaited=outcome.first.tolist())
+            for worker in np.flatnonzero(~outcome.in_time).tolist():
                 sim.drop(gradients[worker], during=operation)  # its worker takes part in the allreduce, without a gradient
             yield operation.over
-            for worker in np.flatnonzero(this.taken).tolist():
+            for worker in np.flatnonzero(outcome.in_time).tolist():
                 sim.add(gradients[worker], cost=operation.cost)
             sim.commit()
-            rule.observe(this.seen, this.taken)
+            rule.observe(outcome.observed, outcome.in_time)
 
 
 class Allreduce(Protocol):

@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 
 from fred.prediction.deep import saved
 from fred.prediction.deep.rule import DMM
-from fred.prediction.deep.training import best
+from fred.prediction.deep.training import train_best
 from fred.views import figures
 from reproductions.common import RESULTS, say
 from reproductions.cutoff.cluster import WARM_UP, Recorded, changing, record
@@ -24,7 +24,7 @@ def measure() -> None:
     """The deep model looks at complete iterations and predicts the next: trained once for each cluster."""
     rule, training = DMM(objective="round", by="count").unwatched(), record("figure3", "training", TRAINING_SEED)
     say(f"cutoff: recorded {len(training.seconds)} iterations of 2,175 workers")
-    small, large = (rule.of(trained.alone()) for trained in (saved.load(MODEL), best(rule, *training)))
+    small, large = (rule.with_model(trained.without_plainer()) for trained in (saved.load(MODEL), train_best(rule, *training)))
     say("cutoff: trained dmm on them")
     parts = [_predict(small, changing(SEEDS[0])), _predict(large, record("figure3", "test", SEEDS[0]))]
     for number, path in enumerate((ORDERED, COVERAGE)):

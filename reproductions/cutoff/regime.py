@@ -8,7 +8,7 @@ from fred.components.limits import NANOSECONDS
 from fred.prediction import closed_loop
 from fred.prediction.contract import AllWorkers, CutoffRule
 from fred.prediction.deep.rule import DMM, DMMPlain, DMMPrinted
-from fred.prediction.deep.training import best
+from fred.prediction.deep.training import train_best
 from fred.prediction.predictive import EWMA, Elfving
 from fred.prediction.simple_rules import FixedCount
 from fred.views import figures
@@ -41,7 +41,7 @@ def measure() -> None:
     training = record("figure2", "training", TRAINING_SEED)
     say(f"cutoff: recorded {len(training.seconds)} iterations")
     _facts(training).to_csv(TRAINING, index=False, float_format="%.6g")
-    best(DMM(objective="round", by="count"), *training).save(MODEL)
+    train_best(DMM(objective="round", by="count"), *training).save(MODEL)
     rules = {name: _trained(name, rule, training) for name, rule in RULES.items()}
     frames = []
     for seed in SEEDS:

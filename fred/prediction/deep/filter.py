@@ -1,8 +1,7 @@
-"""Workers arranged by node, so that shared values are computed once per node and sums run along an axis.
+"""The particle filter of the model: the belief about the nodes' states, and samples of the next round's compute times.
 
-The normal distribution in 32 bits: its density, and its far tail, where dropped workers lie.
-
-The particle filter of the model: the belief about the nodes' states, and samples of the next round's compute times.
+`Grid` arranges workers by node, so that shared values are computed once per node and sums run along an axis. The normal
+distribution has functions that are accurate in 32 bits, also in its far tail, where dropped workers lie.
 """
 
 import math
@@ -18,6 +17,11 @@ from jax.scipy.special import log_ndtr, ndtri
 from numpy.typing import NDArray
 
 from fred.prediction.deep.networks import History, Network, Params, key_of
+
+_FAR = 3.0  # from here on the inverse of the distribution function loses too many digits
+_HALF_LOG_TWO_PI = 0.5 * math.log(2 * math.pi)
+_STREAMS = 10  # most imputations of a round; each has the same number of particles
+_SHORTEST = 1e-3  # least sampled time under the normal model, in units of the normaliser
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,19 +53,15 @@ class Grid:
         return np.bincount(self.node_of)
 
     @cached_property
-    def there(self) -> NDArray[np.bool_]:
+    def occupied(self) -> NDArray[np.bool_]:
         """Return True for places that hold a worker: [nodes, places]."""
         return np.arange(self.shape[1]) < self._sizes[:, None]
 
     def spread(self, values: NDArray[Any]) -> NDArray[Any]:
         """Place the workers' values [..., workers] on the grid [..., nodes, places]; empty places get zeros."""
-        flat = np.zeros((*values.shape[:-1], self.there.size), values.dtype)
+        flat = np.zeros((*values.shape[:-1], self.occupied.size), values.dtype)
         flat[..., self.place] = values
         return flat.reshape(*values.shape[:-1], *self.shape)
-
-
-_FAR = 3.0  # from here on the inverse of the distribution function loses too many digits
-_HALF_LOG_TWO_PI = 0.5 * math.log(2 * math.pi)
 
 
 def log_density(y: Array, mean: Array, scale: Array) -> Array:
@@ -74,7 +74,7 @@ def log_survival(y: Array, mean: Array, scale: Array) -> Array:
     return log_ndtr((mean - y) / scale)
 
 
-def above(bound: Array, u: Array) -> Array:
+def truncated_quantile(bound: Array, u: Array) -> Array:
     """Return the quantile 1 - u of a standard normal variable truncated to values above `bound`; u in (0, 1], any shape.
 
     Far out, Newton's method solves log sf(x) = log sf(bound) + log u. It starts from sqrt(bound^2 - 2 log u), which is
@@ -89,32 +89,30 @@ def above(bound: Array, u: Array) -> Array:
     return jnp.maximum(jnp.where(target < log_ndtr(-_FAR), x, near), bound)
 
 
-_STREAMS = 10  # most imputations of a round; each has the same number of particles
-_SHORTEST = 1e-3  # least sampled time under the normal model, in units of the normaliser
-
-
 class Belief(NamedTuple):
     """The state that a filter carries from round to round."""
 
     z: Array  # samples of the last round's z [particles, nodes, latent]
-    next: Array  # samples of the coming round's z
+    next_z: Array  # samples of the coming round's z
     memory: Array  # of the guide: [streams, nodes, memory], or the last rounds [rounds, nodes, inputs]
     history: History
 
 
-class Known(NamedTuple):
+class Constants(NamedTuple):
     """The constants of a filter, as arrays, so that the compiled code also serves other models on a grid of the same size."""
 
     params: Params
-    there: Array  # True for places of the grid that hold a worker [nodes, places]
+    occupied: Array  # True for places of the grid that hold a worker [nodes, places]
     lowest: float | Array  # bounds of a worker's believed mean
     highest: float | Array
     noise: Array  # noise of each particle's compute times [particles, nodes, places]
 
     @classmethod
-    def of(cls, params: Params, there: Array, particles: int, bounds: tuple[float, float] = (-math.inf, math.inf)) -> "Known":
+    def create(
+        cls, params: Params, occupied: Array, particles: int, bounds: tuple[float, float] = (-math.inf, math.inf)
+    ) -> "Constants":
         """Return the constants, with the same noise for all filters of this number of particles."""
-        return cls(params, there, *bounds, jax.random.normal(key_of(1), (particles, *there.shape)))
+        return cls(params, occupied, *bounds, jax.random.normal(key_of(1), (particles, *occupied.shape)))
 
 
 @dataclass(frozen=True)
@@ -138,85 +136,95 @@ class Filter:
         return next(number for number in range(_STREAMS, 0, -1) if self.particles % number == 0)
 
     @partial(jax.jit, static_argnums=0)
-    def start(self, known: Known, key: Array) -> tuple[Belief, Array]:
+    def start(self, constants: Constants, key: Array) -> tuple[Belief, Array]:
         """Return the belief before the first round, and samples of that round."""
-        network, (nodes, _) = self.network, known.there.shape
+        network, (nodes, _) = self.network, constants.occupied.shape
         nothing = jnp.zeros((self.particles, nodes, network.sizes.latent))
-        mean, scale = network.first(known.params)
-        history = History.none(known.there.shape)
-        inputs = network.inputs(jnp.zeros(known.there.shape), history.baseline, known.there).shape[-1]
+        mean, scale = network.initial(constants.params)
+        history = History.initial(constants.occupied.shape)
+        inputs = network.inputs(jnp.zeros(constants.occupied.shape), history.baseline, constants.occupied).shape[-1]
         shape = (self.streams, nodes, network.memory) if network.left_only else (self.window, nodes, inputs)
         belief = Belief(nothing, _draw(key, mean + nothing, scale), jnp.zeros(shape), history)
-        return belief, self._sample(known, belief)
+        return belief, self._sample(constants, belief)
 
     @partial(jax.jit, static_argnums=0)
-    def after(self, known: Known, belief: Belief, key: Array, step: int, times: Array, finished: Array) -> tuple[Belief, Array]:
+    def update(
+        self, constants: Constants, belief: Belief, key: Array, step: int, times: Array, finished: Array
+    ) -> tuple[Belief, Array]:
         """Return the belief after a round, and samples of the next round.
 
         `times` are normalised [nodes, places], lower bounds where not `finished`. Samples are in the order of the grid,
         infinite at empty places: [particles, nodes * places].
         """
-        y = jnp.where(known.there, times, 1.0)
+        y = jnp.where(constants.occupied, times, 1.0)
         y = jnp.log(y) if self.network.logarithmic else y
-        believe = self._completed if self.network.left_only else self._windowed
-        believe_key, move_key = jax.random.split(jax.random.fold_in(key, step))
-        z, memory, completed = believe(known, believe_key, belief, y, finished)
+        propose = self._propose_completed if self.network.left_only else self._propose_windowed
+        propose_key, move_key = jax.random.split(jax.random.fold_in(key, step))
+        z, memory, completed = propose(constants, propose_key, belief, y, finished)
         summary = memory
         if self.network.remembers:
             summary = jnp.repeat(self.network.summary(memory), self.particles // self.streams, axis=0)
-        coming = _draw(move_key, *self.network.transition(known.params, z, summary))
-        after = Belief(z, coming, memory, belief.history.after(completed, finished, known.there))
-        return after, self._sample(known, after)
+        next_z = _draw(move_key, *self.network.transition(constants.params, z, summary))
+        updated = Belief(z, next_z, memory, belief.history.update(completed, finished, constants.occupied))
+        return updated, self._sample(constants, updated)
 
-    def _completed(self, known: Known, key: Array, belief: Belief, y: Array, finished: Array) -> tuple[Array, Array, Array]:
+    def _propose_completed(
+        self, constants: Constants, key: Array, belief: Belief, y: Array, finished: Array
+    ) -> tuple[Array, Array, Array]:
         """Return z drawn by the guide, one stream per completion; the guide's memory; and the mean completion."""
         choice_key, tail_key, guide_key = jax.random.split(key, 3)
-        emitted = self._emission(known, belief.next, belief.history)
+        emitted = self._emission(constants, belief.next_z, belief.history)
         log_weights = jnp.where(finished, log_density(y, *emitted), log_survival(y, *emitted))
-        weight = jnp.where(known.there, log_weights, 0.0).sum(-1)
-        chosen = _resampled(choice_key, weight, self.streams)[..., None]
-        completed = jnp.where(finished, y, _tail(tail_key, y, *(jnp.take_along_axis(part, chosen, 0) for part in emitted)))
-        inputs = self.network.inputs(completed, belief.history.baseline, known.there)
+        weight = jnp.where(constants.occupied, log_weights, 0.0).sum(-1)
+        ancestors = _resample(choice_key, weight, self.streams)[..., None]
+        completed = jnp.where(
+            finished, y, _draw_tail(tail_key, y, *(jnp.take_along_axis(part, ancestors, 0) for part in emitted))
+        )
+        inputs = self.network.inputs(completed, belief.history.baseline, constants.occupied)
         copies = self.particles // self.streams
-        memory = jnp.take_along_axis(belief.memory, chosen // copies, 0)
-        memory = self.network.sum_up(known.params, memory, inputs)
-        before = jnp.take_along_axis(belief.z, chosen, 0)
-        proposal = self.network.proposal(known.params, before, self.network.summary(memory))
+        memory = jnp.take_along_axis(belief.memory, ancestors // copies, 0)
+        memory = self.network.sum_up(constants.params, memory, inputs)
+        last_z = jnp.take_along_axis(belief.z, ancestors, 0)
+        proposal = self.network.proposal(constants.params, last_z, self.network.summary(memory))
         z = _draw(guide_key, *(jnp.repeat(part, copies, axis=0) for part in proposal))
         return z, memory, completed.mean(0)
 
-    def _windowed(self, known: Known, key: Array, belief: Belief, y: Array, finished: Array) -> tuple[Array, Array, Array]:
+    def _propose_windowed(
+        self, constants: Constants, key: Array, belief: Belief, y: Array, finished: Array
+    ) -> tuple[Array, Array, Array]:
         """Return z drawn by a guide that sees all of the last rounds; those rounds; and the completed round."""
         choice_key, tail_key, guide_key = jax.random.split(key, 3)
-        chosen = jax.random.randint(choice_key, (1, *y.shape), 0, self.particles)
-        emitted = (jnp.take_along_axis(each, chosen, 0)[0] for each in self._emission(known, belief.next, belief.history))
-        completed = jnp.where(finished, y, _tail(tail_key, y, *emitted))
-        inputs = self.network.inputs(completed, belief.history.baseline, known.there)
+        particles = jax.random.randint(choice_key, (1, *y.shape), 0, self.particles)
+        emitted = (
+            jnp.take_along_axis(part, particles, 0)[0] for part in self._emission(constants, belief.next_z, belief.history)
+        )
+        completed = jnp.where(finished, y, _draw_tail(tail_key, y, *emitted))
+        inputs = self.network.inputs(completed, belief.history.baseline, constants.occupied)
         rounds = jnp.concatenate([belief.memory[1:], inputs[None]])
 
         def step(z: Array, now: tuple[Array, Array]) -> tuple[Array, None]:
-            return _draw(now[0], *self.network.proposal(known.params, z, now[1])), None
+            return _draw(now[0], *self.network.proposal(constants.params, z, now[1])), None
 
-        summaries = self.network.summaries(known.params, rounds)
+        summaries = self.network.summaries(constants.params, rounds)
         z, _ = jax.lax.scan(step, jnp.zeros_like(belief.z), (jax.random.split(guide_key, len(rounds)), summaries))
         return z, rounds, completed
 
-    def _emission(self, known: Known, z: Array, history: History) -> tuple[Array, Array]:
-        mean, scale = self.network.emission(known.params, z, history.features)
-        return jnp.clip(mean, known.lowest, known.highest), scale
+    def _emission(self, constants: Constants, z: Array, history: History) -> tuple[Array, Array]:
+        mean, scale = self.network.emission(constants.params, z, history.features)
+        return jnp.clip(mean, constants.lowest, constants.highest), scale
 
-    def _sample(self, known: Known, belief: Belief) -> Array:
-        mean, scale = self._emission(known, belief.next, belief.history)
-        samples = mean + scale * known.noise
+    def _sample(self, constants: Constants, belief: Belief) -> Array:
+        mean, scale = self._emission(constants, belief.next_z, belief.history)
+        samples = mean + scale * constants.noise
         times = jnp.exp(samples) if self.network.logarithmic else jnp.maximum(samples, _SHORTEST)
-        return jnp.where(known.there, times, jnp.inf).reshape(self.particles, -1)
+        return jnp.where(constants.occupied, times, jnp.inf).reshape(self.particles, -1)
 
 
 def _draw(key: Array, mean: Array, scale: Array) -> Array:
     return mean + scale * jax.random.normal(key, mean.shape)
 
 
-def _resampled(key: Array, weight: Array, number: int) -> Array:
+def _resample(key: Array, weight: Array, number: int) -> Array:
     """Return indices of particles, from systematic resampling per node by log weight [Kitagawa 1996]: [number, nodes]."""
     share = jnp.cumsum(jax.nn.softmax(weight, axis=0), axis=0)
     ticks = (jnp.arange(number)[:, None] + jax.random.uniform(key, weight.shape[1:])) / number
@@ -224,7 +232,7 @@ def _resampled(key: Array, weight: Array, number: int) -> Array:
     return jnp.minimum(indices, len(weight) - 1)
 
 
-def _tail(key: Array, y: Array, mean: Array, scale: Array) -> Array:
+def _draw_tail(key: Array, y: Array, mean: Array, scale: Array) -> Array:
     """Draw from the normal distribution truncated to values above y."""
     u = jax.random.uniform(key, mean.shape, minval=1e-7, maxval=1.0)
-    return mean + scale * above((y - mean) / scale, u)
+    return mean + scale * truncated_quantile((y - mean) / scale, u)

@@ -73,7 +73,7 @@ class Network:
         """
         counting = Normals()
         self.layers(counting, inputs)
-        return self.layers(Normals(jax.random.normal(key, (counting.taken,))), inputs)
+        return self.layers(Normals(jax.random.normal(key, (counting.count,))), inputs)
 
     def layers(self, normals: "Normals", inputs: int) -> Params:
         """Return the initial parameters, made from these normal numbers."""
@@ -94,7 +94,7 @@ class Network:
             **self._summing_layers(normals, inputs),
         }
 
-    def first(self, params: Params) -> tuple[Array, Array]:
+    def initial(self, params: Params) -> tuple[Array, Array]:
         """Return mean and standard deviation of the first z: [latent] each."""
         return params["first"]["mean"], scale_of(params["first"]["scale"])
 
@@ -120,7 +120,7 @@ class Network:
 
     # The guide.
 
-    def inputs(self, y: Array, baseline: Array, there: Array) -> Array:
+    def inputs(self, y: Array, baseline: Array, occupied: Array) -> Array:
         """Return the guide's inputs [..., nodes, inputs] for (log) times y [..., nodes, workers]."""
         raise NotImplementedError
 
@@ -172,7 +172,7 @@ class Shared(Network):
     remembers = True
     features = 3
     recent = 12  # rounds
-    shown = (0, 2, 3)  # indices of the inputs stored for each of them
+    stored_inputs = (0, 2, 3)  # indices of the inputs stored for each of them
 
     def layers(self, normals: "Normals", inputs: int) -> Params:
         sizes = self.sizes
@@ -190,16 +190,16 @@ class Shared(Network):
     def emission(self, params: Params, z: Array, features: Array) -> tuple[Array, Array]:
         node = dense(params["emission"], z)
         node += dense(params["emission-2"], jnp.tanh(dense(params["emission-1"], z)))
-        of_worker = dense(params["worker"], features)
-        of_worker += dense(params["worker-2"], jnp.tanh(dense(params["worker-1"], features)))
-        deviation = (jax.nn.softplus(node[..., 1]) + 0.01)[..., None] * jnp.exp(of_worker[..., 1])
-        return node[..., :1] + of_worker[..., 0], deviation
+        worker = dense(params["worker"], features)
+        worker += dense(params["worker-2"], jnp.tanh(dense(params["worker-1"], features)))
+        deviation = (jax.nn.softplus(node[..., 1]) + 0.01)[..., None] * jnp.exp(worker[..., 1])
+        return node[..., :1] + worker[..., 0], deviation
 
-    def inputs(self, y: Array, baseline: Array, there: Array) -> Array:
-        rest = jnp.where(there, y - baseline, 0.0)
-        number = there.sum(-1)
-        mean = rest.sum(-1) / number
-        spread = jnp.sqrt(jnp.maximum((rest**2).sum(-1) / number - mean**2, 1e-6))
+    def inputs(self, y: Array, baseline: Array, occupied: Array) -> Array:
+        residuals = jnp.where(occupied, y - baseline, 0.0)
+        number = occupied.sum(-1)
+        mean = residuals.sum(-1) / number
+        spread = jnp.sqrt(jnp.maximum((residuals**2).sum(-1) / number - mean**2, 1e-6))
         mean_of_all = jnp.broadcast_to(mean.mean(-1, keepdims=True), mean.shape)
         highest = jnp.broadcast_to(mean.max(-1, keepdims=True), mean.shape)
         neighbours = jnp.roll(mean, 1, -1), jnp.roll(mean, -1, -1)
@@ -207,16 +207,16 @@ class Shared(Network):
 
     @property
     def memory(self) -> int:
-        return self.sizes.summary + self.recent * len(self.shown)
+        return self.sizes.summary + self.recent * len(self.stored_inputs)
 
     def _summing_layers(self, normals: "Normals", inputs: int) -> Params:
-        return super()._summing_layers(normals, inputs + self.recent * len(self.shown))
+        return super()._summing_layers(normals, inputs + self.recent * len(self.stored_inputs))
 
     def sum_up(self, params: Params, memory: Array, inputs: Array) -> Array:
         recent = memory[..., self.sizes.summary :]
         summary = super().sum_up(params, self.summary(memory), jnp.concatenate([inputs, recent], -1))
-        latest = jnp.stack([inputs[..., index] for index in self.shown], -1)
-        return jnp.concatenate([summary, latest, recent[..., : -len(self.shown)]], -1)
+        latest = jnp.stack([inputs[..., index] for index in self.stored_inputs], -1)
+        return jnp.concatenate([summary, latest, recent[..., : -len(self.stored_inputs)]], -1)
 
 
 class Plain(Network):
@@ -239,7 +239,7 @@ class Plain(Network):
         mean = dense(params["mean-2"], dense(params["mean-1"], z))
         return mean, scale_of(dense(params["scale-2"], jax.nn.relu(dense(params["scale-1"], mean))))
 
-    def inputs(self, y: Array, baseline: Array, there: Array) -> Array:
+    def inputs(self, y: Array, baseline: Array, occupied: Array) -> Array:
         return y
 
 
@@ -274,7 +274,7 @@ class Printed(Plain):
 
 
 @lru_cache(maxsize=8)
-def of_variant(variant: str, workers: int) -> Network:
+def create_network(variant: str, workers: int) -> Network:
     """Return the network of a variant, for this number of workers."""
     sizes = Sizes()
     if variant == "shared":
@@ -295,12 +295,12 @@ class Normals:
     """
 
     def __init__(self, values: Array | None = None):
-        self._values, self.taken = values, 0
+        self._values, self.count = values, 0
 
     def take(self, *shape: int) -> Array:
         """Return the next numbers, in this shape."""
-        first, self.taken = self.taken, self.taken + math.prod(shape)
-        return jnp.zeros(shape) if self._values is None else self._values[first : self.taken].reshape(shape)
+        begin, self.count = self.count, self.count + math.prod(shape)
+        return jnp.zeros(shape) if self._values is None else self._values[begin : self.count].reshape(shape)
 
 
 class History(NamedTuple):
@@ -316,19 +316,23 @@ class History(NamedTuple):
     fast_rounds: Array
 
     @classmethod
-    def none(cls, shape: tuple[int, ...]) -> "History":
+    def initial(cls, shape: tuple[int, ...]) -> "History":
         """Return the history before the first round."""
-        nothing = jnp.zeros(shape)
-        return cls(nothing, nothing, nothing, nothing, nothing)
+        zeros = jnp.zeros(shape)
+        return cls(zeros, zeros, zeros, zeros, zeros)
 
-    def after(self, y: Array, finished: Array, there: Array) -> "History":
+    def update(self, y: Array, finished: Array, occupied: Array) -> "History":
         """Return the history after one more round of (log) times y [nodes, places]."""
-        mean = jnp.where(there, y, 0.0).sum(-1, keepdims=True) / there.sum(-1, keepdims=True)
-        rest = jnp.where(there, y - mean, 0.0)
-        longer = History(
-            SLOW * self.slow + rest, FAST * self.fast + rest, rest, SLOW * self.slow_rounds + 1, FAST * self.fast_rounds + 1
+        mean = jnp.where(occupied, y, 0.0).sum(-1, keepdims=True) / occupied.sum(-1, keepdims=True)
+        residuals = jnp.where(occupied, y - mean, 0.0)
+        extended = History(
+            SLOW * self.slow + residuals,
+            FAST * self.fast + residuals,
+            residuals,
+            SLOW * self.slow_rounds + 1,
+            FAST * self.fast_rounds + 1,
         )
-        return History(*(jnp.where(finished, new, old) for new, old in zip(longer, self, strict=True)))
+        return History(*(jnp.where(finished, new, old) for new, old in zip(extended, self, strict=True)))
 
     @property
     def baseline(self) -> Array:

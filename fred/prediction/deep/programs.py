@@ -27,34 +27,35 @@ class Windows(NamedTuple):
 
 
 class Chain(dist.Distribution):  # type: ignore[misc]
-    """A Markov chain of normal variables, z_t ~ N(moved(z_(t-1), given_t)), z_(-1) = 0: [rounds, windows, nodes, latent].
+    """A Markov chain of normal variables, z_t ~ N(transition(z_(t-1), condition_t)), z_(-1) = 0.
 
-    Sampling goes step by step. Scoring takes all steps at once: a chain is one site, whose density needs no loop.
+    Its shape is [rounds, windows, nodes, latent]. Sampling goes step by step. Scoring takes all steps at once: a chain is one
+    site, whose density needs no loop.
     """
 
     support = dist.constraints.real
     reparametrized_params: ClassVar[list[str]] = []
 
-    def __init__(self, moved: Callable[[Array, Any], tuple[Array, Array]], given: Any, shape: tuple[int, ...]):
-        self._moved, self._given, self._shape = moved, given, shape
-        super().__init__(event_shape=(len(jax.tree.leaves(given)[0]), *shape))
+    def __init__(self, transition: Callable[[Array, Any], tuple[Array, Array]], conditions: Any, shape: tuple[int, ...]):
+        self._transition, self._conditions, self._shape = transition, conditions, shape
+        super().__init__(event_shape=(len(jax.tree.leaves(conditions)[0]), *shape))
 
     def sample(self, key: Array, sample_shape: tuple[int, ...] = ()) -> Array:
         """Return a reparametrised draw, which gradients pass through."""
         assert not sample_shape
 
         def step(z: Array, now: tuple[Array, Array]) -> tuple[Array, Array]:
-            mean, scale = self._moved(z, now[0])
+            mean, scale = self._transition(z, now[0])
             z = mean + scale * now[1]
             return z, z
 
         noise = jax.random.normal(key, self.event_shape)
-        return lax.scan(step, jnp.zeros(self._shape), (self._given, noise))[1]
+        return lax.scan(step, jnp.zeros(self._shape), (self._conditions, noise))[1]
 
     def log_prob(self, value: Array) -> Array:
         """Return the log density of a whole chain."""
-        before = jnp.concatenate([jnp.zeros((1, *self._shape)), value[:-1]])
-        return log_density(value, *self._moved(before, self._given)).sum()
+        last = jnp.concatenate([jnp.zeros((1, *self._shape)), value[:-1]])
+        return log_density(value, *self._transition(last, self._conditions)).sum()
 
 
 def model(network: Network, params: Params, windows: Windows, predictive: bool) -> None:
@@ -67,15 +68,15 @@ def model(network: Network, params: Params, windows: Windows, predictive: bool) 
     params = numpyro.param("network", params)
     observed = windows.y[:-1] if predictive else windows.y
     is_worker, weight = windows.weight > 0, jnp.where(windows.weight > 0, windows.weight, 1.0)
-    first, has_begun = network.first(params), (jnp.arange(len(observed)) > 0)[:, None, None, None]
+    initial, has_predecessor = network.initial(params), (jnp.arange(len(observed)) > 0)[:, None, None, None]
     summaries = network.summaries(params, windows.inputs[: len(observed)])
     before = jnp.concatenate([jnp.zeros_like(summaries[:1]), summaries[:-1]])
 
-    def moved(z: Array, given: tuple[Array, Array]) -> tuple[Array, Array]:
-        mean, scale = network.transition(params, z, given[1])
-        return jnp.where(given[0], mean, first[0]), jnp.where(given[0], scale, first[1])
+    def transition(z: Array, conditions: tuple[Array, Array]) -> tuple[Array, Array]:
+        mean, scale = network.transition(params, z, conditions[1])
+        return jnp.where(conditions[0], mean, initial[0]), jnp.where(conditions[0], scale, initial[1])
 
-    z = numpyro.sample("z", Chain(moved, (has_begun, before), (*windows.inputs.shape[1:-1], network.sizes.latent)))
+    z = numpyro.sample("z", Chain(transition, (has_predecessor, before), (*windows.inputs.shape[1:-1], network.sizes.latent)))
     with numpyro.handlers.scale(scale=weight):
         emitted = network.emission(params, z, windows.features[: len(observed)])
         numpyro.sample("x", dist.Normal(*emitted).mask(is_worker), obs=observed)

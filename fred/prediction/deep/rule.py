@@ -21,10 +21,11 @@ from fred.prediction.following import Watched
 from fred.prediction.predictive import Predictor
 
 if TYPE_CHECKING:
-    from fred.prediction.deep.filter import Filter, Known
+    from fred.prediction.deep.filter import Constants, Filter
 
 _PACE_WEIGHT = 25  # weight of the trace's pace, in rounds, for the objective `throughput`
 _FACTOR = 2.0  # the normaliser in mean times, as printed
+_FILES: dict[Path, tuple[tuple[int, ...], saved.Trained]] = {}
 
 
 class DMM(Watched):
@@ -97,27 +98,27 @@ class DMM(Watched):
         return self.model or "the model that comes with FRED"
 
     def start(self, node_of: NodeOf) -> Chooser:
-        trained = self._trained or self._of_file()
-        trained = trained.alone() if self.alone else trained
-        about = trained.about
-        if about.variant != "shared" and about.workers != len(node_of):
-            raise ValueError(f"the model was trained for {about.workers} workers, not {len(node_of)}")
-        if about.variant != self.variant:
-            raise ValueError(f"the model is of the variant `{about.variant}`, not `{self.variant}`")
-        same_cluster = about.workers == len(node_of) and bool(self.model or self._trained)  # the cluster of the trace
-        if about.variant != "shared":
+        trained = self._trained or self._load()
+        trained = trained.without_plainer() if self.alone else trained
+        record = trained.record
+        if record.variant != "shared" and record.workers != len(node_of):
+            raise ValueError(f"the model was trained for {record.workers} workers, not {len(node_of)}")
+        if record.variant != self.variant:
+            raise ValueError(f"the model is of the variant `{record.variant}`, not `{self.variant}`")
+        same_cluster = record.workers == len(node_of) and bool(self.model or self._trained)  # the cluster of the trace
+        if record.variant != "shared":
             node_of = np.zeros_like(node_of)
         elif not node_of.any() and same_cluster:
-            node_of = np.array(about.nodes)  # the cluster gives no nodes; use those found in the trace
-        objective = self.objective or about.objective
-        plainer = about.plainer.on(same_cluster, objective).filter(node_of) if about.plainer else None
-        decided = self.model_copy(update={"objective": objective, "by": self.by or about.by})
-        believing = _Believing(decided, trained, node_of, plainer)
+            node_of = np.array(record.nodes)  # the cluster gives no nodes; use those found in the trace
+        objective = self.objective or record.objective
+        plainer = record.plainer.for_cluster(same_cluster, objective).filter(node_of) if record.plainer else None
+        rule = self.model_copy(update={"objective": objective, "by": self.by or record.by})
+        predictor = _DeepPredictor(rule, trained, node_of, plainer)
         if self.alone or not self._watched or self.variant != "shared":  # the others are as published
-            return believing
-        return self.beside_averages(believing, node_of, objective, self.seed)
+            return predictor
+        return self.with_averages(predictor, node_of, objective, self.seed)
 
-    def _of_file(self) -> saved.Trained:
+    def _load(self) -> saved.Trained:
         if self.model is None and self.variant != "shared":
             raise ValueError("needs `model`: train one with `fred train-cutoff`")
         trained = _loaded(self._file)
@@ -133,17 +134,17 @@ class DMM(Watched):
 
     def doubts(self) -> tuple[str, ...]:
         try:
-            about = (self._trained or self.model_copy()._of_file()).about
+            record = (self._trained or self.model_copy()._load()).record
         except (FredError, ValueError):  # the model of an old result is gone
             return ()
-        if self.alone and about.share:
-            return (f"{self._model_name}: its network alone did worse in rounds held back than {about.parts}",)
-        doubts = [about.held_back.doubt] if about.held_back and about.held_back.doubt else []
-        if about.share == 1:
-            doubts.append(f"it is {about.parts}")
+        if self.alone and record.share:
+            return (f"{self._model_name}: its network alone did worse in rounds held back than {record.parts}",)
+        doubts = [record.held_back.doubt] if record.held_back and record.held_back.doubt else []
+        if record.share == 1:
+            doubts.append(f"it is {record.parts}")
         return tuple(f"{self._model_name}: {doubt}" for doubt in doubts)
 
-    def of(self, trained: saved.Trained) -> Self:
+    def with_model(self, trained: saved.Trained) -> Self:
         """Return the rule with this model."""
         return self.model_copy()._set_trained(trained)
 
@@ -155,9 +156,9 @@ class DMM(Watched):
     def trained(self, seconds: NDArray[np.float64], node_of: NodeOf, progress: Progress = lambda share: None) -> Self:
         if self.model is not None or self._trained is not None:  # already trained
             return self
-        from fred.prediction.deep.training import best
+        from fred.prediction.deep.training import train_best
 
-        return self.of(best(self, seconds, node_of, progress))
+        return self.with_model(train_best(self, seconds, node_of, progress))
 
 
 class DMMPlain(DMM):
@@ -186,12 +187,12 @@ class DMMPrinted(DMMPlain):
     variant: ClassVar[saved.Variant] = "printed"
 
 
-class _Believing(Predictor):
+class _DeepPredictor(Predictor):
     """A filter at work, in units of twice the first rounds' mean time."""
 
     def __init__(self, rule: DMM, trained: saved.Trained, node_of: NodeOf, plainer: Predictor | None):
         super().__init__(rule, len(node_of))
-        self._plainer, self._share = plainer, trained.about.share  # weight of the plainer model in the prediction
+        self._plainer, self._share = plainer, trained.record.share  # weight of the plainer model in the prediction
         self._trained, self._grid, self._particles = trained, Grid(node_of), rule.particles
         self._warm_up, self._seed, self._rounds = rule.warm_up, rule.seed, 0
         self._first: list[tuple[NDArray[np.float64], NDArray[np.bool_]]] = []  # rounds before the normaliser is known
@@ -202,33 +203,33 @@ class _Believing(Predictor):
         self._rounds += 1
         self._ready = self._rounds >= self._warm_up
         if self._rounds > self._warm_up:
-            self._believe(seconds, finished)
+            self._update_belief(seconds, finished)
             return
         self._first.append((seconds, finished))
         if self._rounds == self._warm_up:
             level = math.fsum(np.concatenate([seconds for seconds, _ in self._first])) / (self._rounds * self.workers)
             self._begin(_FACTOR * level)
             for recorded in self._first:
-                self._believe(*recorded)
+                self._update_belief(*recorded)
 
     def _begin(self, normaliser: float) -> None:
         from fred.prediction.deep.networks import key_of
 
-        share, time = self._trained.about.pace
-        self._best.came_to(_PACE_WEIGHT * share * self.workers, _PACE_WEIGHT * time * normaliser)
+        share, time = self._trained.record.pace
+        self._best.record(_PACE_WEIGHT * share * self.workers, _PACE_WEIGHT * time * normaliser)
         self._normaliser, self._key, self._step = normaliser, key_of(self._seed), 0
-        self._filter, self._FILES = _filter(self._trained, self._grid.there, self._particles)
-        self._belief, self._samples = self._filter.start(self._FILES, self._key)
+        self._filter, self._constants = _filter(self._trained, self._grid.occupied, self._particles)
+        self._belief, self._samples = self._filter.start(self._constants, self._key)
 
-    def _believe(self, seconds: NDArray[np.float64], finished: NDArray[np.bool_]) -> None:
+    def _update_belief(self, seconds: NDArray[np.float64], finished: NDArray[np.bool_]) -> None:
         if not hasattr(self, "_filter"):
-            self._begin(self._trained.about.normaliser)
+            self._begin(self._trained.record.normaliser)
         if self._share == 1:
             return
         times = self._grid.spread((seconds / self._normaliser).astype(np.float32))
         self._step += 1
-        self._belief, self._samples = self._filter.after(
-            self._FILES, self._belief, self._key, self._step, times, self._grid.spread(finished)
+        self._belief, self._samples = self._filter.update(
+            self._constants, self._belief, self._key, self._step, times, self._grid.spread(finished)
         )
 
     def ordered_samples(self) -> NDArray[np.float64]:
@@ -248,22 +249,19 @@ class _Believing(Predictor):
         return (1 - self._share) * deep + plainer
 
 
-def _filter(trained: saved.Trained, there: NDArray[np.bool_], particles: int) -> tuple["Filter", "Known"]:
+def _filter(trained: saved.Trained, occupied: NDArray[np.bool_], particles: int) -> tuple["Filter", "Constants"]:
     """Return a filter for the model, and its constants."""
     import jax
     import jax.numpy as jnp
 
     environment.check()
-    from fred.prediction.deep.filter import Filter, Known
-    from fred.prediction.deep.networks import of_variant
+    from fred.prediction.deep.filter import Constants, Filter
+    from fred.prediction.deep.networks import create_network
 
-    description = trained.about
+    record = trained.record
     params = jax.tree.map(jnp.asarray, trained.params)
-    inputs = Known.of(params, jnp.asarray(there), particles, description.bounds)
-    return Filter(of_variant(description.variant, description.workers), particles, description.window), inputs
-
-
-_FILES: dict[Path, tuple[tuple[int, ...], saved.Trained]] = {}
+    constants = Constants.create(params, jnp.asarray(occupied), particles, record.bounds)
+    return Filter(create_network(record.variant, record.workers), particles, record.window), constants
 
 
 def _loaded(path: Path) -> saved.Trained:
@@ -273,7 +271,7 @@ def _loaded(path: Path) -> saved.Trained:
     except (OSError, ValueError) as error:  # a folder may have no name
         reason = getattr(error, "strerror", None) or error
         raise ValueError(f"cannot read {path}: {reason}; `fred train-cutoff` writes such a file") from None
-    stamp = tuple(fact for each in facts for fact in (each.st_mtime_ns, each.st_size))
+    stamp = tuple(fact for file_facts in facts for fact in (file_facts.st_mtime_ns, file_facts.st_size))
     if path not in _FILES or _FILES[path][0] != stamp:
         _FILES[path] = stamp, saved.load(path)
     return _FILES[path][1]

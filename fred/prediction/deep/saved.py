@@ -25,7 +25,7 @@ Variant = Literal["shared", "plain", "printed"]
 Positive = Annotated[float, Field(gt=0)]
 
 
-class AboutModel(BaseModel):
+class ModelRecord(BaseModel):
     """The record of a trained model, apart from its parameters."""
 
     model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
@@ -79,7 +79,7 @@ class AboutModel(BaseModel):
 class Trained:
     """The parameters of a trained model, with their record."""
 
-    about: AboutModel
+    record: ModelRecord
     params: dict[str, dict[str, NDArray[np.float32]]]
 
     @cached_property
@@ -87,43 +87,43 @@ class Trained:
         """Return the SHA-256 of the parameters and of everything that sets how they are used."""
         trained = "format", "variant", "workers", "nodes", "window", "normaliser", "trace"
         names = *trained, "objective", "by", "share", "pace", "bounds"
-        plainer = self.about.plainer and self.about.plainer.model_dump(exclude_defaults=True)
-        facts = json.dumps([*(getattr(self.about, name) for name in names), plainer])
+        plainer = self.record.plainer and self.record.plainer.model_dump(exclude_defaults=True)
+        facts = json.dumps([*(getattr(self.record, name) for name in names), plainer])
         total = hashlib.sha256(facts.encode())
-        for name, array in sorted(self._named().items()):
+        for name, array in sorted(self._arrays_by_name().items()):
             total.update(f"{name} {array.dtype} {array.shape}".encode() + np.ascontiguousarray(array).tobytes())
         return total.hexdigest()
 
-    def but(self, **facts: Any) -> Self:
+    def with_record(self, **facts: Any) -> Self:
         """Return the same model with other facts in its record.
 
         Args:
-            facts: values by the name of a field of `AboutModel`, such as `objective`, `by` or `held_back`.
+            facts: values by the name of a field of `ModelRecord`, such as `objective`, `by` or `held_back`.
         """
-        return replace(self, about=self.about.model_copy(update=facts))
+        return replace(self, record=self.record.model_copy(update=facts))
 
-    def alone(self) -> Self:
+    def without_plainer(self) -> Self:
         """Return the same model without a plainer model."""
-        return self.beside(None, 0.0)
+        return self.mixed_with(None, 0.0)
 
-    def beside(self, plainer: HMM | None, share: float) -> Self:
+    def mixed_with(self, plainer: HMM | None, share: float) -> Self:
         """Return the same model with a plainer model that has this weight in the prediction."""
-        return self.but(plainer=plainer if share else None, share=share)
+        return self.with_record(plainer=plainer if share else None, share=share)
 
-    def _named(self) -> dict[str, NDArray[np.float32]]:
+    def _arrays_by_name(self) -> dict[str, NDArray[np.float32]]:
         return {f"{layer}/{name}": np.asarray(array) for layer, arrays in self.params.items() for name, array in arrays.items()}
 
     def save(self, path: Path) -> None:
         """Write `path` (.npz) and its JSON file, each completely or not at all. Raises FredError."""
-        about = self.about.model_copy(update={"digest": self.digest})
+        record = self.record.model_copy(update={"digest": self.digest})
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             with TemporaryDirectory(prefix=".fred-", dir=path.parent) as folder:
-                arrays, text = Path(folder) / path.name, Path(folder) / path.with_suffix(".json").name
-                np.savez(arrays, allow_pickle=False, **self._named())
-                text.write_text(about.model_dump_json(indent=2) + "\n", encoding="utf-8")
-                arrays.replace(path)
-                text.replace(path.with_suffix(".json"))
+                npz_file, json_file = Path(folder) / path.name, Path(folder) / path.with_suffix(".json").name
+                np.savez(npz_file, allow_pickle=False, **self._arrays_by_name())
+                json_file.write_text(record.model_dump_json(indent=2) + "\n", encoding="utf-8")
+                npz_file.replace(path)
+                json_file.replace(path.with_suffix(".json"))
         except OSError as error:
             raise FredError(f"cannot write {path}: {error.strerror or error}") from error
 
@@ -131,25 +131,25 @@ class Trained:
 def load(path: Path) -> Trained:
     """Read files written by `save`. Raises ValueError for anything else, and for two files that do not belong together."""
     try:
-        about = _about(path.with_suffix(".json"))
-        named = inputs.arrays(path)
+        record = _read_record(path.with_suffix(".json"))
+        arrays = inputs.arrays(path)
     except FredError as error:
         raise ValueError(f"{error}; expected what `fred train-cutoff` writes") from None
-    if about.format != FORMAT:
-        raise ValueError(f"{path} has format {about.format}; this version reads format {FORMAT}")
+    if record.format != FORMAT:
+        raise ValueError(f"{path} has format {record.format}; this version reads format {FORMAT}")
     params: dict[str, dict[str, Any]] = {}
-    for name, array in named.items():
+    for name, array in arrays.items():
         layer, _, part = name.partition("/")
         params.setdefault(layer, {})[part] = array
-    trained = Trained(about, params)
-    if trained.digest != about.digest:
+    trained = Trained(record, params)
+    if trained.digest != record.digest:
         raise ValueError(f"{path} is not what its .json says (their digests differ); was one of them changed?")
     return trained
 
 
-def _about(path: Path) -> AboutModel:
+def _read_record(path: Path) -> ModelRecord:
     try:
-        return AboutModel.model_validate_json(inputs.text(path))
+        return ModelRecord.model_validate_json(inputs.text(path))
     except ValidationError as error:
-        first = error.errors()[0]
-        raise FredError(f"cannot read {path}: {'.'.join(map(str, first['loc']))}: {first['msg']}") from None
+        problem = error.errors()[0]
+        raise FredError(f"cannot read {path}: {'.'.join(map(str, problem['loc']))}: {problem['msg']}") from None

@@ -1,8 +1,7 @@
-"""Training on recorded rounds by stochastic variational inference on random windows, with the same bits on every run.
+"""Training of a deep Markov model on recorded rounds, with the same bits on every run.
 
-Training of a deep Markov model on compute times, with a record of how it was trained.
-
-Selection among several trainings and objectives, by closed-loop results in held-out rounds.
+`train` fits a network by stochastic variational inference on random windows, `learn` makes a model with a record of how it was
+trained, and `train_best` selects among several trainings and objectives by closed-loop results in held-out rounds.
 """
 
 import importlib.metadata
@@ -24,21 +23,26 @@ from numpyro.optim import optax_to_numpyro
 from fred.base import elementary, environment
 from fred.base.version import __version__
 from fred.cluster.contention import NodeOf
-from fred.prediction.closed_loop import held_back, split
+from fred.prediction.closed_loop import evaluate_held_out, split_rounds
 from fred.prediction.contract import By, CutoffRule, Objective, Progress
 from fred.prediction.deep import saved
 from fred.prediction.deep.filter import Grid
-from fred.prediction.deep.networks import History, Network, Params, key_of, of_variant
+from fred.prediction.deep.networks import History, Network, Params, create_network, key_of
 from fred.prediction.deep.programs import Windows, guide, model
 from fred.prediction.deep.saved import Trained
 from fred.prediction.hmm import HMM
 from fred.traces.trace import Trace
 
-_AT_ONCE = 50  # most steps in one compiled call
+OBJECTIVES: tuple[Objective, Objective] = ("throughput", "round")
+SHARES = (0.5, 1.0)  # candidate weights of the hidden Markov model in the prediction
+_STEPS_PER_CALL = 50  # most steps in one compiled call
 _CLIP = 10.0  # maximum norm of the gradient
 _WINDOWS = 32  # windows per step, for networks without nodes
 _WINDOWS_OF_NODES = 4  # most windows per step, where each node is an example
 _BATCH = 256  # approximate number of workers per step in that case
+_MARGIN = 0.3  # margin for the mean of the first rounds
+_FACTOR = 2.0  # the normaliser in mean times, as printed
+_FEWEST = 8  # iterations needed to train
 
 
 class Training(NamedTuple):
@@ -53,42 +57,42 @@ class Training(NamedTuple):
     random_normaliser: bool  # normalise by another random window; False: by the window's own rounds
 
 
-class Record(NamedTuple):
+class PreparedRounds(NamedTuple):
     """All recorded rounds before normalisation; [rounds, ...]."""
 
     y: Array  # (log) times [rounds, nodes, places]
     features: Array
     baseline: Array
     level: Array  # mean time of each round, s
-    there: Array  # [nodes, places]
+    occupied: Array  # [nodes, places]
 
 
-def record(network: Network, seconds: NDArray[np.float64], grid: Grid) -> Record:
+def prepare_rounds(network: Network, seconds: NDArray[np.float64], grid: Grid) -> PreparedRounds:
     """Compute what training needs from a trace [rounds, workers], s, once."""
-    placed, there = jnp.asarray(grid.spread(seconds.astype(np.float32))), jnp.asarray(grid.there)
-    y = jnp.where(there, jnp.log(jnp.where(there, placed, 1.0)), 0.0)
+    placed, occupied = jnp.asarray(grid.spread(seconds.astype(np.float32))), jnp.asarray(grid.occupied)
+    y = jnp.where(occupied, jnp.log(jnp.where(occupied, placed, 1.0)), 0.0)
 
     def step(history: History, now: Array) -> tuple[History, tuple[Array, Array]]:
-        return history.after(now, there, there), (history.features, history.baseline)
+        return history.update(now, occupied, occupied), (history.features, history.baseline)
 
-    _, (features, baseline) = lax.scan(step, History.none(grid.shape), y)
-    level = placed.sum((1, 2)) / there.sum()
-    return Record(y if network.logarithmic else placed, features, baseline, level, there)
+    _, (features, baseline) = lax.scan(step, History.initial(grid.shape), y)
+    level = placed.sum((1, 2)) / occupied.sum()
+    return PreparedRounds(y if network.logarithmic else placed, features, baseline, level, occupied)
 
 
 def train(
     network: Network, seconds: NDArray[np.float64], grid: Grid, schedule: Training, progress: Callable[[float], None]
 ) -> tuple[Params, NDArray[np.float32]]:
     """Train the network; return its parameters, and the loss per observed time of every step."""
-    recorded = record(network, seconds, grid)
+    rounds = prepare_rounds(network, seconds, grid)
     machine = _machine(network, schedule._replace(window=min(schedule.window, len(seconds) - 2), seed=0, restart=0))
     key, first, begin = jax.random.split(jax.random.fold_in(key_of(schedule.seed), schedule.restart), 3)
-    state = machine.begin(first, begin, recorded)
+    state = machine.begin(first, begin, rounds)
     losses = []
-    at_once = math.gcd(schedule.steps, _AT_ONCE)  # a remainder would need another compilation
-    for start in range(0, schedule.steps, at_once):
-        numbers = jnp.arange(start, start + at_once)
-        state, loss = machine.steps(state, jax.vmap(partial(jax.random.fold_in, key))(numbers), recorded)
+    steps_per_call = math.gcd(schedule.steps, _STEPS_PER_CALL)  # a remainder would need another compilation
+    for start in range(0, schedule.steps, steps_per_call):
+        numbers = jnp.arange(start, start + steps_per_call)
+        state, loss = machine.steps(state, jax.vmap(partial(jax.random.fold_in, key))(numbers), rounds)
         losses.append(np.asarray(loss))
         progress((start + len(numbers)) / schedule.steps)
     return machine.params(state), np.concatenate(losses)
@@ -97,8 +101,8 @@ def train(
 class _Machine(NamedTuple):
     """The compiled functions, shared by all trainings that differ only in seed or trace."""
 
-    begin: Callable[[Array, Array, Record], SVIState]
-    steps: Callable[[SVIState, Array, Record], tuple[SVIState, Array]]
+    begin: Callable[[Array, Array, PreparedRounds], SVIState]
+    steps: Callable[[SVIState, Array, PreparedRounds], tuple[SVIState, Array]]
     params: Callable[[SVIState], Params]
 
 
@@ -111,14 +115,14 @@ def _machine(network: Network, schedule: Training) -> _Machine:
     draw = partial(_windows, network, schedule.window, schedule.random_normaliser)
 
     @jax.jit
-    def begin(first: Array, key: Array, recorded: Record) -> SVIState:
-        windows = draw(recorded, first)
+    def begin(first: Array, key: Array, rounds: PreparedRounds) -> SVIState:
+        windows = draw(rounds, first)
         return svi.init(key, network, network.init(first, windows.inputs.shape[-1]), windows)
 
     @jax.jit
-    def steps(state: SVIState, keys: Array, recorded: Record) -> tuple[SVIState, Array]:
+    def steps(state: SVIState, keys: Array, rounds: PreparedRounds) -> tuple[SVIState, Array]:
         def step(state: SVIState, key: Array) -> tuple[SVIState, Array]:
-            windows = draw(recorded, key)
+            windows = draw(rounds, key)
             state, loss = svi.update(state, network, {}, windows)
             return state, loss / (windows.y[:, :, 0, 0].size * windows.weight.sum())
 
@@ -127,38 +131,34 @@ def _machine(network: Network, schedule: Training) -> _Machine:
     return _Machine(begin, steps, lambda state: svi.get_params(state)["network"])
 
 
-def _windows(network: Network, window: int, random_normaliser: bool, recorded: Record, key: Array) -> Windows:
+def _windows(network: Network, window: int, random_normaliser: bool, rounds: PreparedRounds, key: Array) -> Windows:
     """Draw random normalised windows, one round longer than the observed part, of some workers of every node."""
-    nodes, places = recorded.there.shape
-    some, number = places, _WINDOWS
+    nodes, places = rounds.occupied.shape
+    width, number = places, _WINDOWS
     if network.neighbours:
-        some = min(places, 16 if nodes <= 8 else 8)
-        number = min(_WINDOWS_OF_NODES, max(2, _BATCH // (nodes * some)))
+        width = min(places, 16 if nodes <= 8 else 8)
+        number = min(_WINDOWS_OF_NODES, max(2, _BATCH // (nodes * width)))
     starts_key, normal_key, workers_key = jax.random.split(key, 3)
-    starts = jax.random.randint(starts_key, (number,), 0, len(recorded.y) - window)
-    elsewhere = jax.random.randint(normal_key, (number,), 0, len(recorded.y) - window + 1) if random_normaliser else starts
-    level = jax.vmap(lambda start: lax.dynamic_slice_in_dim(recorded.level, start, window).mean())(elsewhere)
+    starts = jax.random.randint(starts_key, (number,), 0, len(rounds.y) - window)
+    level_starts = jax.random.randint(normal_key, (number,), 0, len(rounds.y) - window + 1) if random_normaliser else starts
+    level = jax.vmap(lambda start: lax.dynamic_slice_in_dim(rounds.level, start, window).mean())(level_starts)
 
-    def cut(values: Array) -> Array:
+    def take_windows(values: Array) -> Array:
         return jax.vmap(lambda start: lax.dynamic_slice_in_dim(values, start, window + 1), out_axes=1)(starts)
 
-    y = normalised(network, cut(recorded.y), 2 * level[:, None, None])
-    inputs = network.inputs(y, cut(recorded.baseline), recorded.there)
-    lots = jnp.where(recorded.there, jax.random.uniform(workers_key, (nodes, places)), 2.0)
-    chosen = jnp.argsort(lots, axis=-1)[:, :some]
-    present = jnp.take_along_axis(recorded.there, chosen, -1)
-    weight = present * (recorded.there.sum(-1, keepdims=True) / present.sum(-1, keepdims=True))
-    features = jnp.take_along_axis(cut(recorded.features), chosen[None, None, :, :, None], 3)
-    return Windows(jnp.take_along_axis(y, chosen[None, None], 3), features, inputs, weight)
+    y = normalised(network, take_windows(rounds.y), 2 * level[:, None, None])
+    inputs = network.inputs(y, take_windows(rounds.baseline), rounds.occupied)
+    draws = jnp.where(rounds.occupied, jax.random.uniform(workers_key, (nodes, places)), 2.0)
+    sample = jnp.argsort(draws, axis=-1)[:, :width]
+    occupied = jnp.take_along_axis(rounds.occupied, sample, -1)
+    weight = occupied * (rounds.occupied.sum(-1, keepdims=True) / occupied.sum(-1, keepdims=True))
+    features = jnp.take_along_axis(take_windows(rounds.features), sample[None, None, :, :, None], 3)
+    return Windows(jnp.take_along_axis(y, sample[None, None], 3), features, inputs, weight)
 
 
 def normalised(network: Network, y: Array, normaliser: Array) -> Array:
     """Return (log) times in units of the normaliser, s."""
     return y - jnp.log(normaliser) if network.logarithmic else y / normaliser
-
-
-_MORE = 0.3  # margin for the mean of the first rounds
-_FACTOR = 2.0  # the normaliser in mean times, as printed
 
 
 class Learner(Protocol):
@@ -199,12 +199,12 @@ def learn(rule: Learner, seconds: NDArray[np.float64], node_of: NodeOf, progress
         node_of = np.zeros_like(node_of)
     repaired = rule.variant != "printed"
     schedule = Training(rule.steps, rule.learning_rate, rule.window, rule.seed, restart, repaired, repaired)
-    network = of_variant(rule.variant, seconds.shape[1])
+    network = create_network(rule.variant, seconds.shape[1])
     normaliser = _FACTOR * math.fsum(seconds.ravel()) / seconds.size
     params, losses = train(network, seconds, Grid(node_of), schedule, progress)
     if not np.isfinite(losses).all() or not all(np.isfinite(a).all() for layer in params.values() for a in layer.values()):
         raise ValueError("training has diverged; give a smaller `learning_rate`")
-    about = saved.AboutModel(
+    record = saved.ModelRecord(
         fred=__version__,
         environment=environment.describe() | {"numpyro": importlib.metadata.version("numpyro")},
         variant=rule.variant,
@@ -222,7 +222,7 @@ def learn(rule: Learner, seconds: NDArray[np.float64], node_of: NodeOf, progress
         restart=restart,
         curve=[round(math.fsum(part) / len(part), 4) for part in np.array_split(losses.astype(float), -(-len(losses) // 50))],
     )
-    return saved.Trained(about, {name: {part: np.asarray(a) for part, a in layer.items()} for name, layer in params.items()})
+    return saved.Trained(record, {name: {part: np.asarray(a) for part, a in layer.items()} for name, layer in params.items()})
 
 
 def _pace(times: NDArray[np.float64]) -> tuple[float, float]:
@@ -239,13 +239,8 @@ def _bounds(network: Network, times: NDArray[np.float64], grid: Grid) -> tuple[f
     """
     y = elementary.log(times) if network.logarithmic else times
     if network.neighbours:
-        y = np.add.reduce(np.ascontiguousarray(np.moveaxis(grid.spread(y), -1, 0)), axis=0) / grid.there.sum(-1)
-    return float(y.min()) - _MORE, float(y.max()) + _MORE
-
-
-OBJECTIVES: tuple[Objective, Objective] = ("throughput", "round")
-_FEWEST = 8  # iterations needed to train
-SHARES = (0.5, 1.0)  # candidate weights of the hidden Markov model in the prediction
+        y = np.add.reduce(np.ascontiguousarray(np.moveaxis(grid.spread(y), -1, 0)), axis=0) / grid.occupied.sum(-1)
+    return float(y.min()) - _MARGIN, float(y.max()) + _MARGIN
 
 
 class Candidate(Learner, Protocol):
@@ -267,14 +262,16 @@ class Candidate(Learner, Protocol):
     def alone(self) -> bool:
         """Return True if no hidden Markov model is mixed in."""
 
-    def of(self, trained: Trained) -> CutoffRule:
+    def with_model(self, trained: Trained) -> CutoffRule:
         """Return the rule with this model."""
 
     def unwatched(self) -> "Candidate":
         """Return the rule without its fallback."""
 
 
-def best(rule: Candidate, seconds: NDArray[np.float64], node_of: NodeOf, progress: Progress = lambda share: None) -> Trained:
+def train_best(
+    rule: Candidate, seconds: NDArray[np.float64], node_of: NodeOf, progress: Progress = lambda share: None
+) -> Trained:
     """Return the best of the rule's trainings on the first three quarters of complete rounds, s [iterations, workers].
 
     Every training runs in closed loop on the last quarter, as it will be used. If the rule gives no objective, it runs with
@@ -287,36 +284,36 @@ def best(rule: Candidate, seconds: NDArray[np.float64], node_of: NodeOf, progres
     """
     if len(seconds) < _FEWEST:
         raise ValueError(f"a deep Markov model needs at least {_FEWEST} iterations, not {len(seconds)}")
-    early, _ = split(seconds)
+    training_rounds, _ = split_rounds(seconds)
     unwatched = rule.unwatched()
 
-    def judged(model: Trained) -> Trained:
-        return model.but(held_back=held_back(unwatched.of(model), seconds, node_of, rule.warm_up))
+    def evaluate(model: Trained) -> Trained:
+        return model.with_record(held_back=evaluate_held_out(unwatched.with_model(model), seconds, node_of, rule.warm_up))
 
     models = []
     for restart in range(rule.restarts):
-        trained = learn(rule, early, node_of, _part(progress, restart, rule.restarts), restart)
+        trained = learn(rule, training_rounds, node_of, _part(progress, restart, rule.restarts), restart)
         objectives = (rule.objective,) if rule.objective else OBJECTIVES
-        models += [judged(trained.but(objective=objective)) for objective in objectives]
+        models += [evaluate(trained.with_record(objective=objective)) for objective in objectives]
     deep = max(models, key=_ratio)
     if rule.variant != "shared":
         return deep
     if rule.alone:
-        return _ended(rule, deep, judged)
-    plainer = HMM().trained(early, node_of)
-    mixed = max((deep, *(judged(deep.beside(plainer, share)) for share in SHARES)), key=_ratio)
-    return _ended(rule, mixed, judged)
+        return _choose_end(rule, deep, evaluate)
+    plainer = HMM().trained(training_rounds, node_of)
+    mixed = max((deep, *(evaluate(deep.mixed_with(plainer, share)) for share in SHARES)), key=_ratio)
+    return _choose_end(rule, mixed, evaluate)
 
 
-def _ended(rule: Candidate, model: Trained, judged: Callable[[Trained], Trained]) -> Trained:
+def _choose_end(rule: Candidate, model: Trained, evaluate: Callable[[Trained], Trained]) -> Trained:
     """Return the better of the model and the model with deadlines alone, unless the rule's `by` is given."""
-    return model if rule.by else max((model, judged(model.but(by="deadline"))), key=_ratio)
+    return model if rule.by else max((model, evaluate(model.with_record(by="deadline"))), key=_ratio)
 
 
 def _ratio(model: Trained) -> float:
-    return model.about.held_back.ratio if model.about.held_back else 0.0
+    return model.record.held_back.ratio if model.record.held_back else 0.0
 
 
-def _part(progress: Progress, number: int, of: int) -> Progress:
+def _part(progress: Progress, number: int, parts: int) -> Progress:
     """Return the progress callback of one of several parts."""
-    return lambda share: progress((number + share) / of)
+    return lambda share: progress((number + share) / parts)
