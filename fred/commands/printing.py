@@ -47,7 +47,7 @@ def print_summary(outcome: result.Result, out: Path, quiet: bool = False) -> Non
         print(line)
     for table in tables(outcome, out):
         show(table, console)
-    if outcome.chosen and shared_seeds(outcome.with_its_best()) == 1:
+    if outcome.reported_outcomes and shared_seeds(outcome.with_its_best()) == 1:
         say(console, [ONE_SEED], style="dim")
     say(console, [f"{line}." for line in why_stopped(outcome)])
     say(console, warnings, style="bold red")
@@ -66,7 +66,7 @@ def tables(outcome: result.Result, out: Path) -> list[Table]:
         out: its folder; the folder's name is the title if the scenario has none.
     """
     result_tables = [sweep_table(outcome)] if outcome.swept else []
-    if outcome.chosen:
+    if outcome.reported_outcomes:
         best = outcome.with_its_best()
         result_tables.append(_runs_table(best, out, outcome))
         if shared_seeds(best) > 1:

@@ -78,7 +78,7 @@ def compared(tables: Tables, baseline: str | None = None) -> pd.DataFrame:
     """
     reported = tables.with_its_best()
     runs = list(_seeds(reported))
-    baseline = tables.called(baseline) if baseline else _baseline(reported)
+    baseline = tables.resolve_name(baseline) if baseline else _baseline(reported)
     if baseline not in runs:
         raise FredError(f"no run `{baseline}` to compare with{registry.nearest(baseline, runs)}; there are {', '.join(runs)}")
     summary = reported.summary.set_index("seed")
@@ -187,7 +187,7 @@ def precision(tables: Tables) -> float:
     >>> round(precision(fred.run(scenario)), 3)
     0.179
     """
-    pairs = compared(tables) if tables.chosen else pd.DataFrame(columns=["quantity"])
+    pairs = compared(tables) if tables.reported_outcomes else pd.DataFrame(columns=["quantity"])
     rows = next((pairs[pairs["quantity"] == name] for name in _FIRST if (pairs["quantity"] == name).any()), pairs[:0])
     if rows.empty:
         return math.nan

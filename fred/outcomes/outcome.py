@@ -91,7 +91,7 @@ def digest(params: Named) -> str | None:
 
 
 class ModelOfRun:
-    """What outcomes in memory and on disk offer of the trained model."""
+    """The trained model of an outcome, in memory or on disk."""
 
     def __repr__(self: Outcome) -> str:
         losses = self.metrics.get("loss")

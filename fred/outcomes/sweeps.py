@@ -130,7 +130,7 @@ def _neighbours(values: dict[str, Any], ladders: dict[str, list[float]]) -> list
     neighbours = []
     for key, ladder in ladders.items():
         place = ladder.index(values[key])
-        neighbours += [values | {key: ladder[at]} for at in (place - 1, place + 1) if 0 <= at < len(ladder)]
+        neighbours += [values | {key: ladder[position]} for position in (place - 1, place + 1) if 0 <= position < len(ladder)]
     return neighbours
 
 

@@ -110,7 +110,7 @@ class Tables:
         return sweeps.best_points(self._sweep_points, self.scenario.criterion.highest)
 
     @property
-    def without_best(self) -> list[str]:
+    def runs_without_best(self) -> list[str]:
         """Return the swept runs without a best point: at none of their points is the criterion finite with all seeds."""
         runs = dict.fromkeys(self.sweep["run"]) if self.swept else ()
         return [str(run) for run in runs if run not in set(self.best["run"])]
@@ -122,14 +122,14 @@ class Tables:
         """
         if not self.swept and not self.scenario.report_seeds:
             return self
-        outcomes = self.chosen
+        outcomes = self.reported_outcomes
         if not outcomes:
             raise FredError(f"no point of the sweep has a finite {self.scenario.criterion.column}, so none is the best")
         runs = {outcome.name: outcome.run for outcome in outcomes}
-        baseline = self.called(self.scenario.baseline or "")
-        left = {"runs": runs, "points": {}, "baseline": baseline if baseline in runs else None}
+        baseline = self.resolve_name(self.scenario.baseline or "")
+        reported = {"runs": runs, "points": {}, "baseline": baseline if baseline in runs else None}
         seeds = {"seeds": self.scenario.reported_seeds, "report_seeds": None}
-        return replace(self, scenario=self.scenario.model_copy(update=left | seeds), outcomes=outcomes)
+        return replace(self, scenario=self.scenario.model_copy(update=reported | seeds), outcomes=outcomes)
 
     def target(self, quantity: str) -> float | None:
         """Return the target of all runs for a quantity; None if it is not the same for all.
@@ -140,7 +140,7 @@ class Tables:
         goals = {outcome.run.targets.get(quantity) for outcome in self.outcomes}
         return goals.pop() if len(goals) == 1 else None
 
-    def called(self, run: str) -> str:
+    def resolve_name(self, run: str) -> str:
         """Return the name of a run among the reported ones: for a swept run that of its best point, if it has one.
 
         Args:
@@ -150,7 +150,7 @@ class Tables:
         return str(best.get(run, run))
 
     @property
-    def chosen(self) -> list[Outcome]:
+    def reported_outcomes(self) -> list[Outcome]:
         """Return the outcomes of the best points, and of runs that were not swept, with the reported seeds."""
         best, seeds = set(self.best["point"]) if self.swept else set(), set(self.scenario.reported_seeds)
         outcomes = (outcome for outcome in self.outcomes if outcome.name not in self.scenario.points or outcome.name in best)
@@ -222,7 +222,7 @@ class Tables:
         >>> fred.run(scenario).outcome("asgd").summary["gradients"]
         {'computed': 4, 'applied': 4, 'dropped': 0, 'in_flight': 1}
         """
-        run = self.called(run)
+        run = self.resolve_name(run)
         for outcome in self.outcomes:
             if outcome.name == run and seed in (None, outcome.seed):
                 return outcome

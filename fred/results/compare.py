@@ -120,7 +120,7 @@ class Compared:
         first = next(iter(self.results))
         by_run: dict[str, list[Outcome]] = {}
         for label, result in self.results.items():
-            for outcome in result.chosen:
+            for outcome in result.reported_outcomes:
                 by_run.setdefault(result.scenario.run_of(outcome.name), []).append(outcome.renamed(label))
         together = self.together()
         results = {run: replace(together, outcomes=outcomes) for run, outcomes in by_run.items() if outcomes[0].name == first}

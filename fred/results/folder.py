@@ -107,7 +107,7 @@ def complete(stage: Path, scenario: Scenario, units: Sequence[Stored], facts: Ab
     if result.swept:
         result.sweep.to_csv(stage / SWEEP, index=False)
         result.best.to_csv(stage / BEST, index=False)
-    if result.chosen and len(pairs := result.paired):
+    if result.reported_outcomes and len(pairs := result.paired):
         pairs.to_csv(stage / PAIRED, index=False)
     with figure_files.figures_drawn(result, stage / FIGURES):
         if facts.report:

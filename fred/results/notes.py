@@ -18,14 +18,14 @@ def notes(outcome: Tables) -> list[str]:
     Args:
         outcome: the runs.
     """
-    choices = [choice(outcome)] if outcome.swept and outcome.chosen else []
+    choices = [choice(outcome)] if outcome.swept and outcome.reported_outcomes else []
     return [*objections(outcome), *choices, *_missed(outcome), *(f"{line}." for line in why_stopped(outcome))]
 
 
 def _missed(outcome: Tables) -> list[str]:
     """Return a sentence for each reported run that misses its target with some seeds."""
     runs: dict[str, list[Outcome]] = {}
-    for seed in outcome.chosen:
+    for seed in outcome.reported_outcomes:
         runs.setdefault(seed.name, []).append(seed)
     lines = []
     for name, seeds in runs.items():
@@ -74,7 +74,7 @@ def objections(outcome: Tables) -> list[str]:
     doubts = dict.fromkeys(doubt for run in runs for doubt in (*run.cluster.doubts(), *run.protocol.doubts()))
     reason = f"no point of its sweep has a finite {outcome.scenario.criterion.column} with all seeds, so none is the best"
     unused = unused_options(outcome.scenario.runs)
-    failed_sweeps = [f"{run}: {reason}" for run in outcome.without_best]
+    failed_sweeps = [f"{run}: {reason}" for run in outcome.runs_without_best]
     return [*doubts, *unused, *failed_sweeps, *_divergences(outcome), *_standstills(outcome.summary), *_unused_records(outcome)]
 
 
@@ -90,7 +90,7 @@ def _divergences(outcome: Tables) -> list[str]:
             else "nor was it at the start: check the model's initial parameters and the data"
         )
         for name, rows in diverged.groupby("name", sort=False)
-    ] + _risen(outcome.with_its_best() if outcome.chosen else outcome)
+    ] + _risen(outcome.with_its_best() if outcome.reported_outcomes else outcome)
 
 
 def _risen(outcome: Tables) -> list[str]:

@@ -252,8 +252,8 @@ class Result(Tables):
         for name in (*(runs or ()), *labels):
             self.outcome(name)
         names = list(dict.fromkeys(outcome.name for outcome in self.outcomes))
-        order = names if runs is None else [self.called(name) for name in ((runs,) if isinstance(runs, str) else runs)]
-        named = {self.called(name): label for name, label in labels.items()}
+        order = names if runs is None else [self.resolve_name(name) for name in ((runs,) if isinstance(runs, str) else runs)]
+        named = {self.resolve_name(name): label for name, label in labels.items()}
         outcomes = [outcome for name in order for outcome in self.outcomes if outcome.name == name]
         looks = _pictures().coloured(self, SCREEN).looks
         renamed = [outcome.renamed(named.get(outcome.name, outcome.name)) for outcome in outcomes]

@@ -76,7 +76,7 @@ def result_html(tables: Tables, notes: Sequence[str]) -> str:
         tables: the runs; of a sweep, the best points are shown.
         notes: sentences that a reader must know.
     """
-    reported = tables.with_its_best() if tables.chosen else tables
+    reported = tables.with_its_best() if tables.reported_outcomes else tables
     left = f"... and {len(notes) - _MOST_NOTES} more in `.notes`" if len(notes) > _MOST_NOTES else ""
     lines = [escape(line) for line in (*notes[:_MOST_NOTES], left) if line]
     parts = (

@@ -62,7 +62,7 @@ def page(result: Tables, circumstances: Circumstances) -> str:
         "pairs": part(partial(page_tables.pairs, result)),
         "seeds": part(partial(page_tables.by_seed, result)),
         "sweep": _sweep(result) if result.swept else "",
-        "workers_time": part(lambda: page_tables.workers_time(result.with_its_best() if result.chosen else result)),
+        "workers_time": part(lambda: page_tables.workers_time(result.with_its_best() if result.reported_outcomes else result)),
         "staleness": part(partial(page_data.of_gradients, result)),
         "machines": part(partial(machines.machines, result.outcomes)),
         "scenario": part(lambda: f"<pre id='yaml'>{escape(as_yaml(result.scenario, _YAML))}</pre>"),
@@ -125,7 +125,7 @@ def _sweep(result: Tables) -> str:
 def _runs(result: Tables) -> str:
     """Return the table of runs; of a sweep, that of the best points, and that of all points folded."""
     table = page_tables.of_runs(result)
-    if not result.swept or not result.chosen:
+    if not result.swept or not result.reported_outcomes:
         return table
     return page_tables.of_runs(result.with_its_best()) + _folded("All points", table)
 

@@ -43,7 +43,7 @@ def drawable(tables: Tables, view: View = SCREEN) -> dict[str, Callable[[], Pict
     if tables.swept:
         names = ("sweep", "sweep-timing") if _timing_differs(tables) else ("sweep",)
         swept_figures = {name: partial(DRAW_FUNCTIONS[name], tables, view=view) for name in names}
-        best = drawable(tables.with_its_best(), _of_points(tables, view)) if tables.chosen else {}
+        best = drawable(tables.with_its_best(), _of_points(tables, view)) if tables.reported_outcomes else {}
         return swept_figures | best | ({"cost": partial(cost, tables, view=view)} if _is_priced(tables) else {})
     return {name: partial(DRAW_FUNCTIONS[name], tables, view=view) for name in _applying(tables)}
 

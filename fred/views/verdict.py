@@ -63,7 +63,7 @@ def answer(tables: Tables) -> str:
         sentences = [_count_updates(runs)]
     if tables.swept:
         column = tables.scenario.criterion.column.replace("_", " ")
-        never = [f"No point of {briefly(tables.without_best)} has a finite {column}"] if tables.without_best else []
+        never = [f"No point of {briefly(tables.runs_without_best)} has a finite {column}"] if tables.runs_without_best else []
         sentences += [*never, *_best_points(tables)]
     return " ".join(f"{sentence}." for sentence in sentences + _caveats(runs) + why_stopped(reported))
 
