@@ -5,9 +5,7 @@
 | asynchronous | Dean et al. 2012; Chen et al. 2017, algorithms 1-2 |
 | dispatcher   | Odena 2016, section 3                              |
 
-The protocol of asynchronous SGD, in which no worker waits.
-
-The dispatcher's selection rules, which draw the next worker.
+In `asynchronous`, no worker waits. The dispatcher draws the next worker by a selection rule:
 
 >>> from itertools import islice
 >>> def shares(rule):
@@ -19,9 +17,7 @@ The dispatcher's selection rules, which draw the next worker.
 >>> list(islice(Shifting(change=-9.0).choices(0, 3), 6))
 [0, 2, 1, 0, 1, 2]
 
-FRED's dispatcher: a selection rule draws the next worker, without a clock.
-
-Example: the four workers' gradients arrive in random order, and no virtual time passes.
+Example: the dispatcher has no clock. The four workers' gradients arrive in random order, and no virtual time passes.
     >>> import fred
     >>> scenario = fred.scenario({
     ...     "cluster": {"workers": 4},
@@ -175,11 +171,14 @@ class Dispatcher(Gates):
 
     def _dispatch(self, sim: Simulation) -> Process:
         workers, models = range(sim.workers), dict[int, Copy]()
-        ways, outboxes = [self.fetches(sim, worker) for worker in workers], [self.pushes(sim, worker) for worker in workers]
+        fetch_gates, outboxes = (
+            [self.fetches(sim, worker) for worker in workers],
+            [self.pushes(sim, worker) for worker in workers],
+        )
 
         def fetch(worker: int) -> None:
             model = models.get(worker)
-            passes = ways[worker].passes(model)
+            passes = fetch_gates[worker].passes(model)
             models[worker] = sim.read(worker) if passes or model is None else self.unfetched(sim, model)
 
         for worker in workers:

@@ -108,10 +108,10 @@ class Buffered(Centred, Paced):
 
     def start(self, sim: Simulation) -> None:
         arrived = count(1)
-        company = None if self.grace is None else _Company(sim, round(self.grace * NANOSECONDS))
+        group = None if self.grace is None else _StartingGroup(sim, round(self.grace * NANOSECONDS))
         places = None if self.concurrency is None else _Places(sim, self.concurrency)
         for worker, steps in enumerate(self.updates(sim.cluster)):
-            turns = partial(self._turns, sim, worker, steps, arrived, company, places)
+            turns = partial(self._turns, sim, worker, steps, arrived, group, places)
             if places:
                 sim.work(worker, turns, partial(places.leave, worker))
             else:
@@ -123,36 +123,36 @@ class Buffered(Centred, Paced):
         worker: int,
         steps: int,
         arrived: "count[int]",
-        company: "_Company | None",
+        group: "_StartingGroup | None",
         places: "_Places | None",
     ) -> Process:
-        waited = 0
+        elapsed = 0
         while True:
             if places:
                 yield from places.take(worker)
-            before: Copy = yield from self._fetch(sim, worker)
+            start_model: Copy = yield from self._fetch(sim, worker)
             for step in range(steps):
-                if step == 0 and company:
-                    yield from self._step_begun(sim, worker, waited)
+                if step == 0 and group:
+                    yield from self._finish_step(sim, worker, elapsed)
                 else:
                     yield from self._step(sim, worker, sim.own(worker))
-            pseudo_gradient = sim.pseudo_gradient(worker, before, sim.own(worker))
+            pseudo_gradient = sim.pseudo_gradient(worker, start_model, sim.own(worker))
             yield from sim.send(pseudo_gradient)
-            if self.max_staleness is not None and sim.clock(sim.workers) - before.timestamp > self.max_staleness:
+            if self.max_staleness is not None and sim.clock(sim.workers) - start_model.timestamp > self.max_staleness:
                 sim.drop(pseudo_gradient, sim.workers)
             else:
                 sim.add(pseudo_gradient, sim.workers)
                 if next(arrived) % self.buffer == 0:
                     sim.commit(sim.workers)
-            if company:
-                waited = yield from company.join(worker)
+            if group:
+                elapsed = yield from group.join(worker)
             if places:
                 places.leave(worker)
 
-    def _step_begun(self, sim: Simulation, worker: int, done: int) -> Process:
-        """Make an update that began `done` ns ago; one that takes no longer than that ends at once."""
+    def _finish_step(self, sim: Simulation, worker: int, elapsed: int) -> Process:
+        """Make an update that began `elapsed` ns ago; one that takes no longer than that ends at once."""
         duration = sim.duration(worker)
-        gradient = sim.begin(worker, sim.own(worker), duration, min(done, duration))
+        gradient = sim.begin(worker, sim.own(worker), duration, min(elapsed, duration))
         yield gradient.end - sim.now
         sim.push(gradient, worker, NOTHING)
 
@@ -162,7 +162,7 @@ class _Places:
 
     def __init__(self, sim: Simulation, number: int):
         self._sim, self._number, self._draws = sim, number, count()
-        self._at_work = set[int]()
+        self._working = set[int]()
         self._waiting = dict[int, simpy.Event]()
 
     def take(self, worker: int) -> Process:
@@ -174,19 +174,19 @@ class _Places:
     def leave(self, worker: int) -> None:
         """Give the place back, or no longer wait for one."""
         self._waiting.pop(worker, None)
-        if worker in self._at_work:
-            self._at_work.remove(worker)
+        if worker in self._working:
+            self._working.remove(worker)
             self._sim.later(0, self._fill)
 
     def _fill(self) -> None:
-        while self._waiting and len(self._at_work) < self._number:
+        while self._waiting and len(self._working) < self._number:
             draw = streams.uniforms(self._sim.seed, "clients at work", 0, start=next(self._draws), count=1)
             worker = sorted(self._waiting)[int(float(draw[0]) * len(self._waiting))]
-            self._at_work.add(worker)
+            self._working.add(worker)
             self._waiting.pop(worker).succeed()
 
 
-class _Company:
+class _StartingGroup:
     """The workers that start together. The last arrival is known only when the grace time is over, hence the oracle."""
 
     def __init__(self, sim: Simulation, grace: int):

@@ -141,12 +141,12 @@ class _Rounds:
 
     def __init__(self, sim: Simulation, protocol: ClientRounds):
         self._sim, self._protocol = sim, protocol
-        self._wanted = protocol.clients or sim.workers
+        self._quorum = protocol.clients or sim.workers
         self._chances = None if protocol.sampling == "uniform" else relative(protocol.sampling, sim)
         self._shares = relative(protocol.weights, sim).tolist()
         self._steps = np.maximum(1, np.rint(protocol.period * relative(protocol.work, sim))).astype(int).tolist()
         self._work: dict[int, simpy.Process] = {}  # of clients that have not finished
-        self._freed = sim.env.event()  # happens when a client finishes
+        self._free_event = sim.env.event()  # happens when a client finishes
 
     def run(self) -> Process:
         """Sample clients and collect their pseudo-gradients, round after round."""
@@ -156,12 +156,12 @@ class _Rounds:
             if len(members) < self._protocol.minimum:
                 yield from self._wait_for_clients()
                 continue
-            current = _Round(self, min(self._wanted, len(members)))
+            current_round = _Round(self, min(self._quorum, len(members)))
             for worker in members:
-                self._work[worker] = sim.process(self._turn(current, worker))
+                self._work[worker] = sim.process(self._turn(current_round, worker))
             if self._protocol.deadline is not None:
-                sim.later(round(self._protocol.deadline * NANOSECONDS), current.fall_due)
-            yield from sim.wait("the server", current.ended, f"{current.quorum} clients of round {number}")
+                sim.later(round(self._protocol.deadline * NANOSECONDS), current_round.fall_due)
+            yield from sim.wait("the server", current_round.ended, f"{current_round.quorum} clients of round {number}")
             if self._protocol.late == "interrupt":
                 for process in self._work.values():
                     process.interrupt()
@@ -170,6 +170,9 @@ class _Rounds:
 
     def close(self, weights: Sequence[float], shares: Sequence[float]) -> None:
         """Apply the round's sum, to which each pseudo-gradient was added with its weight."""
+        # The sum is that of weight x pseudo-gradient. Unless `normalized`, weights are the shares, and the factor 1 / total
+        # makes it the mean. With `normalized`, a weight is share x H / steps, so the factor makes it the mean per local step
+        # times the mean number of steps, the tau of FedNova [Wang et al. 2020, section 5].
         total = sum(shares)
         scale = sum(share * share / weight for share, weight in zip(shares, weights, strict=True))
         self._sim.commit(_SERVER, weight=scale / (total * total))
@@ -181,13 +184,15 @@ class _Rounds:
 
     def _sample(self, number: int) -> list[int]:
         """Return the clients of a round, in order: available, and free of work for an earlier one."""
+        # In proportion to chances, without replacement: the clients whose exponential clocks, with the chances as rates, ring
+        # first [Efraimidis, Spirakis 2006]. A client's draw depends on its number and the round alone, whoever is available.
         sim, members = self._sim, list[int]()
         draws = streams.uniforms(sim.seed, "clients", number, 0, sim.workers)
         order = np.argsort(draws if self._chances is None else -log(draws) / self._chances, kind="stable")
         for worker in order.tolist():
             if worker not in self._work and sim.back(worker, sim.now) == sim.now:
                 members.append(worker)
-                if len(members) == self._wanted + self._protocol.spare:
+                if len(members) == self._quorum + self._protocol.spare:
                     break
         return sorted(members)
 
@@ -195,16 +200,16 @@ class _Rounds:
         """Wait until one more client may be sampled."""
         sim = self._sim
         idle = (worker for worker in range(sim.workers) if worker not in self._work)
-        soonest = min((back for worker in idle if (back := sim.back(worker, sim.now)) > sim.now), default=NEVER)
-        if soonest < NEVER:
-            sim.later(soonest - sim.now, self._announce_freed)
-        yield from sim.wait("the server", self._freed, f"{self._protocol.minimum} available clients")
+        first_rejoin = min((rejoin for worker in idle if (rejoin := sim.back(worker, sim.now)) > sim.now), default=NEVER)
+        if first_rejoin < NEVER:
+            sim.later(first_rejoin - sim.now, self._announce_free)
+        yield from sim.wait("the server", self._free_event, f"{self._protocol.minimum} available clients")
 
-    def _announce_freed(self) -> None:
-        freed, self._freed = self._freed, self._sim.env.event()
-        freed.succeed()
+    def _announce_free(self) -> None:
+        event, self._free_event = self._free_event, self._sim.env.event()
+        event.succeed()
 
-    def _turn(self, current: "_Round", worker: int) -> Process:
+    def _turn(self, current_round: "_Round", worker: int) -> Process:
         """Take one client's local steps in a round, and send their pseudo-gradient."""
         sim, gradients, message = self._sim, list[Gradient](), None
         try:
@@ -218,15 +223,15 @@ class _Rounds:
         except simpy.Interrupt:
             pass
         del self._work[worker]
-        if message is not None and current.accepts:
+        if message is not None and current_round.accepts:
             sim.take_steps(gradients, message, _STEPS)
-            current.add(message)
+            current_round.add(message)
         else:
             for gradient in gradients:
                 sim.drop(gradient, _STEPS, NOTHING)
             if message is not None:
                 sim.drop(message, _SERVER)
-        self._announce_freed()
+        self._announce_free()
 
 
 class _Round:

@@ -45,17 +45,17 @@ class Exchanges:
         """Begin a worker's exchanges of one iteration; at their end, deliver its senders' models and its own."""
         messages = self._graphs[number % len(self._graphs)]
         iteration = self._iterations.setdefault(number, _Iteration(messages))
-        iteration.begun[worker] = self._sim.now
+        iteration.begins[worker] = self._sim.now
         iteration.models[worker], iteration.deliver[worker] = model, deliver
         iteration.missing -= messages.within_reach[:, worker]
-        decided = np.flatnonzero((iteration.missing == 0) & ~iteration.known)
+        decided = np.flatnonzero((iteration.missing == 0) & ~iteration.is_decided)
         if len(decided):
-            iteration.known[decided] = True
-            ends, moving = messages.ends(iteration.begun)
+            iteration.is_decided[decided] = True
+            ends, moving = messages.ends(iteration.begins)
             for receiver in decided.tolist():
                 end, action = int(ends[receiver]), partial(self._end, receiver, number, iteration, int(moving[receiver]))
                 self._sim.later(NEVER if end >= _NEVER else end - self._sim.now, action)
-        if iteration.known.all():
+        if iteration.is_decided.all():
             del self._iterations[number]
 
     def _end(self, worker: int, number: int, iteration: "_Iteration", moving: int) -> None:
@@ -69,9 +69,9 @@ class _Iteration:
 
     def __init__(self, messages: "_Messages"):
         self.senders = messages.senders
-        self.begun = np.zeros(len(messages.senders), np.int64)  # ns, of the workers that have begun
+        self.begins = np.zeros(len(messages.senders), np.int64)  # ns, of the workers that have begun
         self.missing = messages.within_reach.sum(axis=1)  # workers yet to begin before a worker's end is known
-        self.known = np.zeros(len(messages.senders), bool)
+        self.is_decided = np.zeros(len(messages.senders), bool)
         self.models: dict[int, Copy] = {}
         self.deliver: dict[int, Deliver] = {}
 
@@ -83,7 +83,7 @@ class _Kind(NamedTuple):
     latency: int  # ns, the mean
 
     @classmethod
-    def of(cls, network: Network | Within, size: float) -> "_Kind":
+    def from_network(cls, network: Network | Within, size: float) -> "_Kind":
         part = size / network.bandwidth * NANOSECONDS if network.bandwidth else 0.0
         return cls(part, round(mean_latency(network) * NANOSECONDS))
 
@@ -96,92 +96,105 @@ class _Messages:
         sim.cluster.check_alike("`exchanges` need links alike")
         network, node_of = sim.network or Network(), sim.node_of.tolist()
         size = sim.sizes.model.total / self._rounds
-        self._kinds = [_Kind.of(network, size), _Kind.of(network.within or network, size)]  # between nodes, inside one
-        self._sent = [  # sender, receiver, kind: in this order
+        self._kinds = [
+            _Kind.from_network(network, size),
+            _Kind.from_network(network.within or network, size),
+        ]  # between nodes, inside one
+        self._edge_kinds = [  # sender, receiver, kind: in this order
             (worker, other, int(network.within is not None and node_of[worker] == node_of[other]))
             for worker, receivers in enumerate(graph)
             for other in receivers
         ]
-        self._slow = any(slow.of == "workers" for slow in network.contention)
-        receiver, sender, lasts = (np.array(column) for column in zip(*sorted(self._edges(len(graph))), strict=True))
-        self._sender, self._lasts = sender, np.rint(lasts).astype(np.int64)
-        self._own = np.zeros(len(graph), np.int64)  # until the last of a worker's own parts has arrived, at full speed, ns
-        np.maximum.at(self._own, sender, self._lasts)
+        self._has_contention = any(contention.of == "workers" for contention in network.contention)
+        receiver, sender, durations = (np.array(column) for column in zip(*sorted(self._edges(len(graph))), strict=True))
+        self._sender, self._durations = sender, np.rint(durations).astype(np.int64)
+        self._own_durations = np.zeros(
+            len(graph), np.int64
+        )  # until the last of a worker's own parts has arrived, at full speed, ns
+        np.maximum.at(self._own_durations, sender, self._durations)
         self._first = np.flatnonzero(np.diff(receiver, prepend=-1))  # index of each receiver's first message
         self.senders: list[list[int]] = [of_receiver.tolist() for of_receiver in np.split(sender, self._first[1:])]
-        self._everybody = exchanges == "global"
+        self._is_global = exchanges == "global"
         self.within_reach = self._reach(receiver, len(graph))
 
-    def ends(self, begun: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def ends(self, begins: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return each worker's end of the last exchange (ns), and the time (ns) for which its models were on the network.
 
         Both have shape [workers]. An end is valid once all workers within reach have begun. A worker's models are on the
         network while its own parts are, and again once the last of its senders has begun the exchange. In between, the worker
         waits.
         """
-        times = np.full_like(begun, begun.max()) if self._everybody else begun
-        begins, ends_of_rounds = list[NDArray[np.int64]](), list[NDArray[np.int64]]()
+        times = np.full_like(begins, begins.max()) if self._is_global else begins
+        exchange_begins, ends_of_rounds = list[NDArray[np.int64]](), list[NDArray[np.int64]]()
         for _ in range(self._rounds):
-            ends = self._slowed(times) if self._slow else np.maximum.reduceat(times[self._sender] + self._lasts, self._first)
-            begins.append(times)
+            ends = (
+                self._ends_under_contention(times)
+                if self._has_contention
+                else np.maximum.reduceat(times[self._sender] + self._durations, self._first)
+            )
+            exchange_begins.append(times)
             ends_of_rounds.append(ends)
-            times = ends if self._sim.faultless else self._back(ends)
-        moving, chunk = np.zeros_like(begun), max(1, _MESSAGES_PER_ARRAY // len(self._sender))
+            times = ends if self._sim.faultless else self._rejoin_times(ends)
+        moving, chunk = np.zeros_like(begins), max(1, _MESSAGES_PER_ARRAY // len(self._sender))
         for first in range(0, self._rounds, chunk):
-            moving += self._moving(np.stack(begins[first : first + chunk]), np.stack(ends_of_rounds[first : first + chunk]))
-        if not self._everybody:
+            moving += self._moving(
+                np.stack(exchange_begins[first : first + chunk]), np.stack(ends_of_rounds[first : first + chunk])
+            )
+        if not self._is_global:
             return times, moving
         return np.full_like(times, times.max()), np.full_like(times, moving.max())
 
     def _moving(self, begins: NDArray[np.int64], ends: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return [workers]: the time on the network, ns, in exchanges with these begins and ends [exchanges, workers]."""
         last_senders = np.maximum.reduceat(begins[:, self._sender], self._first, axis=1)
-        moving: NDArray[np.int64] = (ends - begins - (last_senders - begins - self._own).clip(0)).sum(axis=0)
+        moving: NDArray[np.int64] = (ends - begins - (last_senders - begins - self._own_durations).clip(0)).sum(axis=0)
         return moving
 
     def _edges(self, workers: int) -> Iterator[tuple[int, int, float]]:
         """Yield receiver, sender and time (ns) of each message; then (worker, worker, its total sending time)."""
-        left = [[0, 0] for _ in range(workers)]  # messages of each kind
-        for sender, receiver, kind in self._sent:
-            left[sender][kind] += 1
-            yield receiver, sender, left[sender][kind] * self._kinds[kind].part + self._kinds[kind].latency
-        for worker, messages in enumerate(left):
+        counts = [[0, 0] for _ in range(workers)]  # messages of each kind
+        for sender, receiver, kind in self._edge_kinds:
+            counts[sender][kind] += 1
+            yield receiver, sender, counts[sender][kind] * self._kinds[kind].part + self._kinds[kind].latency
+        for worker, messages in enumerate(counts):
             yield worker, worker, max(number * kind.part for number, kind in zip(messages, self._kinds, strict=True))
 
-    def _slowed(self, begun: NDArray[np.int64]) -> NDArray[np.int64]:
+    def _ends_under_contention(self, begins: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the ends of an exchange, ns, on links with contention, message by message in the order of sending."""
-        free = [[begin, begin] for begin in begun.tolist()]  # links of each sender
-        ends = begun.tolist()
-        for sender, receiver, number in self._sent:
-            kind, begin = self._kinds[number], free[sender][number]
-            free[sender][number] = left = begin + self._lasting(sender, begin, kind.part)
-            time = int(begun[sender])
-            latency = self._lasting(receiver, time, self._lasting(sender, time, kind.latency))
-            entered = begin + latency
-            ends[receiver] = max(ends[receiver], left + latency, entered + self._lasting(receiver, entered, kind.part))
-        return np.array([max(end, *links) for end, links in zip(ends, free, strict=True)])
+        link_ends = [[begin, begin] for begin in begins.tolist()]  # links of each sender
+        ends = begins.tolist()
+        for sender, receiver, kind_number in self._edge_kinds:
+            kind, begin = self._kinds[kind_number], link_ends[sender][kind_number]
+            link_ends[sender][kind_number] = part_end = begin + self._link_time(sender, begin, kind.part)
+            time = int(begins[sender])
+            latency = self._link_time(receiver, time, self._link_time(sender, time, kind.latency))
+            part_begin = begin + latency
+            ends[receiver] = max(
+                ends[receiver], part_end + latency, part_begin + self._link_time(receiver, part_begin, kind.part)
+            )
+        return np.array([max(end, *links) for end, links in zip(ends, link_ends, strict=True)])
 
-    def _back(self, times: NDArray[np.int64]) -> NDArray[np.int64]:
+    def _rejoin_times(self, times: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the first times (ns), not before `times`, at which the workers are available."""
-        back = self._sim.back
+        rejoin = self._sim.back
         return np.array(
-            [_NEVER if time >= _NEVER else min(back(worker, time), _NEVER) for worker, time in enumerate(times.tolist())]
+            [_NEVER if time >= _NEVER else min(rejoin(worker, time), _NEVER) for worker, time in enumerate(times.tolist())]
         )
 
-    def _lasting(self, owner: int, begin: int, work: float) -> int:
+    def _link_time(self, owner: int, begin: int, work: float) -> int:
         """Return the time, ns, of `work` ns at full speed on the owner's link, begun at `begin`, under contention."""
         assert self._sim.links is not None
         return round(work) if begin >= _NEVER else self._sim.links.collective_time((owner,), begin, round(work))
 
     def _reach(self, receiver: NDArray[np.int64], workers: int) -> NDArray[np.bool_]:
         """Return [workers, workers]: True if the column's model reaches the row's worker in K exchanges, or is its own."""
-        if self._everybody:
+        if self._is_global:
             return np.ones((workers, workers), bool)
-        step, reached, left = np.zeros((workers, workers), np.float32), np.eye(workers, dtype=np.float32), self._rounds
+        step, reached, exponent = np.zeros((workers, workers), np.float32), np.eye(workers, dtype=np.float32), self._rounds
         step[receiver, self._sender] = 1
-        while left:  # power of the adjacency matrix, by squaring
-            reached = np.minimum(step @ reached, 1) if left % 2 else reached
-            step, left = np.minimum(step @ step, 1), left // 2
+        while exponent:  # power of the adjacency matrix, by squaring
+            reached = np.minimum(step @ reached, 1) if exponent % 2 else reached
+            step, exponent = np.minimum(step @ step, 1), exponent // 2
         return reached.astype(bool)
 
 

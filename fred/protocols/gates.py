@@ -1,17 +1,13 @@
-"""Gates, which decide whether pushes and fetches pass [Odena 2016, sections 2.3 and 3; Dean et al. 2012].
+"""Asynchronous SGD with fewer messages: gates decide which pushes and fetches pass.
 
 | name  | source                                           |
 |-------|--------------------------------------------------|
-| gated | Odena 2016, section 2.3, eq. 9; Dean et al. 2012 |
+| gated | Odena 2016, sections 2.3 and 3; Dean et al. 2012 |
 
 >>> Periodic(k=3).passes(Offer(worker=0, number=6)), Periodic(k=3).passes(Offer(worker=0, number=7))
 (True, False)
 >>> [Statistical(c=0.1).passes(Offer(worker=0, number=1, draw=0.5, measured=v)) for v in (0.05, 0.2)]
 [False, True]
-
-Pushes and fetches that pass through gates, to save messages [Dean et al. 2012; Odena 2016, sections 2.3 and 3].
-
-Gated pushes and fetches: asynchronous SGD with fewer messages.
 
 Example: a minute in which three workers take 0.5 s for each gradient, and the fourth 2 s.
     >>> import fred
@@ -51,7 +47,8 @@ from fred.protocols.protocol import Central, Protocol
 from fred.timing.copies import Copy, Gradient
 from fred.timing.simulation import Process, Simulation
 
-Unsent = Literal["apply-again", "sum", "mean"]  # treatment of gradients that do not pass
+UnsentRule = Literal["apply-again", "sum", "mean"]  # treatment of gradients that do not pass
+_MOST_WITHHELD = 100_000  # gradients of a worker in a row: with none applied, a run might never end
 
 
 class Offer(NamedTuple):
@@ -114,7 +111,7 @@ class Gate(Component):
         [[324.0, 6.3]]
     """
 
-    unsent: ClassVar[Unsent] = "apply-again"  # default for gradients that do not pass
+    unsent: ClassVar[UnsentRule] = "apply-again"  # default for gradients that do not pass
 
     @property
     def needs_values(self) -> bool:
@@ -135,7 +132,7 @@ class Gate(Component):
 class Periodic(Gate):
     """A gate that lets every k-th message pass."""
 
-    unsent: ClassVar[Unsent] = "sum"
+    unsent: ClassVar[UnsentRule] = "sum"
 
     k: Count = Field(description="a worker's first message passes, then every k-th", examples=[4])
 
@@ -157,9 +154,6 @@ class Statistical(Gate):
         return offer.draw < 1 / (1 + self.c / (offer.statistic + self.epsilon))
 
 
-_MOST_WITHHELD = 100_000  # gradients of a worker in a row: with none applied, a run might never end
-
-
 class Gates(Protocol):
     """A protocol whose workers push and fetch through gates; `Gated` describes them."""
 
@@ -169,7 +163,7 @@ class Gates(Protocol):
     fetch_gate: Annotated[Gate, OneOf("gate")] | None = Field(
         default=None, description="gate of fetches; absent: all pass", examples=[{"name": "statistical", "c": 0.1}]
     )
-    unsent: Unsent | None = Field(
+    unsent: UnsentRule | None = Field(
         default=None,
         description="treatment of gradients that are not pushed; absent: `sum` with a `periodic` gate, else `apply-again`",
     )
@@ -194,14 +188,14 @@ class Gates(Protocol):
 
     def pushes(self, sim: Simulation, worker: int) -> "Outbox":
         """Return the outbox through which a worker's gradients pass."""
-        return Outbox(sim, Way(sim, "push gate", worker, self.push_gate), self._unsent)
+        return Outbox(sim, Way(sim, "push gate", worker, self.push_gate), self._unsent_rule)
 
     @property
     def sends_sums(self) -> bool:
-        return self._unsent != "apply-again"
+        return self._unsent_rule != "apply-again"
 
     @property
-    def _unsent(self) -> Unsent:
+    def _unsent_rule(self) -> UnsentRule:
         """Return the way to treat gradients that are not pushed."""
         return self.unsent or (self.push_gate or Gate).unsent
 
@@ -213,12 +207,12 @@ class Way:
         self._sim, self._worker, self._gate = sim, worker, gate
         self._needs_values = gate is not None and gate.needs_values
         self._draws = streams.iterate_uniforms(sim.seed, purpose, worker)
-        self._offered = 0  # messages so far
+        self._offers = 0  # messages so far
         self.withheld = 0  # since the last one that passed
 
     def passes(self, copy: Copy | None) -> bool:
         """Return True if the next message passes; the first one does, and every fetch of a worker without a copy."""
-        number, self._offered = self._offered, self._offered + 1
+        number, self._offers = self._offers, self._offers + 1
         if self._gate is None or number == 0:
             return True
         draw = next(self._draws)  # drawn even if the gate is not asked: message n gets draw n
@@ -230,7 +224,7 @@ class Way:
 
     def restart(self) -> None:
         """Let the next message pass."""
-        self._offered = self.withheld = 0
+        self._offers = self.withheld = 0
 
     def _offer(self, number: int, draw: float, copy: Copy) -> Offer:
         sim = self._sim
@@ -253,13 +247,13 @@ class Outgoing(NamedTuple):
 class Outbox:
     """A worker's outgoing gradients: each is sent, stored, or replaced by the last one sent."""
 
-    def __init__(self, sim: Simulation, way: Way, unsent: Unsent):
-        self._sim, self._way, self._unsent = sim, way, unsent
-        self._kept: list[Gradient] = []  # the last one sent, or those not yet sent
+    def __init__(self, sim: Simulation, way: Way, unsent_rule: UnsentRule):
+        self._sim, self._way, self._unsent_rule = sim, way, unsent_rule
+        self._gradients: list[Gradient] = []  # the last one sent, or those not yet sent
 
     def restart(self) -> None:
         """Clear the outbox after a crash; the next message passes, like a first one."""
-        self._kept = []
+        self._gradients = []
         self._way.restart()
 
     def sends(self, gradient: Gradient) -> bool:
@@ -273,24 +267,24 @@ class Outbox:
 
     def put(self, gradient: Gradient, sends: bool) -> Outgoing:
         """Add a worker's next gradient and return the outgoing message; a gradient that is not sent must be finished."""
-        repeats = self._unsent == "apply-again"
+        repeats = self._unsent_rule == "apply-again"
         if repeats and not sends:
             self._sim.drop(gradient, cost=NOTHING)
-            return Outgoing(self._kept, sent=False)
-        gradients = [gradient] if repeats else [*self._kept, gradient]
-        self._kept = gradients if repeats or not sends else []
+            return Outgoing(self._gradients, sent=False)
+        gradients = [gradient] if repeats else [*self._gradients, gradient]
+        self._gradients = gradients if repeats or not sends else []
         return Outgoing(gradients if sends else (), sends)
 
     def update(self, message: Outgoing, block: int = 0) -> None:
         """Update a server with a message that has arrived."""
         cost = None if message.sent else NOTHING
-        for earlier in message.gradients[:-1]:
-            self._sim.add(earlier, cost=NOTHING, block=block, weight=1.0)  # of one worker
+        for gradient in message.gradients[:-1]:
+            self._sim.add(gradient, cost=NOTHING, block=block, weight=1.0)  # of one worker
         if len(message.gradients) == 1:
             self._sim.push(message.gradients[0], cost=cost, block=block)
         elif message.gradients:
             self._sim.add(message.gradients[-1], cost=cost, block=block, weight=1.0)
-            self._sim.commit(block=block, weight=1.0 if self._unsent == "sum" else None)
+            self._sim.commit(block=block, weight=1.0 if self._unsent_rule == "sum" else None)
 
 
 class Gated(Gates, Central):

@@ -1,10 +1,10 @@
-"""Models on their way between workers: the senders, and the inboxes in which models wait.
+"""Synchronous gossip: workers send models to their neighbours in a graph, and mix those that they receive.
 
 | name   | source                                                                |
 |--------|-----------------------------------------------------------------------|
 | gossip | Lian et al. 2017, algorithm 1; Assran et al. 2019, algorithms 1 and 2 |
 
-Topologies, the graphs along which workers send models; some change from iteration to iteration.
+Topologies are the graphs along which workers send models. Some change from iteration to iteration.
 
 >>> [Ring().receivers(worker, 0, 4) for worker in range(4)]
 [[1, 3], [0, 2], [1, 3], [0, 2]]
@@ -20,8 +20,6 @@ Topologies, the graphs along which workers send models; some change from iterati
 [[1], [2], [4], [1]]
 >>> [Edges(edges=((0, 1), (1, 2))).receivers(worker, 0, 4) for worker in range(4)]
 [[1], [0, 2], [1], []]
-
-Synchronous gossip between neighbours.
 
 Example: a minute in which three workers take 0.5 s for each gradient, and the fourth 2 s.
     >>> import fred
@@ -62,6 +60,8 @@ from fred.timing.copies import Copy
 from fred.timing.simulation import Process, Simulation
 
 Graph = list[list[int]]  # receivers of each worker
+Number = Natural  # of a worker
+_MOST_EDGES = 10_000_000
 
 
 class Inbox:
@@ -112,7 +112,11 @@ class Inbox:
     def take_all(self) -> list[tuple[int, int, Copy]]:
         """Remove all models and return (number, sender, model) of each, sorted by number and sender."""
         models, self._models = self._models, {}
-        return [(number, sender, model) for number, own in sorted(models.items()) for sender, model in sorted(own.items())]
+        return [
+            (number, sender, model)
+            for number, by_sender in sorted(models.items())
+            for sender, model in sorted(by_sender.items())
+        ]
 
 
 class Senders:
@@ -137,15 +141,12 @@ class Senders:
             self._exchanges.begin(worker, number, model, self.inboxes[worker].put)
             return
         model = self._sim.publish(worker, len(receivers))
-        model_here = model if share is None else self._sim.mix(worker, [(model, share)])
+        own_model = model if share is None else self._sim.mix(worker, [(model, share)])
         if share is not None:
-            self._sim.sync(worker, model_here)
-        self.inboxes[worker].put(number, worker, model_here)
+            self._sim.sync(worker, own_model)
+        self.inboxes[worker].put(number, worker, own_model)
         for receiver in receivers:
             self.inboxes[receiver].expect(self._sim.transfer(worker, receiver), number, worker, model)
-
-
-Number = Natural  # of a worker
 
 
 class Topology(Component):
@@ -259,7 +260,7 @@ class Edges(Topology):
 
     @model_validator(mode="after")
     def _no_loops(self) -> "Edges":
-        if loops := [one for one, other in self.edges if one == other]:
+        if loops := [left for left, right in self.edges if left == right]:
             raise ValueError(f"`edges` joins worker {loops[0]} with itself; remove it: every worker keeps its own model")
         return self
 
@@ -275,9 +276,6 @@ class Edges(Topology):
         if max(self._neighbours, default=0) >= workers:
             raise ValueError(f"`edges` names worker {max(self._neighbours)}; there are {workers}, numbered from 0")
         return sorted(self._neighbours.get(worker, ()))
-
-
-_MOST_EDGES = 10_000_000
 
 
 class Gossip(Protocol):
@@ -360,14 +358,14 @@ class Gossip(Protocol):
                 yield gradient.finished
             if self.order == "update-first":
                 sim.push(gradient, worker, NOTHING)
-            number, weights_here = senders.sent[worker], weights[senders.sent[worker] % len(weights)]
+            number, own_weights = senders.sent[worker], weights[senders.sent[worker] % len(weights)]
             senders.send(worker)
             if self.order == "mix-first":
                 yield gradient.finished
-            yield from inbox.wait(worker, number, len(weights_here))
+            yield from inbox.wait(worker, number, len(own_weights))
             yield from sim.present(worker)
             models = inbox.take(number)
-            sim.sync(worker, sim.mix(worker, [(models[sender], weights_here[sender]) for sender in sorted(weights_here)]))
+            sim.sync(worker, sim.mix(worker, [(models[sender], own_weights[sender]) for sender in sorted(own_weights)]))
             if self.order != "update-first":
                 sim.push(gradient, worker, NOTHING)
 
@@ -395,17 +393,17 @@ class Gossip(Protocol):
                     sim.sync(worker, sim.mix(worker, models))
 
 
-def check_undirected(graphs: list[Graph], who: str) -> None:
+def check_undirected(graphs: list[Graph], subject: str) -> None:
     """Raise ValueError for graphs in which a worker receives from another without sending back.
 
     Args:
         graphs: receivers of each worker, for each graph.
-        who: the option or protocol that needs undirected graphs, named in the error.
+        subject: the option or protocol that needs undirected graphs, named in the error.
     """
     for graph in graphs:
-        hears = [set(receivers) for receivers in graph]
-        if any(worker not in hears[other] for worker, receivers in enumerate(graph) for other in receivers):
-            raise ValueError(f"{who} needs an undirected topology: each worker sends to every worker that it receives from")
+        neighbours = [set(receivers) for receivers in graph]
+        if any(worker not in neighbours[other] for worker, receivers in enumerate(graph) for other in receivers):
+            raise ValueError(f"{subject} needs an undirected topology: each worker sends to every worker that it receives from")
 
 
 def graphs_of(topology: Topology, workers: int) -> list[Graph]:
@@ -438,6 +436,6 @@ def weights_of(graph: Graph, rule: str) -> list[dict[int, float]]:
             degree = len(receivers) if rule == "column" else max(len(receivers), len(graph[receiver]))
             result[receiver][sender] = 1 / (1 + degree)
     for worker, receivers in enumerate(graph):
-        equal = 1 / (1 + len(receivers))
-        result[worker][worker] = equal if rule == "column" else 1 - sum(result[worker].values())
+        equal_share = 1 / (1 + len(receivers))
+        result[worker][worker] = equal_share if rule == "column" else 1 - sum(result[worker].values())
     return result

@@ -1,8 +1,13 @@
-"""Local SGD [Stich 2018, arXiv:1805.09767, algorithm 1; Lin et al. 2018, arXiv:1808.07217, algorithm 1].
+"""Protocols whose workers take local steps: they average their models, or move a global model by pseudo-gradients.
 
-The period may follow the loss: AdaComm [Wang & Joshi 2019, arXiv:1810.08313, section 4], with a constant learning rate.
+| class      | source                                                                                                      |
+|------------|-------------------------------------------------------------------------------------------------------------|
+| LocalSteps | Stich 2018, arXiv:1805.09767, algorithm 1; Lin et al. 2018, arXiv:1808.07217, algorithm 1; `adapt_every`:   |
+|            | AdaComm, Wang & Joshi 2019, arXiv:1810.08313, section 4, with a constant learning rate                      |
+| OuterSteps | DiLoCo, arXiv:2311.08105, algorithm 1; `every`: A-EDiT, arXiv:2412.07210; `pulls`: PALSGD, arXiv:2504.18454 |
+| Paced      | DyLU, Liu et al. 2024, arXiv:2401.09135: local steps in proportion to workers' speeds                       |
 
-Example: a minute in which three workers take 0.5 s for each gradient, and the fourth 2 s.
+Local SGD: a minute in which three workers take 0.5 s for each gradient, and the fourth 2 s.
     >>> import fred
     >>> settings = {
     ...     "cluster": {"workers": 4, "speeds": [1.0, 1.0, 1.0, 0.25], "compute": {"name": "constant", "seconds": 0.5}},
@@ -17,15 +22,7 @@ Example: a minute in which three workers take 0.5 s for each gradient, and the f
     >>> measured(name="local-steps", period=8)
     [125.0, 0.5]
 
-Local steps in proportion to workers' speeds: DyLU [Liu et al. 2024, arXiv:2401.09135].
-
-Local steps from a global model, which moves by the mean of their pseudo-gradients [Douillard et al. 2023, arXiv:2311.08105].
-
-| class      | source                                                                                                      |
-|------------|-------------------------------------------------------------------------------------------------------------|
-| OuterSteps | DiLoCo, arXiv:2311.08105, algorithm 1; `every`: A-EDiT, arXiv:2412.07210; `pulls`: PALSGD, arXiv:2504.18454 |
-
-Example: a minute in which three workers take 0.5 s for each gradient, and the fourth 2 s; a message takes 0.5 s.
+DiLoCo: the same cluster; a message takes 0.5 s.
     >>> import fred
     >>> settings = {
     ...     "cluster": {
@@ -121,25 +118,25 @@ class _Averaging:
         self._sim, self._protocol = sim, protocol
         self._pace = _Pace(sim, protocol)
         self._updates = [0] * sim.workers
-        self._since = [0] * sim.workers  # updates since the last averaging
+        self._updates_since = [0] * sim.workers  # updates since the last averaging
         self._arrived = 0
         self._averages = 0
-        self._over = sim.env.event()
+        self._end = sim.env.event()
 
     def enter(self, worker: int) -> Process:
         """Count one more update of a worker; if an averaging follows it, wait until that is over."""
         self._updates[worker] += 1
-        self._since[worker] += 1
-        if self._updates[worker] > self._protocol.start_after and self._since[worker] < self._pace.period:
+        self._updates_since[worker] += 1
+        if self._updates[worker] > self._protocol.start_after and self._updates_since[worker] < self._pace.period:
             return
-        self._since[worker] = 0
+        self._updates_since[worker] = 0
         self._arrived += 1
         if self._arrived == self._sim.workers:
             everybody = range(self._sim.workers)
             operation = self._sim.allreduce(everybody, awaited=everybody, size=self._sim.sizes.average(self._averages))
             self._averages += 1
             self._sim.later(operation.over, partial(self._average, operation))
-        yield from self._sim.wait(worker, self._over, f"all to make {self._updates[worker]} updates")
+        yield from self._sim.wait(worker, self._end, f"all to make {self._updates[worker]} updates")
 
     def _average(self, operation: Operation) -> None:
         everybody = range(self._sim.workers)
@@ -148,8 +145,8 @@ class _Averaging:
             self._sim.sync(worker, mean, cost=operation.cost)
         self._pace.adapt()
         self._arrived = 0
-        finished, self._over = self._over, self._sim.env.event()
-        finished.succeed()
+        end, self._end = self._end, self._sim.env.event()
+        end.succeed()
 
 
 class _Pace:
@@ -167,10 +164,10 @@ class _Pace:
         if self._sim.now < self._next:
             return
         self._next = (self._sim.now // self._interval + 1) * self._interval
-        followed = self._followed()
-        self.period = followed if followed < self.period else math.ceil(self.period / 2)
+        period = self._period_by_loss()
+        self.period = period if period < self.period else math.ceil(self.period / 2)
 
-    def _followed(self) -> int:
+    def _period_by_loss(self) -> int:
         """Return the period that the loss asks for, or the current one if the loss ratio is negative or not finite."""
         loss = self._sim.loss()
         root = math.sqrt(loss / self._loss) if self._loss > 0 and 0 <= loss < math.inf else math.inf
@@ -291,22 +288,24 @@ class OuterSteps(Paced):
 
     def _work(self, sim: Simulation, worker: int, updates: int, synchronizations: "Synchronizations") -> Process:
         number, updates_made = 0, 0
-        common = sim.read(worker, sim.workers, sent=False)
+        global_model = sim.read(worker, sim.workers, sent=False)
         while True:
-            first, end = updates_made, NEVER if self.every is None else sim.now + round(self.every * NANOSECONDS)
-            while updates_made == first or (updates_made - first < updates if self.every is None else sim.now < end):
-                yield from self._update(sim, worker, updates_made, common)
+            first_update, end = updates_made, NEVER if self.every is None else sim.now + round(self.every * NANOSECONDS)
+            while updates_made == first_update or (
+                updates_made - first_update < updates if self.every is None else sim.now < end
+            ):
+                yield from self._update(sim, worker, updates_made, global_model)
                 updates_made += 1
-            synchronizations.bring(number, sim.pseudo_gradient(worker, common, sim.own(worker)))
-            yield from synchronizations.over(number, worker)
-            common = sim.read(worker, sim.workers, sent=False)
-            sim.sync(worker, common)
+            synchronizations.bring(number, sim.pseudo_gradient(worker, global_model, sim.own(worker)))
+            yield from synchronizations.wait(number, worker)
+            global_model = sim.read(worker, sim.workers, sent=False)
+            sim.sync(worker, global_model)
             number += 1
 
-    def _update(self, sim: Simulation, worker: int, number: int, common: Copy) -> Process:
+    def _update(self, sim: Simulation, worker: int, number: int, global_model: Copy) -> Process:
         """Make one update of the worker's model: a gradient step, or a pull towards the global model."""
         if self.pulls and int(streams.words(sim.seed, "pull", worker, number)) < self.pulls * 2**32:
-            sim.sync(worker, common, keep=1.0, weight=pull_weight(self.pulls))
+            sim.sync(worker, global_model, keep=1.0, weight=pull_weight(self.pulls))
             return
         gradient = sim.compute(worker, sim.own(worker))
         yield gradient.finished
@@ -331,11 +330,11 @@ class Synchronizations:
     def __init__(self, sim: Simulation):
         self._sim = sim
         self._first = dict.fromkeys(range(sim.workers), 0)  # of each available worker, the first outer step that awaits it
-        self._brought: defaultdict[int, dict[int, Gradient]] = defaultdict(dict)  # by worker
-        self._begun: set[int] = set()
-        self._over: defaultdict[int, simpy.Event] = defaultdict(sim.env.event)
+        self._pseudo_gradients: defaultdict[int, dict[int, Gradient]] = defaultdict(dict)  # by worker
+        self._started: set[int] = set()
+        self._ends: defaultdict[int, simpy.Event] = defaultdict(sim.env.event)
 
-    def others(self, worker: int) -> list[int]:
+    def available_peers(self, worker: int) -> list[int]:
         """Return the other workers that are available."""
         return sorted(set(self._first) - {worker})
 
@@ -348,33 +347,35 @@ class Synchronizations:
         self._first.pop(worker, None)
         if self._sim.record.full:
             return
-        for number in sorted(set(self._brought) - self._begun):
-            if pseudo_gradient := self._brought[number].pop(worker, None):
+        for number in sorted(set(self._pseudo_gradients) - self._started):
+            if pseudo_gradient := self._pseudo_gradients[number].pop(worker, None):
                 self._sim.drop(pseudo_gradient, self._sim.workers, NOTHING, number % self._sim.blocks)
             self._begin_if_complete(number)
 
     def bring(self, number: int, pseudo_gradient: Gradient) -> None:
         """Add a worker's pseudo-gradient to an outer step; the allreduce begins when all have been added."""
-        self._brought[number][pseudo_gradient.worker] = pseudo_gradient
+        self._pseudo_gradients[number][pseudo_gradient.worker] = pseudo_gradient
         self._begin_if_complete(number)
 
     def _begin_if_complete(self, number: int) -> None:
-        brought, sim = self._brought[number], self._sim
-        if not brought or any(number >= first and worker not in brought for worker, first in self._first.items()):
+        pseudo_gradients, sim = self._pseudo_gradients[number], self._sim
+        if not pseudo_gradients or any(
+            number >= first and worker not in pseudo_gradients for worker, first in self._first.items()
+        ):
             return
-        self._begun.add(number)
+        self._started.add(number)
         block = number % sim.blocks if sim.blocks > 1 else None
-        operation = sim.add_up(sorted(brought), awaited=sorted(brought), block=block)
+        operation = sim.add_up(sorted(pseudo_gradients), awaited=sorted(pseudo_gradients), block=block)
         sim.later(operation.over, partial(self._step, number, operation))
 
-    def over(self, number: int, worker: int) -> Process:
+    def wait(self, number: int, worker: int) -> Process:
         """Wait until an outer step is over."""
-        yield from self._sim.wait(worker, self._over[number], f"all workers at outer step {number + 1}")
+        yield from self._sim.wait(worker, self._ends[number], f"all workers at outer step {number + 1}")
 
     def _step(self, number: int, operation: Operation) -> None:
         sim, block = self._sim, number % self._sim.blocks
-        self._begun.discard(number)
-        for _, pseudo_gradient in sorted(self._brought.pop(number).items()):
+        self._started.discard(number)
+        for _, pseudo_gradient in sorted(self._pseudo_gradients.pop(number).items()):
             sim.add(pseudo_gradient, sim.workers, operation.cost, block)
         sim.commit(sim.workers, block)
-        self._over[number].succeed()
+        self._ends[number].succeed()

@@ -1,8 +1,7 @@
 """The base classes of protocols: of all, and of those with servers.
 
-The base class of protocols.
-
-The base class of protocols with servers: fetching models and delivering gradients [Chen et al. 2017, section 2].
+`Central` is the base of protocols whose workers fetch models from servers and deliver gradients to them [Chen et al. 2017,
+section 2].
 """
 
 from abc import abstractmethod
@@ -20,6 +19,9 @@ from fred.schedule.layout import Cut, Layout
 from fred.timing.copies import Copy, Gradient
 from fred.timing.loop import Wait
 from fred.timing.simulation import Process, Simulation
+
+_FORWARD = 1 / 3  # of a gradient's time: a layer takes one product forwards and two backwards (docs/errata.md, item 18)
+Use = Callable[[Gradient, int], object]  # applies a gradient, or a block of it, on arrival at a server
 
 
 class Protocol(Component):
@@ -101,11 +103,6 @@ class Protocol(Component):
     def layout(self, cluster: Cluster) -> Layout:
         """Return the replicas of the parameters on a `cluster`: by default one, on a server."""
         return Layout.central()
-
-
-_FORWARD = 1 / 3  # of a gradient's time: a layer takes one product forwards and two backwards (docs/errata.md, item 18)
-
-Use = Callable[[Gradient, int], object]  # applies a gradient, or a block of it, on arrival at a server
 
 
 class Central(Protocol):
@@ -197,42 +194,42 @@ class Central(Protocol):
         if sim.blocks > 1:
             return self._deliver(sim, gradient, use)
         if way := sim.send(gradient):
-            return _bring(way, gradient, 0, use)
+            return _deliver_block(way, gradient, 0, use)
         use(gradient, 0)  # it is there: no generator is needed
         return ()
 
     def _fetch(self, sim: Simulation, worker: int) -> Process:
-        arriving = Arriving(sim, worker, together=self.pulls == "at-once")
+        arriving = Arriving(sim, worker, at_once=self.pulls == "at-once")
         if self.overlap:
             return arriving
         for block in range(sim.blocks):
             yield from arriving.wait(block)
-        return arriving.whole()
+        return arriving.compose()
 
     def _compute(self, sim: Simulation, worker: int, model: "Copy | Arriving") -> Process:
-        whole, done = sim.duration(worker), 0
+        duration, elapsed = sim.duration(worker), 0
         for block, share in enumerate(accumulate(sim.shares)):
             if isinstance(model, Arriving):
                 yield from model.wait(block)
-            reached = round(_FORWARD * whole * min(share, 1.0))
-            yield sim.env.after(reached - done)
-            done = reached
-        gradient = sim.begin(worker, model if isinstance(model, Copy) else model.whole(), whole, done)
-        below = accumulate(sim.shares[:-1], initial=0.0)  # share of the backward pass that remains after each block
-        gradient.ready = tuple(gradient.end - round((whole - done) * share) for share in below)
+            target = round(_FORWARD * duration * min(share, 1.0))
+            yield sim.env.after(target - elapsed)
+            elapsed = target
+        gradient = sim.begin(worker, model if isinstance(model, Copy) else model.compose(), duration, elapsed)
+        remaining_shares = accumulate(sim.shares[:-1], initial=0.0)  # share of the backward pass that remains after each block
+        gradient.ready = tuple(gradient.end - round((duration - elapsed) * share) for share in remaining_shares)
         gradient.finished = sim.env.after(gradient.end - sim.now)
         return gradient
 
     def _deliver(self, sim: Simulation, gradient: Gradient, use: Use) -> Process:
-        sent = []
+        deliveries = []
         for block in reversed(range(sim.blocks)):
             if gradient.ready_at(block) > sim.now:
                 yield sim.env.after(gradient.ready_at(block) - sim.now)
-            sent.append(sim.process(_bring(sim.send(gradient, block), gradient, block, use), gradient.worker))
-        yield from sim.wait(gradient.worker, sim.env.all_of(sent), f"its gradient {gradient.step} to arrive")
+            deliveries.append(sim.process(_deliver_block(sim.send(gradient, block), gradient, block, use), gradient.worker))
+        yield from sim.wait(gradient.worker, sim.env.all_of(deliveries), f"its gradient {gradient.step} to arrive")
 
 
-def _bring(way: Iterable[Wait], gradient: Gradient, block: int, use: Use) -> Process:
+def _deliver_block(way: Iterable[Wait], gradient: Gradient, block: int, use: Use) -> Process:
     yield from way
     use(gradient, block)
 
@@ -240,30 +237,30 @@ def _bring(way: Iterable[Wait], gradient: Gradient, block: int, use: Use) -> Pro
 class Arriving:
     """The blocks of a model on their way to a worker."""
 
-    def __init__(self, sim: Simulation, worker: int, together: bool):
-        self._sim, self._worker, self._together = sim, worker, together
+    def __init__(self, sim: Simulation, worker: int, at_once: bool):
+        self._sim, self._worker, self._at_once = sim, worker, at_once
         self._copies: list[Copy] = []
-        self._here: list[simpy.Event] = [sim.env.event() for _ in range(sim.blocks)]
-        self._ask()
+        self._arrivals: list[simpy.Event] = [sim.env.event() for _ in range(sim.blocks)]
+        self._request()
 
     def wait(self, block: int) -> Process:
         """Wait until a block has arrived."""
-        return self._sim.wait(self._worker, self._here[block], f"block {block}")
+        return self._sim.wait(self._worker, self._arrivals[block], f"block {block}")
 
-    def whole(self) -> Copy:
+    def compose(self) -> Copy:
         """Return the model composed of the blocks, all of which must have arrived."""
         return self._sim.compose(self._worker, self._copies)
 
-    def _ask(self) -> None:
+    def _request(self) -> None:
         """Request the next block, or all remaining blocks if they are fetched at once."""
         block = len(self._copies)
         copy, wait = self._sim.read_block(self._worker, block)
         self._copies.append(copy)
-        self._sim.later(wait, partial(self._arrived, block))
-        if self._together and len(self._copies) < len(self._here):
-            self._ask()
+        self._sim.later(wait, partial(self._receive, block))
+        if self._at_once and len(self._copies) < len(self._arrivals):
+            self._request()
 
-    def _arrived(self, block: int) -> None:
-        self._here[block].succeed()
-        if len(self._copies) < len(self._here):
-            self._ask()
+    def _receive(self, block: int) -> None:
+        self._arrivals[block].succeed()
+        if len(self._copies) < len(self._arrivals):
+            self._request()

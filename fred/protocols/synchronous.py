@@ -1,4 +1,4 @@
-"""Synchronous SGD: with servers and backup workers, with cutoffs, and with allreduces.
+"""Synchronous SGD: with backup workers, with a cutoff that a rule chooses before each round, and with allreduces.
 
 | name        | source                                                      |
 |-------------|-------------------------------------------------------------|
@@ -6,9 +6,7 @@
 | cutoff      | Teng & Wood 2018, algorithm 1                               |
 | synchronous | Chen, Pan, Monga, Bengio, Jozefowicz 2017, algorithms 3-4   |
 
-Synchronous SGD with backup workers.
-
-Example: a minute in which three workers take 0.5 s for each gradient, and the fourth 2 s.
+Backup workers: a minute in which three workers take 0.5 s for each gradient, and the fourth 2 s.
     >>> import fred
     >>> settings = {
     ...     "cluster": {"workers": 4, "speeds": [1.0, 1.0, 1.0, 0.25], "compute": {"name": "constant", "seconds": 0.5}},
@@ -25,11 +23,7 @@ Example: a minute in which three workers take 0.5 s for each gradient, and the f
     >>> measured(name="synchronous", backup_workers=1, late="interrupt")
     [119.0, 119.0, 0.0]
 
-Cutoff SGD: before each round a rule chooses a cutoff.
-
-Allreduce-SGD: a barrier in each step, no server.
-
-Example: four workers compute for 1 s per step. A ring allreduce then moves 6/4 of a model of 1 MB at 1 MB/s.
+Allreduce: four workers compute for 1 s per step. A ring allreduce then moves 6/4 of a model of 1 MB at 1 MB/s.
     >>> import fred
     >>> scenario = fred.scenario({
     ...     "cluster": {
@@ -101,10 +95,10 @@ class Synchronous(Protocol):
             sim.later(round(self.timeout * NANOSECONDS), partial(server.leave_out, worker))
 
     def _work(self, sim: Simulation, server: "_Server", worker: int) -> Process:
-        server.absent.discard(worker)
+        server.left_out.discard(worker)
         while True:
             gradient = None
-            if worker in server.present:  # it has crashed since it sent its gradient
+            if worker in server.arrived:  # it has crashed since it sent its gradient
                 yield from sim.wait(worker, server.released, "the round to be complete")
             try:
                 model = yield from sim.pull(worker)
@@ -126,34 +120,36 @@ class _Server:
 
     def __init__(self, sim: Simulation, gradients: int, interrupts: bool):
         self._sim = sim
-        self._needed = gradients  # gradients per round, if no worker is left out
+        self._quorum = gradients  # gradients per round, if no worker is left out
         self._interrupts = interrupts
-        self.present: set[int] = set()  # workers whose gradients have arrived in this round
-        self.absent: set[int] = set()  # workers that rounds leave out
+        self.arrived: set[int] = set()  # workers whose gradients have arrived in this round
+        self.left_out: set[int] = set()  # workers that rounds leave out
         self.released = sim.env.event()  # triggered when the open round is committed
 
     def accept(self, gradient: Gradient) -> bool:
         """Add the gradient to the open round; return True if that completed the round."""
         self._sim.add(gradient)
-        self.present.add(gradient.worker)
-        return len(self.present) + len(self.absent) >= self._needed and self._completed()  # most often the first is false
+        self.arrived.add(gradient.worker)
+        return (
+            len(self.arrived) + len(self.left_out) >= self._quorum and self._commit_if_complete()
+        )  # most often the first is false
 
     def leave_out(self, worker: int) -> None:
         """Go on without a worker, if it is still offline."""
         if self._sim.back(worker, self._sim.now) > self._sim.now:
-            self.absent.add(worker)
-            self._completed()
+            self.left_out.add(worker)
+            self._commit_if_complete()
 
-    def _completed(self) -> bool:
+    def _commit_if_complete(self) -> bool:
         """Commit the open round if it waits for no worker; return True if it did."""
-        if len(self.present | self.absent) < self._needed or not self.present:
+        if len(self.arrived | self.left_out) < self._quorum or not self.arrived:
             return False
         self._sim.commit()
-        if self._interrupts and len(self.present) < self._sim.workers:
+        if self._interrupts and len(self.arrived) < self._sim.workers:
             for worker in range(self._sim.workers):
-                if worker not in self.present:
+                if worker not in self.arrived:
                     self._sim.interrupt(worker)
-        self.present.clear()
+        self.arrived.clear()
         self.released.succeed()
         self.released = self._sim.env.event()
         return True

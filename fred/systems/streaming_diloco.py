@@ -134,7 +134,7 @@ class Streaming(Protocol):
 
     def _live(self, sim: Simulation, worker: int, synchronizations: "Synchronizations", updates: list[int]) -> Process:
         """Run a worker from its return, with a copy of another one's model, to its crash."""
-        peers = synchronizations.others(worker) if sim.now else []
+        peers = synchronizations.available_peers(worker) if sim.now else []
         if peers:
             for block in range(sim.blocks):
                 sim.publish(peers[0], 1, block=block)
@@ -161,7 +161,7 @@ class Streaming(Protocol):
                 synchronizations.bring((made + self.delay) // self._spacing - 1, sim.pseudo_gradient(worker, common, own))
             if made % self._spacing == 0:
                 number = made // self._spacing - 1
-                yield from synchronizations.over(number, worker)
+                yield from synchronizations.wait(number, worker)
                 block = number % self.fragments
                 common = sim.read(worker, sim.workers, sent=False, block=block)
                 sim.sync(worker, common, keep=self.mixing, weight=1 - self.mixing, block=block)
