@@ -1,12 +1,12 @@
 """Asynchronous averages in pairs: AD-PSGD and SwarmSGD.
 
-AD-PSGD: asynchronous averages in pairs.
+| name              | source                                                                                          |
+|-------------------|-------------------------------------------------------------------------------------------------|
+| ad-psgd, Pairwise | Lian, Zhang, Zhang, Liu 2018, arXiv:1710.06952, algorithm 1; docs/errata.md, item 16            |
+| swarm-sgd         | Nadiradze et al. 2021, "Asynchronous decentralized SGD ... and local updates", arXiv:1910.12308 |
+| InPairs           | SwarmSGD 2021, arXiv:1910.12308; NoLoCo 2025, arXiv:2506.10911                                  |
 
-| name              | source                                                                               |
-|-------------------|--------------------------------------------------------------------------------------|
-| ad-psgd, Pairwise | Lian, Zhang, Zhang, Liu 2018, arXiv:1710.06952, algorithm 1; docs/errata.md, item 16 |
-
-Example: a minute in which three workers take 0.5 s for each gradient, and the fourth 2 s.
+AD-PSGD: no worker waits. A minute in which three workers take 0.5 s for each gradient, and the fourth 2 s:
     >>> import fred
     >>> scenario = fred.scenario({
     ...     "cluster": {"workers": 4, "speeds": [1.0, 1.0, 1.0, 0.25], "compute": {"name": "constant", "seconds": 0.5}},
@@ -17,14 +17,7 @@ Example: a minute in which three workers take 0.5 s for each gradient, and the f
     >>> fred.run(scenario).summary[["updates", "workers_time_waiting"]].round(2).iloc[0].tolist()
     [386.0, 0.0]
 
-SwarmSGD: local steps, after which workers average in pairs.
-
-| name      | source                                                                                          |
-|-----------|-------------------------------------------------------------------------------------------------|
-| swarm-sgd | Nadiradze et al. 2021, "Asynchronous decentralized SGD ... and local updates", arXiv:1910.12308 |
-| InPairs   | SwarmSGD 2021, arXiv:1910.12308; NoLoCo 2025, arXiv:2506.10911                                  |
-
-Example: a minute in which three workers take 0.5 s for each gradient, and the fourth 2 s.
+SwarmSGD: a worker waits for its partner after every period of local steps. The same cluster:
     >>> import fred
     >>> settings = {
     ...     "cluster": {"workers": 4, "speeds": [1.0, 1.0, 1.0, 0.25], "compute": {"name": "constant", "seconds": 0.5}},
@@ -173,8 +166,8 @@ def _partners(topology: Topology, worker: int, workers: int) -> Sequence[int]:
     """Return all workers to which a worker ever sends."""
     if topology.period(workers) == 1:
         return receivers_of(topology, worker, 0, workers)
-    ever = (receivers_of(topology, worker, iteration, workers) for iteration in range(topology.period(workers)))
-    return sorted(set().union(*ever))
+    receivers = (receivers_of(topology, worker, iteration, workers) for iteration in range(topology.period(workers)))
+    return sorted(set().union(*receivers))
 
 
 class SwarmSGD(Server):
@@ -230,14 +223,14 @@ class _Pairs:
     def meet(self, worker: int, number: int) -> Process:
         """Wait until a worker's model has been averaged in a round."""
         sim, pair = self._sim, self._pair(worker, number)
-        averaged = self._waiting.pop((number, pair), None)
-        if averaged is None and len(pair) == 2:
-            averaged = self._waiting[number, pair] = sim.env.event()
+        event = self._waiting.pop((number, pair), None)
+        if event is None and len(pair) == 2:
+            event = self._waiting[number, pair] = sim.env.event()
         else:
-            averaged = averaged or sim.env.event()
+            event = event or sim.env.event()
             operation = sim.allreduce(pair, awaited=pair)
-            sim.later(operation.over, partial(self._average, pair, operation, averaged))
-        yield from sim.wait(worker, averaged, f"its partner in round {number + 1}")
+            sim.later(operation.over, partial(self._average, pair, operation, event))
+        yield from sim.wait(worker, event, f"its partner in round {number + 1}")
 
     def _average(self, pair: tuple[int, ...], operation: Operation, averaged: simpy.Event) -> None:
         sim = self._sim
@@ -250,10 +243,10 @@ class _Pairs:
         """Return the pair of a worker in a round, itself included."""
         self._rounds[worker] = number
         if number not in self._members:
-            self._members = {each: pairs for each, pairs in self._members.items() if each >= min(self._rounds)}
+            self._members = {past: pairs for past, pairs in self._members.items() if past >= min(self._rounds)}
             order = np.argsort(
                 streams.words(self._sim.seed, "pairs", np.arange(self._sim.workers), number), kind="stable"
             ).tolist()
             pairs = [tuple(sorted(order[first : first + 2])) for first in range(0, len(order), 2)]
-            self._members[number] = {each: pair for pair in pairs for each in pair}
+            self._members[number] = {member: pair for pair in pairs for member in pair}
         return self._members[number][worker]

@@ -41,6 +41,10 @@ from fred.protocols.protocol import Protocol
 from fred.timing.copies import Gradient
 from fred.timing.simulation import Process, Simulation
 
+Allot = Callable[[], list[int]]
+Positive = Annotated[float, Field(gt=0)]
+_POINTS = 10_000  # of a distribution, at which it is looked at to find how much of it lies below a limit
+
 
 class MindFlayer(Server):
     """SGD with a time limit for each gradient: slow ones are aborted, and each update sums those in time."""
@@ -60,11 +64,6 @@ class ATA(Server):
     protocol = "bandit"
 
 
-Allot = Callable[[], list[int]]
-Positive = Annotated[float, Field(gt=0)]
-_POINTS = 10_000  # of a distribution, at which it is looked at to find how much of it lies below a limit
-
-
 class _Allotted(Protocol):
     """Rounds in which each worker has a number of trials; one update uses all gradients that were ready in time."""
 
@@ -82,11 +81,11 @@ class _Allotted(Protocol):
     def _work(self, sim: Simulation, server: "_Server", worker: int) -> Process:
         limit = server.limits[worker]
         while True:
-            if not server.left[worker]:
+            if not server.remaining[worker]:
                 yield from sim.wait(worker, server.released, "the others' trials")
                 continue
             model = yield from sim.pull(worker)
-            while server.left[worker] and model.timestamp == sim.clock():
+            while server.remaining[worker] and model.timestamp == sim.clock():
                 gradient = sim.begin(worker, model)
                 in_time = gradient.end - sim.now <= limit
                 yield min(gradient.end - sim.now, limit)
@@ -119,9 +118,9 @@ class TimeLimited(_Allotted):
     )
 
     def check(self, cluster: Cluster) -> None:
-        for name, given in (("trials", self.trials), ("limit", self.limit)):
-            if isinstance(given, tuple) and len(given) != cluster.size:
-                raise ValueError(f"`{name}` has {len(given)} numbers; expected one for each of the {cluster.size} workers")
+        for name, numbers in (("trials", self.trials), ("limit", self.limit)):
+            if isinstance(numbers, tuple) and len(numbers) != cluster.size:
+                raise ValueError(f"`{name}` has {len(numbers)} numbers; expected one for each of the {cluster.size} workers")
         if not any(self._expected(cluster)):
             raise ValueError("no gradient would ever be ready in time; raise `limit`, or give somebody `trials`")
 
@@ -200,29 +199,29 @@ class Bounds:
     def __init__(self, workers: int, width: float, scale: float | None):
         self._width, self._scale = width, scale
         self._rounds = 0
-        self._seen, self._seconds = [0] * workers, [0.0] * workers  # of each: how often, and their sum
+        self._counts, self._seconds = [0] * workers, [0.0] * workers  # of each: how often, and their sum
 
     def observe(self, worker: int, seconds: float) -> None:
         """Record the `seconds` of one of a `worker`'s gradients."""
-        self._seen[worker] += 1
+        self._counts[worker] += 1
         self._seconds[worker] += seconds
 
     def shares(self, gradients: int) -> list[int]:
         """Return the number of the next round's `gradients` that each worker computes."""
         self._rounds += 1
         logarithm = math.log(2 * self._rounds**2)
-        bounds = [self._bound(worker, logarithm) for worker in range(len(self._seen))]
+        bounds = [self._bound(worker, logarithm) for worker in range(len(self._counts))]
         shares = [0] * len(bounds)
-        queue = [(bound, seen, worker) for worker, (bound, seen) in enumerate(zip(bounds, self._seen, strict=True))]
+        queue = [(bound, count, worker) for worker, (bound, count) in enumerate(zip(bounds, self._counts, strict=True))]
         heapq.heapify(queue)
         for _ in range(gradients):
-            _, seen, worker = queue[0]
+            _, count, worker = queue[0]
             shares[worker] += 1
-            heapq.heapreplace(queue, (bounds[worker] * (shares[worker] + 1), seen + 1, worker))
+            heapq.heapreplace(queue, (bounds[worker] * (shares[worker] + 1), count + 1, worker))
         return shares
 
     def _bound(self, worker: int, logarithm: float) -> float:
-        observations = self._seen[worker]
+        observations = self._counts[worker]
         if not observations:
             return 0.0
         mean, part = self._seconds[worker] / observations, logarithm / observations
@@ -247,17 +246,17 @@ class _Server:
         self._begin_round()
 
     def _begin_round(self) -> None:
-        self.left = self._allot()  # trials that each still has to make
-        self._missing = sum(self.left)
+        self.remaining = self._allot()  # trials that each still has to make
+        self._outstanding = sum(self.remaining)
         self.released = self._sim.env.event()  # happens when the next round begins
 
     def count_trial(self, gradient: Gradient) -> None:
         """Count a trial; the last one ends the round."""
         if self._bounds is not None:
             self._bounds.observe(gradient.worker, (gradient.end - gradient.begin) / NANOSECONDS)
-        self.left[gradient.worker] -= 1
-        self._missing -= 1
-        if not self._missing:
+        self.remaining[gradient.worker] -= 1
+        self._outstanding -= 1
+        if not self._outstanding:
             self._sim.commit(weight=self._weight)
             released = self.released
             self._begin_round()

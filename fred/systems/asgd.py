@@ -5,17 +5,11 @@
 | asgd        | Dean et al. 2012, "Large scale distributed deep networks"; Odena 2016, section 2.1  |
 | sasgd       | Zhang, Gupta, Lian, Liu 2016, arXiv:1511.05950, eq. 7; Odena 2016, eqs. 1-2         |
 | exponential | Chan & Lane 2014, "Distributed asynchronous optimization of convolutional networks" |
+| fasgd       | Odena 2016, arXiv:1601.04033, eqs. 4-8; v as docs/errata.md item 3 corrects it      |
+| b-fasgd     | Odena 2016, arXiv:1601.04033, section 2.3; docs/errata.md, item 5                   |
 
-Asynchronous SGD.
-
-Staleness-aware asynchronous SGD: steps are weighted by a function of the staleness.
-
-FASGD: steps that are divided by a moving standard deviation of the gradient.
-
-| name    | source                                                                         |
-|---------|--------------------------------------------------------------------------------|
-| fasgd   | Odena 2016, arXiv:1601.04033, eqs. 4-8; v as docs/errata.md item 3 corrects it |
-| b-fasgd | Odena 2016, arXiv:1601.04033, section 2.3; docs/errata.md, item 5              |
+SASGD and the exponential penalty weight steps by a function of the staleness. FASGD divides them by a moving standard deviation
+of the gradient, too.
 """
 
 from __future__ import annotations
@@ -28,6 +22,8 @@ from pydantic import Field
 from fred.base.later import jax, jnp
 from fred.learning.models.model import Params
 from fred.learning.server import Decay, Family, Message, Scalar, Server, State
+
+Divisor = Literal["max(tau, 1)", "tau + 1"]
 
 
 class ASGD(Server):
@@ -49,9 +45,6 @@ class ASGD(Server):
     family = Family.AS_THEY_COME
     rule = "w <- w - step(g)"
     protocol = "asynchronous"
-
-
-Divisor = Literal["max(tau, 1)", "tau + 1"]
 
 
 def divisor(rule: Divisor, staleness: Scalar) -> Scalar:

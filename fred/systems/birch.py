@@ -47,6 +47,12 @@ from fred.schedule.layout import Layout
 from fred.timing.copies import Copy, Gradient
 from fred.timing.simulation import Process, Simulation
 
+_STEPS = Field(default=4, description="M: gradients in each sum")
+_BOUND = Field(
+    default=None,
+    description="B: a sum is dropped if more gradients than that have been applied since its model was read; absent: never",
+)
+
 
 class AsyncLocal(Moved):
     """Asynchronous local SGD: the server applies the sums of workers' M local steps, unless they are too stale."""
@@ -79,13 +85,6 @@ w <- w - sum of all w - w_i"""
     protocol = "local-total"
 
 
-_STEPS = Field(default=4, description="M: gradients in each sum")
-_BOUND = Field(
-    default=None,
-    description="B: a sum is dropped if more gradients than that have been applied since its model was read; absent: never",
-)
-
-
 class _Bounded(Protocol):
     """Protocols without waiting, in which a server drops sums that are too stale on arrival."""
 
@@ -116,13 +115,13 @@ class LocalSums(_Bounded):
 
     def _work(self, sim: Simulation, worker: int, applied: "_Applied") -> Process:
         while True:
-            read = applied.gradients  # before the model is on its way
-            before: Copy = yield from sim.pull(worker, sim.workers)
-            sim.sync(worker, before)
+            gradients_at_read = applied.gradients  # before the model is on its way
+            start_model: Copy = yield from sim.pull(worker, sim.workers)
+            sim.sync(worker, start_model)
             yield from sim.local_steps(worker, self.steps)
-            pseudo_gradient = sim.pseudo_gradient(worker, before, sim.own(worker))
+            pseudo_gradient = sim.pseudo_gradient(worker, start_model, sim.own(worker))
             yield from sim.send(pseudo_gradient)
-            if applied.accepts(read, self.steps):
+            if applied.accepts(gradients_at_read, self.steps):
                 sim.add(pseudo_gradient, sim.workers)
                 sim.commit(sim.workers, weight=1.0)
             else:
@@ -143,18 +142,18 @@ class BatchSums(_Bounded):
 
     def _work(self, sim: Simulation, worker: int, applied: "_Applied") -> Process:
         while True:
-            read, gradients = applied.gradients, list[Gradient]()
+            gradients_at_read, gradients = applied.gradients, list[Gradient]()
             model: Copy = yield from sim.pull(worker)
             for _ in range(self.steps):
                 gradients.append(sim.compute(worker, model))
                 yield gradients[-1].finished
             yield from sim.send(gradients[-1])
-            accepted = applied.accepts(read, self.steps)
-            use = partial(sim.add, weight=1.0) if accepted else sim.drop  # of one worker, as they are
+            is_accepted = applied.accepts(gradients_at_read, self.steps)
+            use = partial(sim.add, weight=1.0) if is_accepted else sim.drop  # of one worker, as they are
             for gradient in gradients[:-1]:
                 use(gradient, cost=NOTHING)
             use(gradients[-1])
-            if accepted:
+            if is_accepted:
                 sim.commit(weight=1.0)
 
 
@@ -164,9 +163,9 @@ class _Applied:
     def __init__(self, bound: int | None):
         self.gradients, self._bound = 0, bound
 
-    def accepts(self, read: int, gradients: int) -> bool:
-        """Return True if the server applies `gradients` more; `read` is its number when their model was read."""
-        if self._bound is not None and self.gradients - read > self._bound:
+    def accepts(self, gradients_at_read: int, gradients: int) -> bool:
+        """Return True if the server applies `gradients` more; `gradients_at_read` is its number when their model was read."""
+        if self._bound is not None and self.gradients - gradients_at_read > self._bound:
             return False
         self.gradients += gradients
         return True
@@ -202,13 +201,13 @@ class LocalTotal(Protocol):
 
     def _turn(self, sim: Simulation, worker: int, steps: "_Steps") -> Process:
         yield from sim.present(worker)
-        before: Copy = yield from sim.pull(worker, sim.workers)
+        start_model: Copy = yield from sim.pull(worker, sim.workers)
         yield from sim.present(worker)
-        sim.sync(worker, before)
-        finished = yield from steps.make(worker)
+        sim.sync(worker, start_model)
+        steps_made = yield from steps.make(worker)
         yield from sim.present(worker)
-        if finished:
-            pseudo_gradient = sim.pseudo_gradient(worker, before, sim.own(worker))
+        if steps_made:
+            pseudo_gradient = sim.pseudo_gradient(worker, start_model, sim.own(worker))
             yield from sim.send(pseudo_gradient)
             sim.add(pseudo_gradient, sim.workers)
 
@@ -216,22 +215,22 @@ class LocalTotal(Protocol):
 class _Steps:
     """The local steps of all workers in a round, until there are B in all."""
 
-    def __init__(self, sim: Simulation, left: int):
-        self._sim, self._left = sim, left
-        self._enough = sim.env.event()
+    def __init__(self, sim: Simulation, number: int):
+        self._sim, self._remaining = sim, number
+        self._complete = sim.env.event()
 
     def make(self, worker: int) -> Process:
         """Step a worker's own model until there are enough steps in all; return how many it has made."""
-        sim, made = self._sim, 0
-        while self._left:
+        sim, count = self._sim, 0
+        while self._remaining:
             gradient = sim.compute(worker, sim.own(worker))
-            yield gradient.finished | self._enough
-            if not self._left:
+            yield gradient.finished | self._complete
+            if not self._remaining:
                 sim.drop(gradient, worker, NOTHING)
                 break
             sim.push(gradient, worker, NOTHING)
-            made, self._left = made + 1, self._left - 1
-            if not self._left:
-                self._enough.succeed()
+            count, self._remaining = count + 1, self._remaining - 1
+            if not self._remaining:
+                self._complete.succeed()
             yield 0  # first comes what else is finished now, which may be enough
-        return made
+        return count

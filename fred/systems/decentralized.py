@@ -6,9 +6,7 @@
 | d-psgd           | Lian, Zhang, Zhang, Hsieh, Zhang, Liu 2017, arXiv:1705.09056, algorithm 1 |
 | sgp              | Assran, Loizou, Ballas, Rabbat 2019, arXiv:1811.10792, algorithm 1        |
 
-D-PSGD: workers average with their neighbours.
-
-Example: a worker at 1, whose only neighbour is at 3; it averages, then steps with its gradient of 2 at rate 0.5:
+D-PSGD: a worker at 1, whose only neighbour is at 3; it averages, then steps with its gradient of 2 at rate 0.5:
     >>> import fred
     >>> import jax.numpy as jnp
     >>> server = fred.Server(learning_rate=0.5)
@@ -17,9 +15,8 @@ Example: a worker at 1, whose only neighbour is at 3; it averages, then steps wi
     >>> server.apply_update(state, {"w": jnp.array([2.0])}, timestamp=0, worker=0).params["w"].tolist()
     [1.0]
 
-CHOCO-SGD: gossip with compressed changes of models.
-
-Example: a ring of four workers at 1 kB/s; changes of 2.6 kB without codec, and with 16 bits per number.
+CHOCO-SGD sends compressed changes of models: a ring of four workers at 1 kB/s; changes of 2.6 kB without codec, and with 16
+bits per number.
     >>> import fred
     >>> settings = {
     ...     "cluster": {"workers": 4, "compute": {"name": "constant", "seconds": 0.5}, "network": {"bandwidth": 1e3}},
@@ -116,8 +113,8 @@ class ChocoSGD(Server):
         >>> from fred.systems.decentralized import ChocoSGD
         >>> import jax.numpy as jnp
         >>> choco = ChocoSGD(learning_rate=0.5)
-        >>> known = choco.init({"w": jnp.array([1.0])}, workers=2)
-        >>> choco.apply_round(known, {"w": jnp.array([-0.25])}, timestamp=0, count=1).params["w"].tolist()
+        >>> copy = choco.init({"w": jnp.array([1.0])}, workers=2)
+        >>> choco.apply_round(copy, {"w": jnp.array([-0.25])}, timestamp=0, count=1).params["w"].tolist()
         [1.25]
     """
 

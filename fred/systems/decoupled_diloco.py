@@ -51,8 +51,8 @@ class DecoupledDiLoCo(DiLoCo):
         >>> server = DecoupledDiLoCo(learning_rate=0.1, outer_rate=1.0, outer="sgd")
         >>> state = server.init({"w": jnp.zeros(2)}, workers=2)
         >>> parts = [server.contribute(state, {"w": jnp.array(d)}, timestamp=0, worker=0) for d in ([1.0, 0.0], [0.0, 3.0])]
-        >>> mean = jax.tree.map(lambda one, other: (one + other) / 2, *parts)
-        >>> [round(float(each), 3) for each in server.apply_round(state, mean, timestamp=0, count=2).params["w"]]
+        >>> mean = jax.tree.map(lambda first, second: (first + second) / 2, *parts)
+        >>> [round(float(value), 3) for value in server.apply_round(state, mean, timestamp=0, count=2).params["w"]]
         [-1.414, -1.414]
     """
 
@@ -136,7 +136,7 @@ class Quorum(Protocol):
             yield from sim.wait(worker, sim.env.event(), "enough learners for a quorum")
         finally:
             for fragment in fragments:
-                fragment.leaves(worker)
+                fragment.leave(worker)
 
 
 def _is_hopeless(fragments: list[_Fragment]) -> bool:
@@ -148,17 +148,17 @@ class _Fragment:
     """The rounds of one block: the server requests, collects, steps and sends."""
 
     def __init__(self, sim: Simulation, protocol: Quorum, block: int, fragments: list[_Fragment]):
-        self._sim, self._block, self._all = sim, block, fragments
-        self._needed = protocol.quorum
+        self._sim, self._block, self._fragments = sim, block, fragments
+        self._quorum = protocol.quorum
         step = NANOSECONDS / max(sim.cluster.worker_rates())
         self._period, self._overlap = round(protocol.period * step), round(protocol.overlap * step)
         self._first = round((block + 1) * protocol.period / protocol.fragments * step)
-        self._before: dict[int, Copy] = {}  # of available learners: the last model received
+        self._received: dict[int, Copy] = {}  # of available learners: the last model received
         self._steps = [0] * sim.workers  # since then
-        self._asked: set[int] = set()  # learners that have not answered
+        self._pending: set[int] = set()  # learners that have not answered
         self._answers: list[tuple[Gradient, int]] = []  # with their numbers of steps
         self._number = 0  # twice that of the round; odd while answers count
-        self._enough = sim.env.event()
+        self._complete = sim.env.event()
 
     def is_hopeless(self) -> bool:
         """Return True if the quorum can never be reached: too few learners have answered or will rejoin."""
@@ -167,25 +167,25 @@ class _Fragment:
             return False
         answered = {pseudo_gradient.worker for pseudo_gradient, _ in self._answers}
         reachable = answered | {worker for worker in range(sim.workers) if sim.back(worker, sim.now) < NEVER}
-        return len(reachable) < self._needed
+        return len(reachable) < self._quorum
 
-    def leaves(self, worker: int) -> None:
+    def leave(self, worker: int) -> None:
         """Forget a crashed learner's model, and its answer on the way."""
-        self._before.pop(worker, None)
+        self._received.pop(worker, None)
         self._steps[worker] = 0
         if self._number % 2 and worker not in {pseudo_gradient.worker for pseudo_gradient, _ in self._answers}:
-            self._asked.add(worker)
+            self._pending.add(worker)
 
     def receive(self, worker: int) -> Process:
         """Receive the server's fragment and continue from it."""
         model: Copy = yield from self._sim.pull(worker, self._sim.workers, block=self._block)
         self._sim.sync(worker, model, block=self._block)
-        self._before[worker], self._steps[worker] = model, 0
+        self._received[worker], self._steps[worker] = model, 0
 
     def count_update(self, worker: int) -> None:
         """Count one more update of a `worker`, which answers if it has been asked."""
         self._steps[worker] += 1
-        if worker in self._asked:
+        if worker in self._pending:
             self._answer(worker)
 
     def rounds(self) -> Process:
@@ -193,39 +193,39 @@ class _Fragment:
         yield self._first
         while True:
             yield 0  # after everything else that happens now
-            begin, self._number, self._enough = sim.now, self._number + 1, sim.env.event()
-            self._asked = set(range(sim.workers))
+            begin, self._number, self._complete = sim.now, self._number + 1, sim.env.event()
+            self._pending = set(range(sim.workers))
             for worker in range(sim.workers):
                 if self._steps[worker]:
                     self._answer(worker)
-            yield from sim.wait("the server", self._enough, f"{self._needed} answers")
+            yield from sim.wait("the server", self._complete, f"{self._quorum} answers")
             yield max(0, begin + self._overlap - sim.now)
             self._step()
             yield max(0, begin + self._period - sim.now)
 
     def _answer(self, worker: int) -> None:
         sim = self._sim
-        self._asked.discard(worker)
-        parts = [fragment._before[worker] for fragment in self._all]
-        before = parts[0] if len(parts) == 1 else sim.compose(worker, parts)
-        pseudo_gradient = sim.pseudo_gradient(worker, before, compose_replica(sim, worker, worker))
+        self._pending.discard(worker)
+        parts = [fragment._received[worker] for fragment in self._fragments]
+        start_model = parts[0] if len(parts) == 1 else sim.compose(worker, parts)
+        pseudo_gradient = sim.pseudo_gradient(worker, start_model, compose_replica(sim, worker, worker))
         sim.process(self._send(pseudo_gradient, self._steps[worker], self._number), worker)
 
     def _send(self, pseudo_gradient: Gradient, steps: int, number: int) -> Process:
-        yield from self._sim.send(pseudo_gradient, block=self._block if len(self._all) > 1 else None)
+        yield from self._sim.send(pseudo_gradient, block=self._block if len(self._fragments) > 1 else None)
         if number != self._number:
             self._sim.drop(pseudo_gradient, self._sim.workers, block=self._block)
             return
         self._answers.append((pseudo_gradient, steps))
-        if len(self._answers) == self._needed:
-            self._enough.succeed()
+        if len(self._answers) == self._quorum:
+            self._complete.succeed()
 
     def _step(self) -> None:
         """Step with all answers that have arrived, and send the new fragment to all available learners."""
         sim, answers = self._sim, self._answers
-        self._asked, self._answers, self._number = set(), [], self._number + 1
+        self._pending, self._answers, self._number = set(), [], self._number + 1
         for pseudo_gradient, steps in answers:
             sim.add(pseudo_gradient, sim.workers, block=self._block, weight=float(steps))
         sim.commit(sim.workers, self._block, weight=1 / sum(steps for _, steps in answers))
-        for worker in self._before:
+        for worker in self._received:
             sim.process(self.receive(worker), worker)

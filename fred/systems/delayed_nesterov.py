@@ -5,9 +5,8 @@
 | heloco           | "HeLoCo" 2026, arXiv:2606.00271                                                                         |
 | delayed-nesterov | Liu et al. 2024, "Asynchronous local-SGD training for language modeling", arXiv:2401.09135, algorithm 3 |
 
-Delayed Nesterov: momentum of N pseudo-gradients together.
-
-HeLoCo: pseudo-gradients are rotated towards the server's momentum.
+Delayed Nesterov updates the momentum with N pseudo-gradients together. HeLoCo rotates pseudo-gradients towards the server's
+momentum.
 """
 
 from __future__ import annotations
@@ -20,6 +19,8 @@ from fred.base.later import jax, jnp
 from fred.components.component import Count
 from fred.learning.models.model import Params
 from fred.learning.server import Decay, Family, Message, Rate, Scalar, Server, Share, State
+
+_ONE_AT_A_TIME: dict[str, Any] = {"buffer": 1}
 
 
 class DelayedNesterov(Server):
@@ -90,9 +91,6 @@ b <- mu b + mean of the last N D       (with every N-th, before the step; then s
         return state.replace(params=params, speed=speed, waiting=waiting, **counts)
 
 
-_ONE_AT_A_TIME: dict[str, Any] = {"buffer": 1}
-
-
 class HeLoCo(Server):
     """Asynchronous DiLoCo that rotates stale pseudo-gradients towards the server momentum, per array, before applying them.
 
@@ -106,7 +104,7 @@ class HeLoCo(Server):
         >>> server = HeLoCo(learning_rate=0.1, outer_rate=1.0, momentum=0.0)
         >>> state = server.init({"w": jnp.zeros(2)}, workers=2).replace(speed={"w": jnp.array([1.0, 0.0])})
         >>> for way in ([1.0, 0.0], [0.0, 1.0], [-1.0, 1.0]):
-        ...     [round(float(each), 2) for each in server.contribute(state, {"w": jnp.array(way)}, 0, worker=0)["w"]]
+        ...     [round(float(value), 2) for value in server.contribute(state, {"w": jnp.array(way)}, 0, worker=0)["w"]]
         [1.0, 0.0]
         [0.24, 0.97]
         [-0.59, 1.0]

@@ -8,10 +8,9 @@
 | clipped-asgd   | "Clipped asynchronous SGD" 2026, arXiv:2606.13287                                                 |
 | picky-sgd      | Cohen, Daniely, Drori, Koren, Schain 2021, arXiv:2106.11879, algorithm 1                          |
 
-OrMo: momentum of asynchronous gradients, ordered by iteration.
-
-The implementation follows the paper's abstract and figure 1, which define the momentum. FRED infers that a bucket opens with
-the first update at which one of its gradients could arrive. The paper's delay-adaptive rates are left out.
+OrMo orders the momentum of asynchronous gradients by iteration. The implementation follows the paper's abstract and figure 1,
+which define the momentum. FRED infers that a bucket opens with the first update at which one of its gradients could arrive.
+The paper's delay-adaptive rates are left out.
 """
 
 from __future__ import annotations
@@ -59,8 +58,8 @@ class DelayAdaptive(StalenessAware):
     def weight(self, staleness: Scalar, state: State) -> Scalar:
         """Return a step's factor []: 1 if `staleness` is at most the number of workers, else less."""
         staleness = jnp.float32(staleness)
-        beyond = {"n / tau": state.workers / jnp.maximum(staleness, 1), "1 / tau": 1 / jnp.maximum(staleness, 1), "0": 0.0}
-        return jnp.where(staleness <= state.workers, 1.0, beyond[self.beyond])
+        factors = {"n / tau": state.workers / jnp.maximum(staleness, 1), "1 / tau": 1 / jnp.maximum(staleness, 1), "0": 0.0}
+        return jnp.where(staleness <= state.workers, 1.0, factors[self.beyond])
 
 
 class ClippedASGD(Server):
@@ -166,8 +165,8 @@ lambda / sqrt(m + 1e-7) in its place, m <- decay m + (1 - decay) g g    (`adapti
             state = self._averaged(state, gradient)
             factors = jax.tree.map(lambda m: self.compensation / jnp.sqrt(m + 1e-7), state.squares)
 
-        def corrected(factor: Any, g: jax.Array, then: jax.Array, now: jax.Array) -> jax.Array:
-            return g + factor * g * g * (now - then)
+        def corrected(factor: Any, g: jax.Array, read_leaf: jax.Array, leaf: jax.Array) -> jax.Array:
+            return g + factor * g * g * (leaf - read_leaf)
 
         return state, jax.tree.map(corrected, factors, gradient, read, state.params)
 
@@ -223,8 +222,8 @@ class PickySGD(_WithCopies):
         return _length(jax.tree.map(jnp.subtract, state.params, message["read"])) <= self.distance
 
     def _if(self, near: Scalar, stepped: State, state: State) -> State:
-        after = jax.tree.map(lambda new, old: jnp.where(near, new, old), stepped, state)
-        return after.replace(clock=stepped.clock)
+        selected = jax.tree.map(lambda new, old: jnp.where(near, new, old), stepped, state)
+        return selected.replace(clock=stepped.clock)
 
 
 def _length(arrays: Params) -> jax.Array:

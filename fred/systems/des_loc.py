@@ -5,9 +5,7 @@
 | des-loc | Iacob et al. 2025, "DES-LOC", arXiv:2505.22549, algorithm 1                                          |
 | demo    | Peng, Quesnelle, Kingma 2024, "DeMo: decoupled momentum optimization", arXiv:2411.19870, algorithm 1 |
 
-DES-LOC: moments averaged less often than parameters.
-
-DeMo: workers send the largest frequencies of a local momentum.
+DES-LOC averages moments less often than parameters. In DeMo, workers send the largest frequencies of a local momentum.
 
 """
 

@@ -1,31 +1,16 @@
 """DiLoCo, MuLoCo, PALSGD, SparseLoCo and EDiT: outer steps with the pseudo-gradients of local steps.
 
-DiLoCo and MuLoCo: an outer optimizer applies the pseudo-gradients of local steps.
-
-| name    | source                                                         |
-|---------|----------------------------------------------------------------|
-| diloco  | Douillard et al. 2023, "DiLoCo", arXiv:2311.08105, algorithm 1 |
-| muloco  | Thérien et al. 2025, "MuLoCo", arXiv:2505.23725                |
-
-A pseudo-gradient is the parameters before some local steps less those after them.
-
-PALSGD: DiLoCo with pulls towards the global model in place of some gradients.
-
-| name    | source                                                                               |
-|---------|--------------------------------------------------------------------------------------|
-| palsgd  | Naganuma et al. 2025, "Pseudo-asynchronous local SGD", arXiv:2504.18454, algorithm 1 |
-
-SparseLoCo: DiLoCo with sparse pseudo-gradients.
-
 | name       | source                                                                                                       |
 |------------|--------------------------------------------------------------------------------------------------------------|
+| diloco     | Douillard et al. 2023, "DiLoCo", arXiv:2311.08105, algorithm 1                                               |
+| muloco     | Thérien et al. 2025, "MuLoCo", arXiv:2505.23725                                                              |
+| palsgd     | Naganuma et al. 2025, "Pseudo-asynchronous local SGD", arXiv:2504.18454, algorithm 1                         |
 | sparseloco | Sarfi et al. 2025, "Communication efficient LLM pre-training with SparseLoCo", arXiv:2508.15706, algorithm 1 |
+| edit       | Cheng et al. 2025, "EDiT: efficient distributed training", arXiv:2412.07210, algorithm 2                     |
 
-EDiT: DiLoCo that weighs, leaves out and clips pseudo-gradients.
-
-| name    | source                                                                                   |
-|---------|------------------------------------------------------------------------------------------|
-| edit    | Cheng et al. 2025, "EDiT: efficient distributed training", arXiv:2412.07210, algorithm 2 |
+A pseudo-gradient is the parameters before some local steps less those after them. In DiLoCo and MuLoCo an outer optimizer
+applies their mean. PALSGD pulls a model towards the global one in place of some gradients. SparseLoCo sends sparse
+pseudo-gradients. EDiT weighs, leaves out and clips them.
 """
 
 from __future__ import annotations
@@ -47,6 +32,7 @@ from fred.learning.optimizer import Optimizer, Transformation
 from fred.learning.server import Family, Message, Rate, Scalar, Server, State
 
 _NESTEROV = (Transformation.unchecked("sgd", momentum=0.9, nesterov=True),)
+_LARGEST = {"name": "top-k", "share": 0.25, "error_feedback": 0.95}  # of small models, whose chunks are short
 
 
 class DiLoCo(Server):
@@ -142,13 +128,10 @@ w <- w - outer step(mean of w - w_i)"""
         """Pull the model towards the global one, `mixed`, with `weight` from `pull_weight`; replace it if `keep` is 0."""
         share = jnp.where(keep == 0, 1.0, self.strength * state.rate * weight)
 
-        def drawn(own: jax.Array, common: jax.Array) -> jax.Array:
-            return jnp.where(keep == 0, common, own - share * (own - common))
+        def pull(leaf: jax.Array, global_leaf: jax.Array) -> jax.Array:
+            return jnp.where(keep == 0, global_leaf, leaf - share * (leaf - global_leaf))
 
-        return state.replace(params=jax.tree.map(drawn, state.params, mixed))
-
-
-_LARGEST = {"name": "top-k", "share": 0.25, "error_feedback": 0.95}  # of small models, whose chunks are short
+        return state.replace(params=jax.tree.map(pull, state.params, mixed))
 
 
 class SparseLoCo(Server):
@@ -183,7 +166,7 @@ w <- w - alpha mean of s_i     (alpha: `outer_rate`; beta: the codec's `error_fe
 
     def apply_round(self, state: State, total: Message, /, timestamp: Scalar, count: Scalar) -> State:
         """Subtract `total`, the mean of `count` coded pseudo-gradients, times the outer rate."""
-        params = jax.tree.map(lambda own, change: own - self.outer_rate * change, state.params, total)
+        params = jax.tree.map(lambda leaf, change: leaf - self.outer_rate * change, state.params, total)
         return state.replace(params=params, clock=state.clock + 1)
 
 
@@ -201,9 +184,9 @@ class EDiT(DiLoCo):
         >>> import jax.numpy as jnp
         >>> edit = EDiT(learning_rate=0.1, outer_rate=1.0, outer="sgd")
         >>> state = edit.init({"w": jnp.array([4.0])}, workers=2)
-        >>> brought = [{"w": jnp.array([length])} for length in (1.0, 2.0986123)]
-        >>> joined = [edit.contribute(state, each, timestamp=0, worker=worker) for worker, each in enumerate(brought)]
-        >>> total = jax.tree.map(lambda one, other: (one + other) / 2, *joined)
+        >>> messages = [{"w": jnp.array([length])} for length in (1.0, 2.0986123)]
+        >>> joined = [edit.contribute(state, message, timestamp=0, worker=worker) for worker, message in enumerate(messages)]
+        >>> total = jax.tree.map(lambda first, second: (first + second) / 2, *joined)
         >>> round(float(edit.apply_round(state, total, timestamp=0, count=2).params["w"][0]), 4)  # 4 - (3/4 + 2.0986 / 4)
         2.7253
     """
@@ -267,12 +250,12 @@ w <- w - outer step(D); m_i and v_i follow a_i, unless i is out"""
 
     def _moving_mean(self, state: State, lengths: jax.Array, usual: jax.Array, inliers: jax.Array) -> jax.Array:
         """Return the moving averages of lengths, which start with the first lengths [workers]."""
-        followed = jnp.where(state.clock == 0, lengths, usual + self.decay * (lengths - usual))
-        return jnp.where(inliers, followed, usual)
+        updated = jnp.where(state.clock == 0, lengths, usual + self.decay * (lengths - usual))
+        return jnp.where(inliers, updated, usual)
 
     def _spread(
-        self, state: State, lengths: jax.Array, before: jax.Array, after: jax.Array, spread: jax.Array, kept: jax.Array
+        self, state: State, lengths: jax.Array, old_mean: jax.Array, new_mean: jax.Array, spread: jax.Array, inliers: jax.Array
     ) -> jax.Array:
         """Return the moving variances of lengths [workers]."""
-        followed = (1 - self.decay) * (spread + self.decay * (lengths - before) * (lengths - after))
-        return jnp.where(kept, jnp.where(state.clock == 0, 0.0, followed), spread)
+        updated = (1 - self.decay) * (spread + self.decay * (lengths - old_mean) * (lengths - new_mean))
+        return jnp.where(inliers, jnp.where(state.clock == 0, 0.0, updated), spread)

@@ -43,6 +43,8 @@ from fred.protocols.buffered import Centred
 from fred.timing.copies import Copy, Gradient
 from fred.timing.simulation import Process, Simulation
 
+_USUAL = 0.9  # beta: all workers together pull so hard at the server model [Zhang et al. 2015, section 5]
+
 
 class EASGD(Moved):
     """Elastic averaging SGD: every few steps an elastic force pulls a worker's model and the server's together."""
@@ -66,9 +68,6 @@ w_i <- w_i - step(g_i)
 w <- w - sum of the worker's last n_push steps
 w_i <- w    (every n_fetch updates)"""
     protocol = "accumulating"
-
-
-_USUAL = 0.9  # beta: all workers together pull so hard at the server model [Zhang et al. 2015, section 5]
 
 
 class Elastic(Centred):
@@ -133,9 +132,9 @@ class Accumulating(Centred):
 
     def _push(self, sim: Simulation, accrued: list[Gradient]) -> Process:
         """Send the sum of the pseudo-gradients to the server as one message."""
-        *earlier, last = accrued
+        *earlier_sums, last = accrued
         yield from sim.send(last)
-        for pseudo_gradient in earlier:
+        for pseudo_gradient in earlier_sums:
             sim.add(pseudo_gradient, sim.workers, NOTHING)
         sim.add(last, sim.workers)
         sim.commit(sim.workers, weight=1.0)

@@ -1,25 +1,16 @@
 """Federated averaging and its family: adaptive servers and SCAFFOLD.
 
-Federated averaging: sampled clients take local steps from the server model, which moves by their mean pseudo-gradient.
+| name     | source                                                                                                    |
+|----------|-----------------------------------------------------------------------------------------------------------|
+| fedavg   | McMahan, Moore, Ramage, Hampson, Agüera y Arcas 2017, arXiv:1602.05629, algorithm 1                       |
+| fedprox  | Li, Sahu, Zaheer, Sanjabi, Talwalkar, Smith 2020, arXiv:1812.06127, eq. 2 and algorithm 2                 |
+| fednova  | Wang, Liu, Liang, Joshi, Poor 2020, arXiv:2007.07481, section 5, for local SGD without momentum           |
+| fedadam  | Reddi, Charles, Zaheer, Garrett, Rush, Konečný, Kumar, McMahan 2021, arXiv:2003.00295, algorithm 2        |
+| fedyogi  | Reddi et al. 2021, arXiv:2003.00295, algorithm 2                                                          |
+| scaffold | Karimireddy, Kale, Mohri, Reddi, Stich, Suresh 2020, "SCAFFOLD", arXiv:1910.06378, algorithm 1, option II |
 
-| name     | source                                                                                                           |
-|----------|------------------------------------------------------------------------------------------------------------------|
-| fedavg   | McMahan, Moore, Ramage, Hampson, Agüera y Arcas 2017, arXiv:1602.05629, algorithm 1                              |
-| fedprox  | Li, Sahu, Zaheer, Sanjabi, Talwalkar, Smith 2020, arXiv:1812.06127, eq. 2 and algorithm 2                        |
-| fednova  | Wang, Liu, Liang, Joshi, Poor 2020, arXiv:2007.07481, section 5, for local SGD without momentum                  |
-
-Adaptive federated optimization: FedAvg with an adaptive optimizer on the server.
-
-| name    | source                                                                                                     |
-|---------|------------------------------------------------------------------------------------------------------------|
-| fedadam | Reddi, Charles, Zaheer, Garrett, Rush, Konečný, Kumar, McMahan 2021, arXiv:2003.00295, algorithm 2         |
-| fedyogi | Reddi et al. 2021, arXiv:2003.00295, algorithm 2                                                           |
-
-SCAFFOLD: federated averaging whose local steps are corrected by control variates of the clients and of the server.
-
-| name     | source                                                                                                          |
-|----------|-----------------------------------------------------------------------------------------------------------------|
-| scaffold | Karimireddy, Kale, Mohri, Reddi, Stich, Suresh 2020, "SCAFFOLD", arXiv:1910.06378, algorithm 1, option II       |
+Sampled clients take local steps from the server model, which moves by their mean pseudo-gradient. FedAdam and FedYogi have an
+adaptive optimizer on the server. SCAFFOLD corrects local steps by control variates of the clients and of the server.
 """
 
 from __future__ import annotations
@@ -81,9 +72,9 @@ w <- w - (sum of p_i H_i) x sum of p_i (w - w_i) / H_i"""
     protocol_options = {"weights": "size", "work": "speed", "normalized": True}
 
 
-def pulled(gradient: Params, state: State, mu: float) -> Params:
+def add_proximal_term(gradient: Params, state: State, mu: float) -> Params:
     """Return the gradient of the loss plus mu / 2 times the squared distance from the model where local steps began."""
-    return jax.tree.map(lambda g, own, start: g + mu * (own - start), gradient, state.params, state.start)
+    return jax.tree.map(lambda g, leaf, start: g + mu * (leaf - start), gradient, state.params, state.start)
 
 
 class FedProx(FedAvg):
@@ -121,7 +112,7 @@ w <- w - server_rate x sum of p_i (w - w_i)"""
 
     def apply_update(self, state: State, message: Message, /, timestamp: Scalar, worker: Scalar) -> State:
         """Step with the gradient plus mu times the distance from the server model."""
-        return self.step(state, pulled(message, state, self.mu))
+        return self.step(state, add_proximal_term(message, state, self.mu))
 
 
 class FedAdam(FedAvg):
@@ -158,7 +149,7 @@ w <- w - server_rate x m / (sqrt(v) + tau)"""
         second = jax.tree.map(lambda leaf: jnp.full_like(leaf, self.tau**2), params)
         return super().init(params, workers).replace(first=first, second=second)
 
-    def second(self, moment: jax.Array, squares: jax.Array) -> jax.Array:
+    def _second_moment(self, moment: jax.Array, squares: jax.Array) -> jax.Array:
         """Return the second moment after a round.
 
         Args:
@@ -170,7 +161,7 @@ w <- w - server_rate x m / (sqrt(v) + tau)"""
     def apply_round(self, state: State, total: Message, /, timestamp: Scalar, count: Scalar) -> State:
         """Step with the moments of `total`, the mean pseudo-gradient."""
         first = jax.tree.map(lambda m, d: self.beta_1 * m + (1 - self.beta_1) * d, state.first, total)
-        second = jax.tree.map(lambda v, d: self.second(v, d * d), state.second, total)
+        second = jax.tree.map(lambda v, d: self._second_moment(v, d * d), state.second, total)
         steps = jax.tree.map(lambda m, v: m / (jnp.sqrt(v) + self.tau), first, second)
         return super().apply_round(state.replace(first=first, second=second), steps, timestamp, count)
 
@@ -186,7 +177,7 @@ m <- beta_1 m + (1 - beta_1) D;  v <- v - (1 - beta_2) D D sign(v - D D)    (at 
 w <- w - server_rate x m / (sqrt(v) + tau)"""
     protocol = "client-rounds"
 
-    def second(self, moment: jax.Array, squares: jax.Array) -> jax.Array:
+    def _second_moment(self, moment: jax.Array, squares: jax.Array) -> jax.Array:
         """Return the second moment after a round, moved towards the squares by a share of them."""
         return moment - (1 - self.beta_2) * squares * jnp.sign(moment - squares)
 
@@ -256,10 +247,10 @@ w <- w - server_rate x mean of w - w_i;  c <- c + |S| / N x mean of c_i+ - c_i; 
     def send_steps(self, memory: Any, params: Params, grads: Params, after: Params, /) -> tuple[Message, Any]:
         """Return the pseudo-gradient and the change of the client's control variate, which becomes its memory."""
 
-        def changed(local: jax.Array, common: jax.Array, moved: jax.Array) -> jax.Array:
-            return local - common + moved / after["rates"]
+        def update_control(local: jax.Array, server: jax.Array, change: jax.Array) -> jax.Array:
+            return local - server + change / after["rates"]
 
-        new = jax.tree.map(changed, memory, after["control"], grads)
+        new = jax.tree.map(update_control, memory, after["control"], grads)
         return {"model": grads, "control": jax.tree.map(jnp.subtract, new, memory)}, new
 
     def apply_update(self, state: State, message: Message, /, timestamp: Scalar, worker: Scalar) -> State:
@@ -272,7 +263,7 @@ w <- w - server_rate x mean of w - w_i;  c <- c + |S| / N x mean of c_i+ - c_i; 
     def apply_round(self, state: State, total: Message, /, timestamp: Scalar, count: Scalar) -> State:
         """Step with the mean pseudo-gradient in `total`, and move the control variate by its clients' share of all."""
         params = state.params
-        moved = super().apply_round(state.replace(params=params["model"]), total["model"], timestamp, count)
+        stepped = super().apply_round(state.replace(params=params["model"]), total["model"], timestamp, count)
         share = count / state.workers
-        control = jax.tree.map(lambda own, change: own + share * change, params["control"], total["control"])
-        return moved.replace(params=params | {"model": moved.params, "control": control})
+        control = jax.tree.map(lambda leaf, change: leaf + share * change, params["control"], total["control"])
+        return stepped.replace(params=params | {"model": stepped.params, "control": control})

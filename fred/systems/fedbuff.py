@@ -1,25 +1,15 @@
 """Asynchronous federated learning: FedBuff, FedAsync, FADAS and CGAD.
 
-| name    | source                                                       |
-|---------|--------------------------------------------------------------|
-| cgad    | "CGAD" 2026, arXiv:2605.09126                                |
-| fedbuff | Nguyen et al. 2022, "FedBuff", arXiv:2106.06639, algorithm 1 |
+| name     | source                                                                                                 |
+|----------|--------------------------------------------------------------------------------------------------------|
+| cgad     | "CGAD" 2026, arXiv:2605.09126                                                                          |
+| fedbuff  | Nguyen et al. 2022, "FedBuff", arXiv:2106.06639, algorithm 1                                           |
+| fedasync | Xie, Koyejo, Gupta 2019, "Asynchronous federated optimization", arXiv:1903.03934, algorithm 1          |
+| fadas    | Wang, Wang, Chen 2024, "FADAS: towards federated adaptive asynchronous optimization", arXiv:2407.18365 |
 
-FedBuff: a step with the mean of K pseudo-gradients, weighted by staleness.
-
-FedAsync: the server model moves towards each model that arrives.
-
-| name     | source                                                                                        |
-|----------|-----------------------------------------------------------------------------------------------|
-| fedasync | Xie, Koyejo, Gupta 2019, "Asynchronous federated optimization", arXiv:1903.03934, algorithm 1 |
-
-FADAS: AMSGrad on the mean of buffered pseudo-gradients, with shorter steps for stale ones.
-
-| name    | source                                                                                                 |
-|---------|--------------------------------------------------------------------------------------------------------|
-| fadas   | Wang, Wang, Chen 2024, "FADAS: towards federated adaptive asynchronous optimization", arXiv:2407.18365 |
-
-CGAD: Adam on pseudo-gradients that fade with their staleness.
+FedBuff steps with the mean of K pseudo-gradients, weighted by staleness. In FedAsync the server model moves towards each model
+that arrives. FADAS is AMSGrad on the mean of buffered pseudo-gradients, with shorter steps if one is stale. CGAD is Adam on
+pseudo-gradients whose weights fade with their staleness.
 """
 
 from __future__ import annotations
@@ -34,7 +24,7 @@ from fred.learning.models.model import Params
 from fred.learning.optimizer import Optimizer, Transformation
 from fred.learning.server import Decay, Family, Message, Moved, Rate, Scalar, Server, State
 from fred.systems.diloco import DiLoCo
-from fred.systems.fedavg import pulled
+from fred.systems.fedavg import add_proximal_term
 
 
 class FedBuff(Moved):
@@ -133,7 +123,7 @@ s(tau) = (1 + tau)^-exponent;  with hinge [c, b]: 1 / (1 + c max(0, tau - b))"""
     def apply_update(self, state: State, message: Message, /, timestamp: Scalar, worker: Scalar) -> State:
         """Make a local step, drawn towards the server model."""
         gradient = message["gradient"]
-        return self.step(state, pulled(gradient, state, self.mu) if self.mu else gradient)
+        return self.step(state, add_proximal_term(gradient, state, self.mu) if self.mu else gradient)
 
     def contribute(self, state: State, message: Message, /, timestamp: Scalar, worker: Scalar) -> Message:
         """Return the step towards the model in the `message`, weighted by its staleness."""
@@ -143,7 +133,7 @@ s(tau) = (1 + tau)^-exponent;  with hinge [c, b]: 1 / (1 + c max(0, tau - b))"""
             share = self.mixing / (1.0 + slope * jnp.maximum(0, staleness - fresh))
         else:
             share = self.mixing * (1.0 + staleness) ** -self.exponent
-        return jax.tree.map(lambda mine, received: share * (mine - received), state.params, message["model"])
+        return jax.tree.map(lambda current, received: share * (current - received), state.params, message["model"])
 
     def apply_round(self, state: State, total: Message, /, timestamp: Scalar, count: Scalar) -> State:
         """Move the server model by the weighted steps in `total`."""
@@ -214,8 +204,8 @@ class CGAD(DiLoCo):
         >>> import jax.numpy as jnp
         >>> server = CGAD(learning_rate=0.1, fading=0.1, cutoff=10)
         >>> state = server.init({"w": jnp.array([1.0])}, workers=2).replace(clock=jnp.int32(10))
-        >>> seen = [server.contribute(state, {"w": jnp.array([1.0])}, timestamp, worker=0)["w"] for timestamp in (10, 5, 0)]
-        >>> [round(float(each[0]), 3) for each in seen]
+        >>> weighted = [server.contribute(state, {"w": jnp.array([1.0])}, timestamp, worker=0)["w"] for timestamp in (10, 5, 0)]
+        >>> [round(float(leaf[0]), 3) for leaf in weighted]
         [1.0, 0.303, 0.0]
     """
 
@@ -238,5 +228,5 @@ w <- w - outer step(D)           (Adam, as each arrives)"""
     def contribute(self, state: State, message: Message, /, timestamp: Scalar, worker: Scalar) -> Message:
         """Return the `message`, a pseudo-gradient, times its weight by staleness."""
         staleness = jnp.float32(state.clock - timestamp)
-        left = jnp.exp(-self.fading * staleness) * (1 + jnp.cos(jnp.pi * jnp.minimum(1.0, staleness / self.cutoff))) / 2
-        return jax.tree.map(lambda leaf: left * leaf, message)
+        weight = jnp.exp(-self.fading * staleness) * (1 + jnp.cos(jnp.pi * jnp.minimum(1.0, staleness / self.cutoff))) / 2
+        return jax.tree.map(lambda leaf: weight * leaf, message)

@@ -165,7 +165,7 @@ class _Group:
     latest: int  # arrival, ns
     members: list[int] = field(default_factory=list)  # clients
     arrived: list[_Arrival] = field(default_factory=list)
-    ended: bool = False
+    is_ended: bool = False
 
 
 class _Task(NamedTuple):
@@ -228,17 +228,17 @@ class _Scheduler:
 
     def _steps_alone(self, worker: int) -> int:
         """Return the number of steps of a client that opens a group."""
-        most, steps_of_groups = self._protocol.period, list[int]()
+        longest, steps_of_groups = self._protocol.period, list[int]()
         for group in self._groups:
-            back = group.latest + most * min(self._pace[member] for member in group.members)
-            if group.latest > self._sim.now and (steps := self._steps_until(back, worker)) <= most:
+            next_arrival = group.latest + longest * min(self._pace[member] for member in group.members)
+            if group.latest > self._sim.now and (steps := self._steps_until(next_arrival, worker)) <= longest:
                 steps_of_groups.append(steps)
-        return max(self._protocol.fewest, *steps_of_groups) if steps_of_groups else most
+        return max(self._protocol.fewest, *steps_of_groups) if steps_of_groups else longest
 
-    def _open_group(self, ahead: float) -> _Group:
-        """Open a group that is expected in `ahead` ns."""
+    def _open_group(self, delay: float) -> _Group:
+        """Open a group that is expected in `delay` ns."""
         now = self._sim.now
-        group = _Group(now + ahead, now + math.ceil(ahead * self._protocol.lateness))
+        group = _Group(now + delay, now + math.ceil(delay * self._protocol.lateness))
         self._groups.append(group)
         self._sim.later(group.latest + 1 - now, partial(self._end, group))  # after all arrivals in time
         return group
@@ -268,7 +268,7 @@ class _Scheduler:
         if task.group is None:
             self._apply([arrival])
             self._assign(task.worker)
-        elif task.group.ended:
+        elif task.group.is_ended:
             self._late.append(arrival)
             self._assign(task.worker)
         else:
@@ -283,9 +283,9 @@ class _Scheduler:
 
     def _end(self, group: _Group) -> None:
         """End a group, unless it is over: apply its pseudo-gradients, and give its clients new tasks."""
-        if group.ended:
+        if group.is_ended:
             return
-        group.ended = True
+        group.is_ended = True
         self._groups.remove(group)
         if group.arrived:
             self._apply(self._late + group.arrived)

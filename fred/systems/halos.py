@@ -50,8 +50,8 @@ class HALoS(DelayedNesterov):
         >>> server = HALoS(learning_rate=0.1)
         >>> state = server.init({"w": jnp.array([1.0])}, workers=2)
         >>> states = [server.place(state, replica, replicas=5) for replica in range(5)]
-        >>> moved = [server.apply_round(each, {"w": jnp.array([1.0])}, timestamp=0, count=1) for each in states]
-        >>> [round(float(each.params["w"][0]), 2) for each in moved[2:]]
+        >>> moved = [server.apply_round(state, {"w": jnp.array([1.0])}, timestamp=0, count=1) for state in states]
+        >>> [round(float(state.params["w"][0]), 2) for state in moved[2:]]
         [0.8, 0.8, 0.85]
     """
 
@@ -79,8 +79,8 @@ w_s <- (1 - a) w_s + a w                 (when w has come)"""
         """Return the state of a replica: the last one of all `replicas` has the global constants."""
         if replica < replicas - 1:
             return state
-        there = {"every": jnp.int32(self.global_gathered), "outer_rate": jnp.float32(self.global_rate)}
-        return state.replace(**there, momentum=jnp.float32(self.global_momentum))
+        constants = {"every": jnp.int32(self.global_gathered), "outer_rate": jnp.float32(self.global_rate)}
+        return state.replace(**constants, momentum=jnp.float32(self.global_momentum))
 
 
 class LocalServers(Paced):
@@ -111,8 +111,8 @@ class LocalServers(Paced):
             raise ValueError("needs a server in each worker's region, besides the last one: see `network.regions.servers`")
 
     def layout(self, cluster: Cluster) -> Layout:
-        own, everything = cluster.size, cluster.size + _local(cluster) + 1
-        return Layout(everything, range(everything - 1, everything), range(own, everything))
+        workers, replicas = cluster.size, cluster.size + _local(cluster) + 1
+        return Layout(replicas, range(replicas - 1, replicas), range(workers, replicas))
 
     def start(self, sim: Simulation) -> None:
         nearest, updates = _nearest(sim.cluster), self.updates(sim.cluster)
@@ -123,10 +123,10 @@ class LocalServers(Paced):
 
     def _work(self, sim: Simulation, worker: int, server: _LocalServer, steps: int) -> Process:
         while True:
-            before = yield from sim.pull(worker, server.replica, server=server.number)
-            sim.sync(worker, before)
+            start_model = yield from sim.pull(worker, server.replica, server=server.number)
+            sim.sync(worker, start_model)
             yield from sim.local_steps(worker, steps)
-            pseudo_gradient = sim.pseudo_gradient(worker, before, sim.own(worker))
+            pseudo_gradient = sim.pseudo_gradient(worker, start_model, sim.own(worker))
             yield from sim.send(pseudo_gradient, server=server.number)
             sim.add(pseudo_gradient, server.replica)
             sim.commit(server.replica, weight=1.0)
@@ -138,38 +138,38 @@ class _LocalServer:
 
     def __init__(self, sim: Simulation, protocol: LocalServers, number: int, nearest: list[int | None]):
         self._sim, self.number, self.replica = sim, number, sim.workers + number
-        self._last, self._everything = sim.servers - 1, sim.workers + _local(sim.cluster)  # server, and its replica
+        self._global_server, self._global_replica = sim.servers - 1, sim.workers + _local(sim.cluster)
         self._workers = [worker for worker, server in enumerate(nearest) if server == number]
         self._every, self._mixing = protocol.pushes, protocol.mixing
-        self._merged = sim.read(self._workers[0], self._everything, sent=False)
+        self._merged = sim.read(self._workers[0], self._global_replica, sent=False)
         self._pushes = 0  # since then
 
     def pushed(self, worker: int) -> None:
         """Count one more pseudo-gradient, from this worker; after K, start an exchange."""
         self._pushes += 1
         if self._pushes == self._every:
-            own = self._sim.read(worker, self.replica, sent=False)
-            self._sim.process(self._exchange(self._sim.pseudo_gradient(worker, self._merged, own)))
+            model = self._sim.read(worker, self.replica, sent=False)
+            self._sim.process(self._exchange(self._sim.pseudo_gradient(worker, self._merged, model)))
 
     def _exchange(self, pseudo_gradient: Gradient) -> Process:
-        sim, everything = self._sim, self._everything
-        yield from sim.send_between(pseudo_gradient, self.number, self._last)
-        sim.add(pseudo_gradient, everything)
-        sim.commit(everything, weight=1.0)
-        somebody = yield from self._representative()
-        model = yield from sim.pull_between(somebody, everything, self._last, self.number)
-        somebody = yield from self._representative()
-        sim.sync(somebody, model, keep=1 - self._mixing, weight=self._mixing, replica=self.replica)
-        model_here = sim.read(somebody, self.replica, sent=False)
+        sim, global_replica = self._sim, self._global_replica
+        yield from sim.send_between(pseudo_gradient, self.number, self._global_server)
+        sim.add(pseudo_gradient, global_replica)
+        sim.commit(global_replica, weight=1.0)
+        worker = yield from self._representative()
+        model = yield from sim.pull_between(worker, global_replica, self._global_server, self.number)
+        worker = yield from self._representative()
+        sim.sync(worker, model, keep=1 - self._mixing, weight=self._mixing, replica=self.replica)
+        mixed = sim.read(worker, self.replica, sent=False)
         # With the age of what has come: a mixture is as old as its first part.
-        self._merged, self._pushes = sim.mix(somebody, [(model, 0.0), (model_here, 1.0)]), 0
+        self._merged, self._pushes = sim.mix(worker, [(model, 0.0), (mixed, 1.0)]), 0
 
     def _representative(self) -> Process:
         """Return an available worker; if all are offline, the first that rejoins."""
         sim = self._sim
-        somebody = min(self._workers, key=lambda worker: sim.back(worker, sim.now))
-        yield from sim.present(somebody)
-        return somebody
+        worker = min(self._workers, key=lambda worker: sim.back(worker, sim.now))
+        yield from sim.present(worker)
+        return worker
 
 
 def _local(cluster: Cluster) -> int:

@@ -1,13 +1,16 @@
 """Local SGD, and its outer momentum: BMUF, SlowMo, NoLoCo and SNOO.
 
-Local SGD: workers step their own models, which are averaged every few steps.
+| name      | source                                                                                                           |
+|-----------|------------------------------------------------------------------------------------------------------------------|
+| local-sgd | Stich 2018, arXiv:1805.09767, algorithm 1; Lin, Stich, Patel, Jaggi 2018, arXiv:1808.07217                       |
+| adacomm   | Wang, Joshi 2019, arXiv:1810.08313, section 4                                                                    |
+| bmuf      | Chen, Huo 2016, "Scalable training of deep learning machines by ... blockwise model-update filtering", section 2 |
+| slowmo    | Wang, Tantia, Ballas, Rabbat 2020, "SlowMo", arXiv:1910.00643, algorithm 1                                       |
+| noloco    | Kolehmainen et al. 2025, "NoLoCo: no-all-reduce low communication training", arXiv:2506.10911                    |
+| snoo      | "SNOO: step-K Nesterov outer optimizer" 2025, arXiv:2510.15830                                                   |
 
-| name      | source                                                                                     |
-|-----------|--------------------------------------------------------------------------------------------|
-| local-sgd | Stich 2018, arXiv:1805.09767, algorithm 1; Lin, Stich, Patel, Jaggi 2018, arXiv:1808.07217 |
-| adacomm   | Wang, Joshi 2019, arXiv:1810.08313, section 4                                              |
-
-Example: a minute in which three workers take 0.5 s for each gradient, and the fourth 2 s; periods of 1, 4 and 16 updates.
+Workers step their own models, which are averaged every few steps: a minute in which three workers take 0.5 s for each
+gradient, and the fourth 2 s; periods of 1, 4 and 16 updates.
     >>> import fred
     >>> settings = {
     ...     "cluster": {"workers": 4, "speeds": [1.0, 1.0, 1.0, 0.25], "compute": {"name": "constant", "seconds": 0.5}},
@@ -21,17 +24,8 @@ Example: a minute in which three workers take 0.5 s for each gradient, and the f
     [125, 168]
     [125, 24]
 
-BMUF, SlowMo, NoLoCo and SNOO: averages of local SGD are steps of an outer optimizer with momentum.
-
-| name    | source                                                                                                           |
-|---------|------------------------------------------------------------------------------------------------------------------|
-| bmuf    | Chen, Huo 2016, "Scalable training of deep learning machines by ... blockwise model-update filtering", section 2 |
-| slowmo  | Wang, Tantia, Ballas, Rabbat 2020, "SlowMo", arXiv:1910.00643, algorithm 1                                       |
-| noloco  | Kolehmainen et al. 2025, "NoLoCo: no-all-reduce low communication training", arXiv:2506.10911                    |
-| snoo    | "SNOO: step-K Nesterov outer optimizer" 2025, arXiv:2510.15830                                                   |
-
-Every worker stores x_0, the model at the start of its local steps, and the momentum. Both are the same for all workers of an
-average, so they are not sent.
+In BMUF, SlowMo, NoLoCo and SNOO, averages are steps of an outer optimizer with momentum. Every worker stores x_0, the model at
+the start of its local steps, and the momentum. Both are the same for all workers of an average, so they are not sent.
 """
 
 from __future__ import annotations

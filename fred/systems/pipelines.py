@@ -76,14 +76,16 @@ w <- w - u - ahead (u - u_before)    (u_before: of the update before; of the fir
 
     def apply_update(self, state: State, message: Message, /, timestamp: Scalar, worker: Scalar) -> State:
         """Step with the `message`, a gradient, extrapolated."""
-        nowhere = jax.tree.map(jnp.zeros_like, state.params)
-        stepped = self.step(state.replace(params=nowhere), message, model=state.params)
-        before = jax.tree.map(lambda now, then: jnp.where(state.clock == 0, now, then), stepped.params, state.before)
+        zeros = jax.tree.map(jnp.zeros_like, state.params)
+        stepped = self.step(state.replace(params=zeros), message, model=state.params)
+        last_step = jax.tree.map(
+            lambda current, previous: jnp.where(state.clock == 0, current, previous), stepped.params, state.before
+        )
 
-        def lengthened(gradient: jax.Array, now: jax.Array, earlier: jax.Array) -> jax.Array:
-            return gradient + now + self.ahead * (now - earlier)
+        def extrapolate(gradient: jax.Array, current: jax.Array, previous: jax.Array) -> jax.Array:
+            return gradient + current + self.ahead * (current - previous)
 
-        params = jax.tree.map(lengthened, state.params, stepped.params, before)
+        params = jax.tree.map(extrapolate, state.params, stepped.params, last_step)
         return stepped.replace(params=params, before=stepped.params)
 
 
@@ -150,13 +152,13 @@ class FixedLag(Protocol):
 
     def _updates(self, sim: Simulation) -> Process:
         models = list[tuple[int, Copy]]()  # who has read them, for updates to come
-        foreseen = 0  # updates whose models have been read
+        reads = 0  # updates whose models have been read
         oldest, draws = self.drawn_from, streams.iterate_uniforms(sim.seed, "lag")
         for update in count():
-            while foreseen - self._lag(foreseen) == update:
-                reader = foreseen % sim.workers
+            while reads - self._lag(reads) == update:
+                reader = reads % sim.workers
                 models.append((reader, sim.read(reader, sent=False)))
-                foreseen += 1
+                reads += 1
             worker, model = models.pop(int(next(draws) * min(oldest, len(models))) if oldest > 1 else 0)
             gradient = sim.compute(worker, model, duration=0)
             yield gradient.finished

@@ -5,9 +5,7 @@
 | psp-sgd, partial      | PSP-SGD, algorithm 1, extending Pan et al. 2017; docs/errata.md, items 9 and 12                   |
 | ssp, StaleSynchronous | Ho et al. 2013, "More effective distributed ML via a stale synchronous parallel parameter server" |
 
-Partially synchronous parallel SGD.
-
-Example: four servers hold a block each, and one worker of four is four times slower; in a minute, with c = 4 and 3:
+PSP-SGD: four servers hold a block each, and one worker of four is four times slower; in a minute, with c = 4 and 3:
     >>> import fred
     >>> settings = {
     ...     "cluster": {"workers": 4, "servers": 4, "speeds": [1, 1, 1, 0.25], "compute": {"name": "constant", "seconds": 0.5}},
@@ -20,9 +18,7 @@ Example: four servers hold a block each, and one worker of four is four times sl
     [29, 0]
     [119, 29]
 
-SSP: stale synchronous parallel SGD.
-
-Example: a minute in which three workers take 0.5 s for each gradient, and the fourth 2 s.
+SSP: a minute in which three workers take 0.5 s for each gradient, and the fourth 2 s.
     >>> import fred
     >>> settings = {
     ...     "cluster": {"workers": 4, "speeds": [1.0, 1.0, 1.0, 0.25], "compute": {"name": "constant", "seconds": 0.5}},
@@ -125,7 +121,7 @@ class Partial(Protocol):
 def _wait_for_quorum(sim: Simulation, arrivals: "_Arrivals", is_quorum: Callable[[], bool], timeout: float) -> Process:
     """Wait until enough messages have arrived, then until all have arrived or the time-out."""
     while not is_quorum():
-        yield from arrivals.next()
+        yield from arrivals.wait()
     if arrivals.complete():
         return
     deadline = sim.env.after(round(timeout * NANOSECONDS)) if timeout else None
@@ -140,7 +136,7 @@ class _Arrivals:
         self._sim, self.complete, self._waiter, self._reason = sim, complete, waiter, reason
         self.event: simpy.Event = sim.env.event()
 
-    def next(self) -> Process:
+    def wait(self) -> Process:
         yield from self._sim.wait(self._waiter, self.event, self._reason())
 
     def announce(self) -> None:
@@ -152,7 +148,7 @@ class _Arrivals:
 class _Worker:
     def __init__(self, sim: Simulation, protocol: Partial, number: int):
         self._sim, self._protocol, self.number = sim, protocol, number
-        self._needed = math.ceil(protocol.blocks_percent / 100 * sim.servers)
+        self._quorum = math.ceil(protocol.blocks_percent / 100 * sim.servers)
         self._version = 0  # t: that it waits for
         self._composed: tuple[list[Copy], Copy] | None = None  # what the last gradient was computed at
         self._newest: list[Copy] = [sim.read_block(number, server, sent=False)[0] for server in range(sim.servers)]
@@ -169,9 +165,9 @@ class _Worker:
         sim, self._version = self._sim, 0  # a returning worker continues with its newest version
         while True:
             yield from _wait_for_quorum(
-                sim, self._arrivals, lambda: self._count_blocks(self._version) >= self._needed, self._protocol.pull_timeout
+                sim, self._arrivals, lambda: self._count_blocks(self._version) >= self._quorum, self._protocol.pull_timeout
             )
-            version = sorted((block.timestamp for block in self._newest), reverse=True)[self._needed - 1]
+            version = sorted((block.timestamp for block in self._newest), reverse=True)[self._quorum - 1]
             self._version = version + 1  # what arrives from now on is for the next gradient
             gradient = sim.compute(self.number, self._compose())
             yield gradient.finished
@@ -188,27 +184,27 @@ class _Worker:
         return self._composed[1]
 
     def _reason(self) -> str:
-        return f"{self._needed} blocks of version {self._version} (it has {self._count_blocks(self._version)})"
+        return f"{self._quorum} blocks of version {self._version} (it has {self._count_blocks(self._version)})"
 
 
 class _Server:
     def __init__(self, sim: Simulation, protocol: Partial, number: int, workers: list[_Worker]):
         self._sim, self._protocol, self._number, self._workers = sim, protocol, number, workers
-        self._needed = protocol.gradients or sim.workers
+        self._quorum = protocol.gradients or sim.workers
         self._received = 0  # gradients of this round
         self._responded: set[int] = set()  # workers
-        self._had: set[tuple[int, int]] = set()  # worker and version of each of them
+        self._versions_received: set[tuple[int, int]] = set()  # worker and version of each of them
         self._arrivals = _Arrivals(sim, self._complete, f"server {number}", self._reason)
 
     def bring(self, gradient: Gradient, version: int) -> Process:
         """Receive the block of a worker's gradient."""
         yield from self._sim.send(gradient, self._number)
-        repeated = (gradient.worker, version) in self._had  # from one who has crashed since
+        repeated = (gradient.worker, version) in self._versions_received  # from one who has crashed since
         if repeated or version < self._sim.clock(block=self._number):
             self._sim.drop(gradient, block=self._number)
             return
         self._sim.add(gradient, block=self._number)
-        self._had.add((gradient.worker, version))
+        self._versions_received.add((gradient.worker, version))
         self._received += 1
         self._responded.add(gradient.worker)
         self._arrivals.announce()
@@ -217,15 +213,15 @@ class _Server:
         return len(self._responded) == self._sim.workers
 
     def _reason(self) -> str:
-        return f"{self._needed} gradients (it has {self._received})"
+        return f"{self._quorum} gradients (it has {self._received})"
 
     def serve(self) -> Process:
         sim = self._sim
         while True:
             timeout = self._protocol.push_timeout
-            yield from _wait_for_quorum(sim, self._arrivals, lambda: self._received >= self._needed, timeout)
+            yield from _wait_for_quorum(sim, self._arrivals, lambda: self._received >= self._quorum, timeout)
             sim.commit(block=self._number)
-            self._received, self._responded, self._had = 0, set(), set()
+            self._received, self._responded, self._versions_received = 0, set(), set()
             for worker in self._workers:
                 block, wait = sim.read_block(worker.number, self._number)
                 sim.later(wait, partial(worker.receive, self._number, block))

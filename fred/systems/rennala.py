@@ -168,12 +168,12 @@ class _Batch(_Server):
 
     def __init__(self, sim: Simulation, gradients: int):
         super().__init__(sim)
-        self._needed, self._arrived = gradients, 0
+        self._target, self._arrived = gradients, 0
 
     def _collect(self, gradient: Gradient) -> bool:
         self._sim.add(gradient)
         self._arrived += 1
-        if self._arrived < self._needed:
+        if self._arrived < self._target:
             return False
         self._sim.commit()
         self._arrived = 0
@@ -185,7 +185,7 @@ class _Means(_Server):
 
     def __init__(self, sim: Simulation, gradients: int):
         super().__init__(sim)
-        self._needed = gradients
+        self._target = gradients
         self._arrived: list[Gradient] = []
         self._numbers = Counter[int]()  # of each worker's gradients
 
@@ -197,20 +197,20 @@ class _Means(_Server):
 
     def _is_hopeless(self) -> bool:
         sim = self._sim
-        missing = () if sim.faultless else (each for each in range(sim.workers) if not self._numbers[each])
-        return any(sim.back(each, sim.now) >= NEVER for each in missing)
+        missing = () if sim.faultless else (worker for worker in range(sim.workers) if not self._numbers[worker])
+        return any(sim.back(worker, sim.now) >= NEVER for worker in missing)
 
     def _collect(self, gradient: Gradient) -> bool:
         self._arrived.append(gradient)
         self._numbers[gradient.worker] += 1
         if not self._has_quorum():
             return False
-        self._arrived = [held for held in self._arrived if not held.dropped]  # with the worker that held it
-        self._numbers = Counter(held.worker for held in self._arrived)
+        self._arrived = [entry for entry in self._arrived if not entry.dropped]  # with the worker that held it
+        self._numbers = Counter(entry.worker for entry in self._arrived)
         if not self._has_quorum():
             return False
-        for held in self._arrived:
-            self._sim.add(held, weight=1 / (self._sim.workers * self._numbers[held.worker]))
+        for entry in self._arrived:
+            self._sim.add(entry, weight=1 / (self._sim.workers * self._numbers[entry.worker]))
         self._sim.commit(weight=1.0)
         self._arrived, self._numbers = [], Counter()
         return True
@@ -221,4 +221,4 @@ class _Means(_Server):
         if len(self._numbers) < workers:
             return False
         inverses = sum(Fraction(times, number) for number, times in Counter(self._numbers.values()).items())
-        return workers**2 > self._needed * inverses
+        return workers**2 > self._target * inverses

@@ -6,13 +6,11 @@
 | ia2sgd        | a rival in Maranjyan, Richtarik 2025, arXiv:2509.22860: incremental aggregated asynchronous SGD |
 | ringleader    | Maranjyan, Richtarik 2025, "Ringleader ASGD", arXiv:2509.22860, algorithm 1                     |
 
-IA2SGD and Ringleader: the server stores a gradient of each worker, and steps with the mean of all.
+In IA2SGD and Ringleader the server stores a gradient of each worker, and steps with the mean of all. Means are updated
+incrementally, so that an update does not read the whole table.
 
-Means are updated incrementally, so that an update does not read the whole table.
-
-Rescaled ASGD: steps in proportion to compute times.
-
-The implementation follows the paper's abstract; the constant of the steps and the estimate of times are FRED's choice.
+Rescaled ASGD makes steps in proportion to compute times. The implementation follows the paper's abstract. The constant of the
+steps and the estimate of times are FRED's choice.
 """
 
 from __future__ import annotations
@@ -40,7 +38,7 @@ class _Tabled(Server):
         return self.step(state, total)
 
     def _step_if(self, due: Scalar, state: State) -> State:
-        """Step with the mean if `ready`; leave the table alone, as choosing would copy it."""
+        """Step with the mean if `due`; leave the table alone, as choosing would copy it."""
         stepped = self.step(state, state.mean)
         params, memory = jax.tree.map(
             lambda new, old: jnp.where(due, new, old),
@@ -58,12 +56,12 @@ class IA2SGD(_Tabled):
 
         >>> from fred.systems.ringleader import IA2SGD
         >>> import jax.numpy as jnp
-        >>> server, found = IA2SGD(learning_rate=1.0), []
+        >>> server, values = IA2SGD(learning_rate=1.0), []
         >>> state = server.init({"w": jnp.array([0.0])}, workers=2)
         >>> for worker, gradient in [(0, 2.0), (0, 4.0), (1, 8.0), (0, 0.0)]:
         ...     state = server.apply_update(state, {"w": jnp.array([gradient])}, timestamp=0, worker=worker)
-        ...     found.append(state.params["w"].tolist())
-        >>> found
+        ...     values.append(state.params["w"].tolist())
+        >>> values
         [[0.0], [0.0], [-6.0], [-10.0]]
     """
 
@@ -93,12 +91,12 @@ class RingleaderASGD(_Tabled):
 
         >>> from fred.systems.ringleader import RingleaderASGD
         >>> import jax.numpy as jnp
-        >>> server, found = RingleaderASGD(learning_rate=1.0), []
+        >>> server, values = RingleaderASGD(learning_rate=1.0), []
         >>> state = server.init({"w": jnp.array([0.0])}, workers=2)
         >>> for worker, gradient in [(0, 2.0), (0, 4.0), (1, 8.0), (0, 6.0), (0, 1.0)]:
         ...     state = server.apply_update(state, {"w": jnp.array([gradient])}, timestamp=0, worker=worker)
-        ...     found.append(state.params["w"].tolist())
-        >>> found
+        ...     values.append(state.params["w"].tolist())
+        >>> values
         [[0.0], [0.0], [-5.5], [-11.5], [-11.5]]
     """
 

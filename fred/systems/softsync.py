@@ -1,11 +1,14 @@
 """Sums of several workers' gradients: Softsync, k-async, k-batch-async and Cycle SGD.
 
-Softsync, k-async and k-batch-async SGD: each update averages a number of gradients of any staleness.
-
-| softsync-sgd, Softsync | Zhang, Gupta, Lian, Liu 2016, arXiv:1511.05950, section 2             |
+| name                   | source                                                                 |
+|------------------------|------------------------------------------------------------------------|
+| softsync-sgd, Softsync | Zhang, Gupta, Lian, Liu 2016, arXiv:1511.05950, section 2              |
 | k-async, k-batch-async | Dutta, Joshi, Ghosh, Dube, Nagpurkar 2018, arXiv:1803.01113, section 2 |
+| cycle                  | Birch SGD 2025, arXiv:2505.09218                                       |
+| InTurn                 | Cycle SGD of Birch SGD 2025, arXiv:2505.09218                          |
 
-Example: a minute in which three workers take 0.5 s for each gradient, and the fourth 2 s.
+In Softsync, k-async and k-batch-async SGD, each update averages a number of gradients of any staleness: a minute in which three
+workers take 0.5 s for each gradient, and the fourth 2 s.
     >>> import fred
     >>> settings = {
     ...     "cluster": {"workers": 4, "speeds": [1.0, 1.0, 1.0, 0.25], "compute": {"name": "constant", "seconds": 0.5}},
@@ -20,14 +23,8 @@ Example: a minute in which three workers take 0.5 s for each gradient, and the f
     >>> measured(name="softsync", n=4)
     [386.0, 386.0, 2.96]
 
-Cycle SGD: groups of workers send their sums to the server in turn.
-
-| name    | source                                        |
-|---------|-----------------------------------------------|
-| cycle   | Birch SGD 2025, arXiv:2505.09218              |
-| InTurn  | Cycle SGD of Birch SGD 2025, arXiv:2505.09218 |
-
-Example: four workers that take 0.5 s for each gradient, in two groups that take turns.
+In Cycle SGD, groups of workers send their sums to the server in turn: four workers that take 0.5 s for each gradient, in two
+groups that take turns.
     >>> import fred
     >>> scenario = fred.scenario({
     ...     "cluster": {"workers": 4, "compute": {"name": "constant", "seconds": 0.5}},

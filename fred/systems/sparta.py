@@ -156,25 +156,25 @@ class LateAveraging(Protocol):
             sim.push(gradient, worker, NOTHING)
             updates += 1
             if updates % self.every == 0 and (self.delay is not None or not pending):
-                brought = sim.own(worker)
-                averages.bring(number, worker, brought)
-                pending.append((number, updates, brought))
+                model = sim.own(worker)
+                averages.bring(number, worker, model)
+                pending.append((number, updates, model))
                 number += 1
             while pending and self._due(pending[0], updates, averages):
-                first, _, brought = pending.popleft()
-                yield from self._merge(sim, worker, averages, first, brought)
+                average, _, model = pending.popleft()
+                yield from self._merge(sim, worker, averages, average, model)
 
     def _due(self, first: tuple[int, int, Copy], updates: int, averages: _Averages) -> bool:
         number, bring_updates, _ = first
-        return averages.over(number) if self.delay is None else updates >= bring_updates + self.delay
+        return averages.is_over(number) if self.delay is None else updates >= bring_updates + self.delay
 
-    def _merge(self, sim: Simulation, worker: int, averages: _Averages, number: int, brought: Copy) -> Process:
-        if not averages.over(number):
+    def _merge(self, sim: Simulation, worker: int, averages: _Averages, number: int, model: Copy) -> Process:
+        if not averages.is_over(number):
             yield from averages.wait(number, worker)
         yield from sim.present(worker)
         mean, cost = averages.take(number, worker)
         if self.delay != 0:
-            sim.add(sim.pseudo_gradient(worker, brought, sim.own(worker)), worker, NOTHING)
+            sim.add(sim.pseudo_gradient(worker, model, sim.own(worker)), worker, NOTHING)
             sim.commit(worker)
         sim.sync(worker, mean, cost=cost._replace(nanoseconds=0))
 
@@ -184,16 +184,16 @@ class _Averages:
 
     def __init__(self, sim: Simulation):
         self._sim = sim
-        self._brought: defaultdict[int, dict[int, Copy]] = defaultdict(dict)
+        self._models: defaultdict[int, dict[int, Copy]] = defaultdict(dict)
         self._events: defaultdict[int, simpy.Event] = defaultdict(sim.env.event)
         self._complete: deque[int] = deque()  # those to which all have contributed and which are not over
         self._means: dict[int, dict[int, tuple[Copy, Cost]]] = {}  # for the workers that have not merged it
 
     def bring(self, number: int, worker: int, model: Copy) -> None:
         """Add a worker's model; the allreduce begins when all have been added."""
-        sim, brought = self._sim, self._brought[number]
-        brought[worker] = model
-        if len(brought) == sim.workers:
+        sim, models = self._sim, self._models[number]
+        models[worker] = model
+        if len(models) == sim.workers:
             self._complete.append(number)
             if len(self._complete) == 1:
                 self._begin(number)
@@ -204,7 +204,7 @@ class _Averages:
         operation = sim.allreduce(everybody, awaited=everybody, size=sim.sizes.average(number))
         sim.later(operation.over, partial(self._end, number, operation))
 
-    def over(self, number: int) -> bool:
+    def is_over(self, number: int) -> bool:
         """Return True if all workers have the mean."""
         return number in self._means
 
@@ -219,17 +219,17 @@ class _Averages:
             del self._means[number]
         return mean_and_cost
 
-    def _arrived(self, worker: int, mean: Copy, cost: Cost) -> Copy:
+    def _receive(self, worker: int, mean: Copy, cost: Cost) -> Copy:
         """Return a worker's copy of the mean, and record its time on the network."""
         if cost.nanoseconds:
             self._sim.record.record_collective(self._sim.now - cost.moving, self._sim.now, worker)
         return self._sim.mix(worker, [(mean, 1.0)])
 
     def _end(self, number: int, operation: Operation) -> None:
-        sim, brought, cost = self._sim, self._brought.pop(number), operation.cost
+        sim, models, cost = self._sim, self._models.pop(number), operation.cost
         self._complete.popleft()
         if self._complete:
             self._begin(self._complete[0])
-        mean = sim.mix(0, [(brought[worker], 1 / sim.workers) for worker in range(sim.workers)])
-        self._means[number] = {worker: (self._arrived(worker, mean, cost), cost) for worker in range(sim.workers)}
+        mean = sim.mix(0, [(models[worker], 1 / sim.workers) for worker in range(sim.workers)])
+        self._means[number] = {worker: (self._receive(worker, mean, cost), cost) for worker in range(sim.workers)}
         self._events.pop(number, sim.env.event()).succeed()

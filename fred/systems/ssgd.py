@@ -8,9 +8,7 @@
 | m-sync        | Dutta et al. 2018, arXiv:1803.01113, section 2, as k-sync; arXiv:2602.03802 |
 | allreduce-sgd | Li et al. 2021, section 2                                                   |
 
-Synchronous SGD: each update averages the gradients of a round.
-
-A round of two gradients, 1 and 3:
+Each update averages the gradients of a round, such as 1 and 3:
 
     >>> import fred
     >>> import jax.numpy as jnp
@@ -20,9 +18,8 @@ A round of two gradients, 1 and 3:
     >>> state.params["w"].tolist(), int(state.clock)
     ([0.0], 1)
 
-Cutoff SGD: a step with the gradients before a cutoff.
-
-Example: a minute in which three workers take 0.5 s for each gradient, and the fourth 2 s.
+Cutoff SGD steps with the gradients before a cutoff: a minute in which three workers take 0.5 s for each gradient, and the
+fourth 2 s.
     >>> import fred
     >>> settings = {
     ...     "cluster": {"workers": 4, "speeds": [1.0, 1.0, 1.0, 0.25], "compute": {"name": "constant", "seconds": 0.5}},
@@ -35,7 +32,7 @@ Example: a minute in which three workers take 0.5 s for each gradient, and the f
     [29, 116, 0]
     [119, 357, 119]
 
-DBW: synchronous SGD with dynamic backup workers.
+DBW has dynamic backup workers: their number follows from the noise of gradients and from compute times.
 """
 
 from __future__ import annotations
@@ -48,6 +45,8 @@ from fred.base.later import jax, jnp
 from fred.learning import optimizer as optimizers
 from fred.learning.models.model import Params
 from fred.learning.server import Family, Message, Scalar, Server, State
+
+_FOR_ALL = 1e30  # noise of which no number of gradients is enough
 
 
 class SSGD(Server):
@@ -87,9 +86,6 @@ class CutoffSGD(Server):
     protocol = "cutoff"
 
 
-_FOR_ALL = 1e30  # noise of which no number of gradients is enough
-
-
 class DBW(Server):
     """Synchronous SGD with dynamic backup workers: k, the number of gradients to wait for, follows from noise and timing.
 
@@ -105,7 +101,7 @@ class DBW(Server):
         >>> server = DBW(learning_rate=0.5)
         >>> state = server.init({"w": jnp.array([1.0])}, workers=2)
         >>> messages = [server.contribute(state, {"w": jnp.array([gradient])}, 0, 0) for gradient in (1.0, 3.0)]
-        >>> mean = jax.tree.map(lambda one, other: (one + other) / 2, *messages)
+        >>> mean = jax.tree.map(lambda first, second: (first + second) / 2, *messages)
         >>> state = server.apply_round(state, mean, timestamp=0, count=2)
         >>> state.params["w"].tolist(), round(float(server.statistic(state)), 4)
         ([0.0], 0.6667)

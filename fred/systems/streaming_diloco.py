@@ -5,9 +5,8 @@
 | eager-diloco, overlapped-steps | Kale, Douillard, Donchev 2025, arXiv:2502.12996                          |
 | streaming-diloco, Streaming    | Douillard et al. 2025, "Streaming DiLoCo", arXiv:2501.18512, algorithm 2 |
 
-Streaming DiLoCo: the model is synchronized in fragments, while workers keep computing.
-
-Example: a minute in which three workers take 0.5 s for each gradient, and the fourth 2 s; a message takes 0.5 s.
+Streaming DiLoCo synchronizes the model in fragments: a minute in which three workers take 0.5 s for each gradient, and the
+fourth 2 s; a message takes 0.5 s.
     >>> import fred
     >>> settings = {
     ...     "cluster": {
@@ -27,9 +26,8 @@ Example: a minute in which three workers take 0.5 s for each gradient, and the f
     >>> measured(name="streaming", period=8, fragments=2, delay=2)
     [125, 168]
 
-Eager DiLoCo: an allreduce lasts as long as the next local steps.
-
-Example: a minute in which workers take 0.5 s for each gradient, and an allreduce 3 s: it hides behind eight of them.
+In eager DiLoCo an allreduce may last as long as the next local steps: a minute in which workers take 0.5 s for each gradient,
+and an allreduce 3 s: it hides behind eight of them.
     >>> import fred
     >>> settings = {
     ...     "cluster": {
@@ -155,16 +153,18 @@ class Streaming(Protocol):
             yield gradient.finished
             for block in range(self.fragments):
                 sim.push(gradient, worker, NOTHING, block)
-            made = updates[worker] = updates[worker] + 1
-            if (made + self.delay) % self._spacing == 0:
-                common, own = compose_replica(sim, worker, sim.workers), compose_replica(sim, worker, worker)
-                synchronizations.bring((made + self.delay) // self._spacing - 1, sim.pseudo_gradient(worker, common, own))
-            if made % self._spacing == 0:
-                number = made // self._spacing - 1
+            made_updates = updates[worker] = updates[worker] + 1
+            if (made_updates + self.delay) % self._spacing == 0:
+                global_model, local_model = compose_replica(sim, worker, sim.workers), compose_replica(sim, worker, worker)
+                synchronizations.bring(
+                    (made_updates + self.delay) // self._spacing - 1, sim.pseudo_gradient(worker, global_model, local_model)
+                )
+            if made_updates % self._spacing == 0:
+                number = made_updates // self._spacing - 1
                 yield from synchronizations.wait(number, worker)
                 block = number % self.fragments
-                common = sim.read(worker, sim.workers, sent=False, block=block)
-                sim.sync(worker, common, keep=self.mixing, weight=1 - self.mixing, block=block)
+                global_model = sim.read(worker, sim.workers, sent=False, block=block)
+                sim.sync(worker, global_model, keep=self.mixing, weight=1 - self.mixing, block=block)
 
 
 class EagerDiLoCo(DiLoCo):
@@ -212,11 +212,11 @@ class OverlappedSteps(Protocol):
     def _work(self, sim: Simulation, worker: int, rounds: "_Rounds") -> Process:
         outer = sim.workers + worker
         for number in count(1):
-            before = sim.read(worker, outer, sent=False)
-            sim.sync(worker, before)
+            start_model = sim.read(worker, outer, sent=False)
+            sim.sync(worker, start_model)
             yield from sim.local_steps(worker, self.period)
-            yield from rounds.over(number - 1, worker)
-            pseudo_gradient = sim.pseudo_gradient(worker, before, sim.own(worker))
+            yield from rounds.wait(number - 1, worker)
+            pseudo_gradient = sim.pseudo_gradient(worker, start_model, sim.own(worker))
             if self.eager:
                 sim.add(pseudo_gradient, outer, NOTHING)
             sim.commit(outer, weight=1 / sim.workers)
@@ -228,29 +228,29 @@ class _Rounds:
 
     def __init__(self, sim: Simulation, eager: bool):
         self._sim, self._eager = sim, eager
-        self._brought: list[Gradient] = []
-        self._over: defaultdict[int, simpy.Event] = defaultdict(sim.env.event)
+        self._pseudo_gradients: list[Gradient] = []
+        self._ends: defaultdict[int, simpy.Event] = defaultdict(sim.env.event)
 
     def bring(self, number: int, pseudo_gradient: Gradient) -> None:
         """Add a worker's pseudo-gradient; the allreduce begins when all have been added."""
-        self._brought.append(pseudo_gradient)
-        if len(self._brought) == self._sim.workers:
+        self._pseudo_gradients.append(pseudo_gradient)
+        if len(self._pseudo_gradients) == self._sim.workers:
             operation = self._sim.add_up(self._sim.workers, awaited=range(self._sim.workers))
             self._sim.later(operation.over, partial(self._end, number, operation))
 
-    def over(self, number: int, worker: int) -> Process:
+    def wait(self, number: int, worker: int) -> Process:
         """Wait until the allreduce of this number is over; the first has number 1."""
         if number:
-            yield from self._sim.wait(worker, self._over[number], f"allreduce {number}")
+            yield from self._sim.wait(worker, self._ends[number], f"allreduce {number}")
             yield from self._sim.present(worker)
 
     def _end(self, number: int, operation: Operation) -> None:
-        sim, brought = self._sim, sorted(self._brought, key=lambda entry: entry.worker)
-        self._brought = []
-        for pseudo_gradient in brought:
-            charged = operation.cost
+        sim, pseudo_gradients = self._sim, sorted(self._pseudo_gradients, key=lambda entry: entry.worker)
+        self._pseudo_gradients = []
+        for pseudo_gradient in pseudo_gradients:
+            cost = operation.cost
             for worker in range(sim.workers):
                 if not self._eager or worker != pseudo_gradient.worker:
-                    sim.add(pseudo_gradient, sim.workers + worker, charged)
-                    charged = NOTHING
-        self._over[number].succeed()
+                    sim.add(pseudo_gradient, sim.workers + worker, cost)
+                    cost = NOTHING
+        self._ends[number].succeed()

@@ -75,19 +75,19 @@ class StragglerTolerant(Protocol):
 class _Rounds:
     """The rounds: the workers that compute, and their updates since the last averaging."""
 
-    def __init__(self, sim: Simulation, period: int, enough: int):
-        self._sim, self._period, self._enough = sim, period, enough
+    def __init__(self, sim: Simulation, period: int, quorum: int):
+        self._sim, self._period, self._quorum = sim, period, quorum
         self._number = 0  # of averagings
-        self._over = False  # K workers have made U updates
-        self._made = [0] * sim.workers  # updates in this round
+        self._is_complete = False  # K workers have made U updates
+        self._updates = [0] * sim.workers  # updates in this round
         self._computing: dict[int, Gradient] = {}
 
     def join(self, worker: int, average: Copy | None, cost: Cost) -> None:
         """Give a worker the average and let it begin, once it is available; skip an outdated average."""
-        away = self._sim.back(worker, self._sim.now) - self._sim.now
-        if away > 0:
-            late = cost._replace(nanoseconds=0)  # it took no part
-            self._sim.later(away, partial(self._return, self._number, worker, average, late))
+        absence = self._sim.back(worker, self._sim.now) - self._sim.now
+        if absence > 0:
+            late_cost = cost._replace(nanoseconds=0)  # it took no part
+            self._sim.later(absence, partial(self._return, self._number, worker, average, late_cost))
             return
         if average is not None:
             self._sim.sync(worker, average, cost=cost)
@@ -98,21 +98,21 @@ class _Rounds:
             self.join(worker, average, cost)
 
     def _begin(self, worker: int) -> None:
-        if self._over:
+        if self._is_complete:
             return
         gradient = self._sim.begin(worker, self._sim.own(worker))
         self._computing[worker] = gradient
-        self._sim.later(gradient.end - self._sim.now, partial(self._finished, gradient))
+        self._sim.later(gradient.end - self._sim.now, partial(self._finish, gradient))
 
-    def _finished(self, gradient: Gradient) -> None:
+    def _finish(self, gradient: Gradient) -> None:
         if gradient.dropped:
             return
         worker = gradient.worker
         self._sim.push(gradient, worker, NOTHING)
-        self._made[worker] += 1
+        self._updates[worker] += 1
         del self._computing[worker]
-        if not self._over and sum(made >= self._period for made in self._made) >= self._enough:
-            self._over = True
+        if not self._is_complete and sum(number >= self._period for number in self._updates) >= self._quorum:
+            self._is_complete = True
             self._sim.later(0, self._end)
         self._sim.later(0, partial(self._begin, worker))  # first comes what else is finished now, which may be enough
 
@@ -122,12 +122,12 @@ class _Rounds:
         for gradient in self._computing.values():
             self._sim.drop(gradient, cost=NOTHING)
         self._computing = {}
-        members = [worker for worker, made in enumerate(self._made) if made]
+        members = [worker for worker, number in enumerate(self._updates) if number]
         operation = self._sim.allreduce(self._sim.workers, awaited=members)
         self._sim.later(operation.over, partial(self._average, members, operation))
 
     def _average(self, members: list[int], operation: Operation) -> None:
         average = self._sim.mix(0, [(self._sim.own(worker), 1 / len(members)) for worker in members])
-        self._made, self._over = [0] * self._sim.workers, False
+        self._updates, self._is_complete = [0] * self._sim.workers, False
         for worker in range(self._sim.workers):
             self.join(worker, average, operation.cost)
