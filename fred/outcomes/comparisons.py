@@ -26,6 +26,8 @@ _COLUMNS = (
     *("run", "baseline", "quantity", "way", "mean", "low", "high", "better", "least", "largest", "seeds", "missing"),
     "variance_saved",
 )
+_FIRST = ("to_target", "loss", "throughput")  # the first of these that is measured counts
+_ENDS = {"target_seconds": ("target_cost", "target_energy_kwh"), "virtual_seconds": ("cost_total", "energy_kwh")}
 
 
 class _Quantity(NamedTuple):
@@ -168,9 +170,6 @@ def _summarise_pairs(paired: NDArray[np.float64], values: NDArray[np.float64]) -
     }
 
 
-_FIRST = ("to_target", "loss", "throughput")  # the first of these that is measured counts
-
-
 def precision(tables: Tables) -> float:
     """Return half of the widest interval of all runs, relative to the baseline; infinite if one is unknown, NaN for one run.
 
@@ -225,9 +224,6 @@ def why_stopped(tables: Tables) -> list[str]:
     if half <= until.within:
         return [f"Seeds were added until intervals were within {until.within:.3g} of the baseline: {seeds}"]
     return [f"With {seeds} seeds, the limit, intervals are not yet within {until.within:.3g} of the baseline"]
-
-
-_ENDS = {"target_seconds": ("target_cost", "target_energy_kwh"), "virtual_seconds": ("cost_total", "energy_kwh")}
 
 
 def trade_off(tables: Tables) -> pd.DataFrame:

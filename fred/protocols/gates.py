@@ -1,8 +1,9 @@
 """Asynchronous SGD with fewer messages: gates decide which pushes and fetches pass.
 
-| name  | source                                           |
-|-------|--------------------------------------------------|
-| gated | Odena 2016, sections 2.3 and 3; Dean et al. 2012 |
+| name                  | source                                           |
+|-----------------------|--------------------------------------------------|
+| gated                 | Odena 2016, section 2.3, eq. 9; Dean et al. 2012 |
+| Periodic, Statistical | Odena 2016, sections 2.3 and 3; Dean et al. 2012 |
 
 >>> Periodic(k=3).passes(Offer(worker=0, number=6)), Periodic(k=3).passes(Offer(worker=0, number=7))
 (True, False)

@@ -2,10 +2,12 @@
 
 | class      | source                                                                                                      |
 |------------|-------------------------------------------------------------------------------------------------------------|
-| LocalSteps | Stich 2018, arXiv:1805.09767, algorithm 1; Lin et al. 2018, arXiv:1808.07217, algorithm 1; `adapt_every`:   |
-|            | AdaComm, Wang & Joshi 2019, arXiv:1810.08313, section 4, with a constant learning rate                      |
+| LocalSteps | Stich 2018, arXiv:1805.09767, algorithm 1; Lin et al. 2018, arXiv:1808.07217, algorithm 1                   |
 | OuterSteps | DiLoCo, arXiv:2311.08105, algorithm 1; `every`: A-EDiT, arXiv:2412.07210; `pulls`: PALSGD, arXiv:2504.18454 |
 | Paced      | DyLU, Liu et al. 2024, arXiv:2401.09135: local steps in proportion to workers' speeds                       |
+
+With `adapt_every`, the period follows the loss: AdaComm [Wang & Joshi 2019, arXiv:1810.08313, section 4], with a constant
+learning rate.
 
 Local SGD: a minute in which three workers take 0.5 s for each gradient, and the fourth 2 s.
     >>> import fred

@@ -41,6 +41,7 @@ NONE = -1  # in a column that does not apply to the row's verb
 WAYS = ("to_workers", "to_servers", "between_workers")  # of messages
 UNENDING = 2**63 - 1  # ns: end of a gradient whose worker never rejoined
 _METADATA = b"fred"  # key of the facts (JSON) in the Parquet file
+_FACTS = ("workers", "replicas", "blocks", "started", "end_ns", "standstill")  # about a schedule, in addition to its columns
 
 
 class Verb(IntEnum):
@@ -132,7 +133,6 @@ def message_key(worker: int, step: int, source: int, mailbox: int) -> tuple[int,
 
 
 COLUMNS, SCALES = Row._fields[:-2], Row._fields[-2:]  # whole numbers; factors of parameters or messages
-_FACTS = ("workers", "replicas", "blocks", "started", "end_ns", "standstill")  # about a schedule, in addition to its columns
 _NO_INTERVALS = Intervals.from_table(np.zeros(0, np.int64))
 
 

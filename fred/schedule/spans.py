@@ -14,6 +14,7 @@ PARTNERS = ("", "worker", "server", "collective")  # the partner on the network;
 _COMPUTING, _WASTED, _NETWORK, _WAITING, _AWAY = range(len(KINDS))
 _FIRST = (_AWAY, _COMPUTING, _WASTED, _NETWORK)  # priority of simultaneous activities; waiting is the remainder
 _NOBODY, _WORKER, _SERVER, _COLLECTIVE = range(len(PARTNERS))
+_IntsOrInt = Ints | int
 
 
 def spans(schedule: Schedule, workers: int | None = None) -> pd.DataFrame:
@@ -78,9 +79,6 @@ def shares(account: pd.DataFrame) -> dict[str, float | None]:
     parts = [exact_sum(lengths[kinds == kind]) for kind in range(len(KINDS))]
     total = sum(parts)
     return {name: part / total if total else None for name, part in zip(KINDS, parts, strict=True)}
-
-
-_IntsOrInt = Ints | int
 
 
 class _Pieces(NamedTuple):

@@ -6,8 +6,8 @@ from typing import Any
 from fred.base.errors import FredError
 from fred.components.limits import NANOSECONDS
 
-NOTHING_CUT: dict[int, int] = {}
-NOTHING_UNUSUAL: dict[int, tuple[int, int]] = {}
+NOT_SPLIT: dict[int, int] = {}
+USUAL_COSTS: dict[int, tuple[int, int]] = {}
 
 
 class Copy:
@@ -33,7 +33,7 @@ class Copy:
 
     __slots__ = ("__weakref__", "mailbox", "original", "timestamp", "timestamps")
 
-    def __init__(self, mailbox: int, timestamp: int, timestamps: dict[int, int] = NOTHING_CUT, original: "Copy | None" = None):
+    def __init__(self, mailbox: int, timestamp: int, timestamps: dict[int, int] = NOT_SPLIT, original: "Copy | None" = None):
         self.mailbox = mailbox
         self.timestamp = timestamp  # of the oldest block
         self.timestamps = timestamps  # of each block in the copy, if replicas are split into blocks
@@ -45,7 +45,7 @@ class Copy:
             raise FredError(
                 f"a copy read at clock {self.timestamp} is stamped with clock {min(clocks)}; expected no older clock"
             )
-        timestamps = dict(enumerate(clocks)) if self.timestamps else NOTHING_CUT
+        timestamps = dict(enumerate(clocks)) if self.timestamps else NOT_SPLIT
         return Copy(self.mailbox, min(clocks), timestamps, self.original or self)
 
     def _clocks(self, blocks: int) -> list[int]:
@@ -112,7 +112,7 @@ class Gradient:
         self.begin, self.end = begin, end  # ns
         self.ready: tuple[int, ...] = ()  # ns, when each block of it is finished, unless all are at the end
         self.finished: Any = None  # the event that the protocol waits for
-        self.sent = NOTHING_UNUSUAL  # bytes and messages for blocks that differ from the usual
+        self.sent = USUAL_COSTS  # bytes and messages for blocks that differ from the usual
         self.applied = False  # whether it took part in an update
         self.dropped = False  # dropped without effect
         self.due = 1  # number of rows still needed about it, as far as known

@@ -11,14 +11,14 @@ from simpy.events import NORMAL, URGENT
 
 from fred.cluster.durations import NEVER
 
+_HORIZON = NEVER >> 1  # still below NEVER after times have been subtracted from it
+Wait = simpy.Event | int  # a process yields one of these: an event, or a number of nanoseconds
+
 
 class Ends(Protocol):
     """An object whose `full` tells that the simulation may stop."""
 
     full: bool
-
-
-_HORIZON = NEVER >> 1  # still below NEVER after times have been subtracted from it
 
 
 class After(simpy.Event):
@@ -32,9 +32,6 @@ class After(simpy.Event):
         self._ok, self._value = True, None
         if delay < _HORIZON:
             heappush(env._queue, (env._now + delay, NORMAL, next(env._eid), self))
-
-
-Wait = simpy.Event | int  # a process yields one of these: an event, or a number of nanoseconds
 
 
 class Process(simpy.Process):

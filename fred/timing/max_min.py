@@ -238,8 +238,8 @@ class Flows:
                     if other.group is not None:
                         groups[other.group] = None
                         break  # in an isolated group, all flows of a link are of that group
-        only = next(iter(groups)) if len(groups) == 1 and not changed else None
-        if only is not None and only.isolated and self._stays(only, arrivals):
+        single = next(iter(groups)) if len(groups) == 1 and not changed else None
+        if single is not None and single.isolated and self._stays(single, arrivals):
             return
         visited: set[Flow] = set()
         starts = dict.fromkeys((*arrivals, *changed))
@@ -312,8 +312,8 @@ class Flows:
         group.level = level
         group.version += 1
         if group.ends:
-            left = group.ends[0][0] - group.moved
-            heappush(self._ends, (self._now + left / level, next(self._number), group.version, group))
+            remaining = group.ends[0][0] - group.moved
+            heappush(self._ends, (self._now + remaining / level, next(self._number), group.version, group))
 
     def _connected(self, flow: Flow, visited: set[Flow]) -> list[Flow]:
         """Return the flows that are connected with this one by links; add them to `visited`."""
@@ -331,39 +331,42 @@ class Flows:
 
     def _fill(self, flows: list[Flow]) -> None:
         """Divide the links among connected flows: raise all rates together, and stop those that a full link holds back."""
+        # Progressive filling [Bertsekas, Gallager 1992, section 6.5.2]. Each turn finds the lowest level at which a link is
+        # full or a limit is reached, and gives the flows that it holds back this rate per weight. Their rates are subtracted
+        # from the other links on their paths, so the next level is no lower; only rounding could make it so.
         self._leave_groups(flows)
-        rest = dict.fromkeys(flows)
+        unassigned = dict.fromkeys(flows)
         limits = sorted({flow.max_rate for flow in flows if flow.max_rate < math.inf}, reverse=True)
         links = dict.fromkeys(link for flow in flows for link in flow.shared)
-        open_to = {link: len(self._flows_on[link]) for link in links}  # flows without a rate
-        room = {link: self._capacity[link] for link in links}
+        unassigned_counts = {link: len(self._flows_on[link]) for link in links}  # flows without a rate
+        capacity_left = {link: self._capacity[link] for link in links}
         load = {link: self._weight[link] for link in links}
-        least, groups = 0.0, []
-        while rest:
+        lowest, groups = 0.0, []
+        while unassigned:
             level, link = math.inf, None
-            for number in open_to:
-                if (fair := room[number] / load[number]) < level:
+            for number in unassigned_counts:
+                if (fair := capacity_left[number] / load[number]) < level:
                     level, link = fair, number
-            while limits and limits[-1] < least:
+            while limits and limits[-1] < lowest:
                 limits.pop()
             if limits and limits[-1] <= level:
                 level, link = limits.pop(), None
-                bottlenecked = [flow for flow in rest if flow.max_rate <= level]
+                bottlenecked = [flow for flow in unassigned if flow.max_rate <= level]
             else:
                 assert link is not None
-                bottlenecked = [flow for flow in self._flows_on[link] if flow in rest]
-            level = least = max(level, least)  # rounding does not lower it
+                bottlenecked = [flow for flow in self._flows_on[link] if flow in unassigned]
+            level = lowest = max(level, lowest)  # rounding does not lower it
             group = _Group(link, self._now)
             for flow in bottlenecked:
-                del rest[flow]
+                del unassigned[flow]
                 self._join(group, flow)
                 for number in flow.shared:
-                    open_to[number] -= 1
-                    if open_to[number]:
-                        room[number] = max(0.0, room[number] - level * flow.weight)
+                    unassigned_counts[number] -= 1
+                    if unassigned_counts[number]:
+                        capacity_left[number] = max(0.0, capacity_left[number] - level * flow.weight)
                         load[number] -= flow.weight
                     else:
-                        del open_to[number]
+                        del unassigned_counts[number]
             if bottlenecked:
                 self._set_level(group, level)
                 groups.append(group)

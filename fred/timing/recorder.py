@@ -13,7 +13,7 @@ from fred.base.errors import FredError
 from fred.schedule.bounds import check_rows
 from fred.schedule.layout import Layout
 from fred.schedule.schedule import COLUMNS, NONE, SCALES, UNENDING, Intervals, Ints, Row, Schedule, Verb, What, message_key
-from fred.timing.copies import NOTHING_CUT, Copy, Gradient
+from fred.timing.copies import NOT_SPLIT, Copy, Gradient
 
 _PULL, _PUSH, _ADD, _COMMIT, _MIX, _SYNC, _DROP = map(int, Verb)  # plain integers: an enum costs time in every row
 _ROW = struct.Struct(f"<{len(COLUMNS)}q{len(SCALES)}d")
@@ -82,8 +82,8 @@ class Recorder:
         self.workers, self.layout = workers, layout
         self.full = False
         self._blocks = layout.blocks
-        self._changes_wanted, self._gradients_wanted = _as_integer(updates * layout.blocks), _as_integer(gradients)
-        self._bytes_wanted = _as_integer(rows * _ROW.size)
+        self._change_limit, self._gradient_limit = _as_integer(updates * layout.blocks), _as_integer(gradients)
+        self._byte_limit = _as_integer(rows * _ROW.size)
         self._end: tuple[int, int, int] | None = None  # rows, bytes of intervals, begun gradients when full
         cells = layout.replicas * layout.blocks
         self.clocks = [0] * cells  # changes of each block of each replica
@@ -121,7 +121,7 @@ class Recorder:
         self._rows += _pack(
             now, _PULL, worker, replica, block, mailbox, NONE, step, clock, 0, now, arrival, size, messages, 1.0, 0.0
         )
-        copy = Copy(mailbox, clock, {block: clock} if self._blocks > 1 else NOTHING_CUT)
+        copy = Copy(mailbox, clock, {block: clock} if self._blocks > 1 else NOT_SPLIT)
         if self.listener is not None:
             self._notify()
             self._watch(copy)
@@ -145,7 +145,7 @@ class Recorder:
         mailbox, clock = self._mailboxes, parts[0][0].at(block)
         self._mailboxes = mailbox + 1
         self._mix(now, worker, block, mailbox, parts)
-        return self._watch(Copy(mailbox, clock, {block: clock} if self._blocks > 1 else NOTHING_CUT))
+        return self._watch(Copy(mailbox, clock, {block: clock} if self._blocks > 1 else NOT_SPLIT))
 
     def push(self, now: int, gradient: Gradient, replica: int, block: int, size: int, messages: int) -> None:
         """Record one update of `block` by `gradient`."""
@@ -326,11 +326,7 @@ class Recorder:
         """Count an update of this block, and stop if the schedule is now full."""
         self.clocks[cell] += 1
         self.changes += 1
-        if (
-            self.gradients >= self._gradients_wanted
-            or self.changes >= self._changes_wanted
-            or len(self._rows) >= self._bytes_wanted
-        ):
+        if self.gradients >= self._gradient_limit or self.changes >= self._change_limit or len(self._rows) >= self._byte_limit:
             self.stop()
 
     def _write(
@@ -369,9 +365,9 @@ def _as_integer(number: float) -> int:
 
 def _placeholder() -> Gradient:
     """Return a placeholder for the last gradient of a worker that has not begun any."""
-    nothing = Gradient(NONE, NONE, Copy(NONE, 0), 0, 0)
-    nothing.due = 0
-    return nothing
+    gradient = Gradient(NONE, NONE, Copy(NONE, 0), 0, 0)
+    gradient.due = 0
+    return gradient
 
 
 def _columns(table: Ints) -> dict[str, NDArray]:

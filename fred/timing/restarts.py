@@ -61,15 +61,15 @@ class Restorable(Recorder):
 
     def __init__(self, workers: int, layout: Layout, *, rows_from: int = 0, **limits: Any):
         super().__init__(workers, layout, **limits)
-        self.rows_from, self._wanted_then = rows_from, self._bytes_wanted
-        self._bytes_wanted = UNENDING
+        self.rows_from, self._final_byte_limit = rows_from, self._byte_limit
+        self._byte_limit = UNENDING
         self.updated: Callable[[], None] = lambda: None  # called after each update of a block
         self._job_intervals: list[list[int]] = []  # intervals of the whole job
         self._placeholders = list(self.latest)
 
     def arm(self) -> None:
         """Let the limit on rows count from now on."""
-        self._bytes_wanted = self._wanted_then
+        self._byte_limit = self._final_byte_limit
 
     @property
     def between_rounds(self) -> bool:

@@ -40,16 +40,16 @@ class Lives:
         self._processes: dict[int, simpy.Process | None] = {}  # None: offline
         self._on_leave: dict[int, Callable[[], None]] = {}  # called when the worker goes offline
         self._senders: dict[int, list[simpy.Process]] = {}  # sending processes, which end with the main process
-        self._held: dict[int, dict[int, Gradient]] = {}  # unused gradients, by step
+        self._gradients: dict[int, dict[int, Gradient]] = {}  # unused gradients, by step
         self.expected = 0  # crashes and returns still scheduled
 
     def start(self, worker: int, process: _Process, on_leave: Callable[[], None]) -> None:
         """Start `process` of `worker` once the worker is available; call it again after each crash, when the worker rejoins."""
         self._on_leave[worker] = on_leave
-        self._processes[worker], self._senders[worker], self._held[worker] = None, [], {}
-        if (back := self._faults.next_available("worker", worker, 0)) > 0:
+        self._processes[worker], self._senders[worker], self._gradients[worker] = None, [], {}
+        if (rejoin := self._faults.next_available("worker", worker, 0)) > 0:
             on_leave()
-        self._schedule_return(worker, process, back)
+        self._schedule_return(worker, process, rejoin)
 
     def lives(self, worker: int) -> bool:
         """Return True if `worker` has a main process, which a crash ends together with all that it is sending."""
@@ -68,38 +68,38 @@ class Lives:
         """Register a begun `gradient`. Return False if its worker has no main process, which a crash would end."""
         if gradient.worker not in self._processes:
             return False
-        self._held[gradient.worker][gradient.step] = gradient
+        self._gradients[gradient.worker][gradient.step] = gradient
         return True
 
     def release(self, gradient: Gradient) -> None:
         """Forget a `gradient` that has reached a server or was dropped."""
-        self._held.get(gradient.worker, {}).pop(gradient.step, None)
+        self._gradients.get(gradient.worker, {}).pop(gradient.step, None)
 
-    def _schedule_return(self, worker: int, process: _Process, when: int) -> None:
-        self._schedule_at(when, lambda: self._live(worker, process))
+    def _schedule_return(self, worker: int, process: _Process, time: int) -> None:
+        self._schedule_at(time, lambda: self._live(worker, process))
 
     def _live(self, worker: int, process: _Process) -> None:
         self._processes[worker] = self._env.process(process())
-        begin, back = self._faults.offline_interval("worker", worker, self._env._now)
-        self._schedule_at(begin, lambda: self._crash(worker, process, back))
+        begin, rejoin = self._faults.offline_interval("worker", worker, self._env._now)
+        self._schedule_at(begin, lambda: self._crash(worker, process, rejoin))
 
-    def _crash(self, worker: int, process: _Process, back: int) -> None:
+    def _crash(self, worker: int, process: _Process, rejoin: int) -> None:
         self._check_progress(worker)
         running, self._processes[worker] = self._processes[worker], None
-        for ending in (running, *self._senders[worker]):
-            if ending is not None and ending.is_alive:
-                _abandon(ending)
+        for child in (running, *self._senders[worker]):
+            if child is not None and child.is_alive:
+                _abandon(child)
         self._senders[worker] = []
-        for gradient in list(self._held[worker].values()):
+        for gradient in list(self._gradients[worker].values()):
             self._lose(gradient)
         self._on_leave[worker]()
-        self._schedule_return(worker, process, back)
+        self._schedule_return(worker, process, rejoin)
 
     def _check_progress(self, worker: int) -> None:
         """Raise FredError if a worker crashes again and again without any update."""
         updates = self._updates()
-        before, crashes = self._wasted.get(worker, (updates, 0))
-        crashes = crashes + 1 if before == updates else 1
+        last_updates, crashes = self._wasted.get(worker, (updates, 0))
+        crashes = crashes + 1 if last_updates == updates else 1
         self._wasted[worker] = updates, crashes
         if crashes > MOST_TRIES:
             raise FredError(
@@ -107,14 +107,14 @@ class Lives:
                 f"{self._faults.cure}, several times what a gradient takes"
             )
 
-    def _schedule_at(self, when: int, action: Callable[[], None]) -> None:
-        def happens() -> None:
+    def _schedule_at(self, time: int, action: Callable[[], None]) -> None:
+        def happen() -> None:
             self.expected -= 1
             action()
 
-        if when < NEVER:
+        if time < NEVER:
             self.expected += 1
-            self._env.later(when - self._env._now, happens)
+            self._env.later(time - self._env._now, happen)
 
 
 def _abandon(process: simpy.Process) -> None:
@@ -149,7 +149,7 @@ class World:
         self.seed = seed
         self.cluster = cluster  # for protocols that use the mean duration of gradients
         self.workers, self.servers = cluster.size, cluster.servers
-        self._many = max(_MANY_EVENTS, _EVENTS_PER_BLOCK * cluster.size * recorder.layout.blocks)
+        self._most_events = max(_MANY_EVENTS, _EVENTS_PER_BLOCK * cluster.size * recorder.layout.blocks)
         self.node_of = cluster.node_of
         self.faultless = not cluster.faults
         self._faults = Faults(cluster.fault_processes(seed)) if cluster.faults else None
@@ -202,9 +202,9 @@ class World:
 
     def present(self, worker: int) -> Process:
         """Wait until `worker` is available: `yield from` it."""
-        back = self.back(worker, self.now)
-        if back > self.now:
-            yield from self.wait(worker, self.env.after(back - self.now), "its own return")
+        rejoin = self.back(worker, self.now)
+        if rejoin > self.now:
+            yield from self.wait(worker, self.env.after(rejoin - self.now), "its own return")
 
     def later(self, wait: Wait, action: Callable[[], None]) -> None:
         """Call `action`, without arguments, in a number of nanoseconds, or when an event happens.
@@ -296,25 +296,25 @@ class World:
 
     def _advance(self, seconds: float) -> None:
         """Process many events. Raises FredError if they make no progress."""
-        began, rows, changes = self.now, len(self.record), self.record.changes
-        if not self.env.happen(self._many, self.record):
+        begin, rows, changes = self.now, len(self.record), self.record.changes
+        if not self.env.happen(self._most_events, self.record):
             raise FredError(self._standstill(self.now))
         if self.record.started > MOST_GRADIENTS:
             raise FredError(f"more than {MOST_GRADIENTS:,} gradients were begun; stop the run earlier")
         if self.record.full:
             return
-        if self.now > began:
+        if self.now > begin:
             if self._faults is not None and self.record.changes == changes:
                 raise FredError(self._standstill(self.record.last_ns))
             return
         if seconds < math.inf:
             raise FredError(
-                f"virtual time stands still at {began / NANOSECONDS:g} s, so it will never reach {seconds:g} s: "
+                f"virtual time stands still at {begin / NANOSECONDS:g} s, so it will never reach {seconds:g} s: "
                 "some latency must be above 0, or give `stop` a number of updates or gradients"
             )
         if len(self.record) == rows:
             raise FredError(
-                f"virtual time stands still at {began / NANOSECONDS:g} s, and events there add no row to the schedule"
+                f"virtual time stands still at {begin / NANOSECONDS:g} s, and events there add no row to the schedule"
             )
 
     def _time_is_over(self) -> None:
@@ -326,8 +326,8 @@ class World:
         waiting = [f"{name} waits for {reason}" for name, reason in list(self._waiting.items())[:8]]
         if self._faults is not None:
             waiting += self._faults.describe_losses(self.workers, self.servers, self.now)[:8]
-        none = "" if len(self.record) else "; was each process started (`sim.process`, `sim.work`)?"
-        nobody = (
-            f"no worker is waiting{none}" if self.faultless else "`cluster.faults` leave workers no time to finish a gradient"
+        hint = "" if len(self.record) else "; was each process started (`sim.process`, `sim.work`)?"
+        reason_unknown = (
+            f"no worker is waiting{hint}" if self.faultless else "`cluster.faults` leave workers no time to finish a gradient"
         )
-        return f"nothing can happen any more after {since / NANOSECONDS:g} s: {'; '.join(waiting) or nobody}"
+        return f"nothing can happen any more after {since / NANOSECONDS:g} s: {'; '.join(waiting) or reason_unknown}"
