@@ -86,56 +86,56 @@ class DropCompute(Protocol):
     def _rounds(self, sim: Simulation) -> Process:
         rule, planned = _Rule(self), sim.workers * self.micro_batches
         while True:
-            this = _Round(sim, rule.threshold)
-            yield sim.env.all_of([sim.process(this.work(worker, self.micro_batches)) for worker in range(sim.workers)])
-            yield from this.end()
-            operation = sim.add_up(sim.workers, awaited=this.members)
-            for worker, gradient in this.late.items():  # its worker takes part in the allreduce
-                sim.drop(gradient, cost=NOTHING, during=None if this.done[worker] else operation)
+            current = _Round(sim, rule.threshold)
+            yield sim.env.all_of([sim.process(current.work(worker, self.micro_batches)) for worker in range(sim.workers)])
+            yield from current.end()
+            operation = sim.add_up(sim.workers, awaited=current.members)
+            for worker, gradient in current.late.items():  # its worker takes part in the allreduce
+                sim.drop(gradient, cost=NOTHING, during=None if current.finished[worker] else operation)
             yield operation.over
             cost = operation.cost
-            for worker in this.members:
-                for gradient in this.done[worker]:
-                    sim.add(gradient, cost=cost if gradient is this.done[worker][-1] else NOTHING)
+            for worker in current.members:
+                for gradient in current.finished[worker]:
+                    sim.add(gradient, cost=cost if gradient is current.finished[worker][-1] else NOTHING)
             sim.commit(weight=1 / planned if self.average == "planned" else None)
-            rule.observe(this, cost.nanoseconds)
+            rule.observe(current, cost.nanoseconds)
 
 
 class _Round:
     """One round: the finished gradients of each worker, and the late one."""
 
-    def __init__(self, sim: Simulation, lasts: float):
-        self._sim, self.began = sim, sim.now
-        self._until = self.began + lasts
-        self.done: list[list[Gradient]] = [[] for _ in range(sim.workers)]
+    def __init__(self, sim: Simulation, duration: float):
+        self._sim, self.begin = sim, sim.now
+        self._deadline = self.begin + duration
+        self.finished: list[list[Gradient]] = [[] for _ in range(sim.workers)]
         self.late: dict[int, Gradient] = {}
 
     @property
     def members(self) -> list[int]:
         """Return the workers that have finished a gradient."""
-        return [worker for worker, done in enumerate(self.done) if done]
+        return [worker for worker, gradients in enumerate(self.finished) if gradients]
 
     def work(self, worker: int, planned: int) -> Process:
         """Compute a worker's gradients; end at the first one that will miss the deadline."""
         model = self._sim.read(worker, sent=False)
         for _ in range(planned):
             gradient = self._sim.begin(worker, model)
-            if gradient.end > self._until:
+            if gradient.end > self._deadline:
                 self.late[worker] = gradient
                 return
             yield gradient.end - self._sim.now
-            self.done[worker].append(gradient)
+            self.finished[worker].append(gradient)
 
     def end(self) -> Process:
         """Wait for the end of the round, after all workers have finished or begun a late gradient."""
         if not self.late:
             return
         if self.members:
-            yield int(self._until) - self._sim.now
+            yield int(self._deadline) - self._sim.now
         else:
             first = min(self.late.values(), key=lambda gradient: gradient.end)
             yield first.end - self._sim.now
-            self.done[first.worker].append(self.late.pop(first.worker))
+            self.finished[first.worker].append(self.late.pop(first.worker))
 
 
 class _Rule:
@@ -144,19 +144,21 @@ class _Rule:
     def __init__(self, protocol: DropCompute):
         threshold = protocol.threshold
         self.threshold: float = math.inf if threshold is None else round(threshold * NANOSECONDS)
-        self._missing = protocol.measured if threshold is None else 0  # rounds
+        self._rounds_needed = protocol.measured if threshold is None else 0  # rounds
         self._times: list[list[int]] = []
-        self._apart: list[int] = []
+        self._communication: list[int] = []
 
-    def observe(self, this: _Round, communication: int) -> None:
+    def observe(self, finished_round: _Round, communication: int) -> None:
         """Record a finished round, whose allreduce took `communication` ns."""
-        if not self._missing:
+        if not self._rounds_needed:
             return
-        self._missing -= 1
-        self._times.append([gradient.end - this.began for done in this.done for gradient in done])
-        self._apart.append(communication)
-        if not self._missing:
-            self.threshold = best_threshold(np.array(self._times), np.array(self._apart))
+        self._rounds_needed -= 1
+        self._times.append(
+            [gradient.end - finished_round.begin for gradients in finished_round.finished for gradient in gradients]
+        )
+        self._communication.append(communication)
+        if not self._rounds_needed:
+            self.threshold = best_threshold(np.array(self._times), np.array(self._communication))
 
 
 def best_threshold(times: NDArray[np.int64], communication: NDArray[np.int64]) -> int:

@@ -97,7 +97,7 @@ class _Allreduce:
         self.quorum = quorum  # number of arrivals that start it as well
         self.waits = initiator is None and quorum == sim.workers  # all, for all
         self.arrived = 0  # workers, late ones included
-        self.begun = False
+        self.is_started = False
         self.over = sim.env.event()
 
 
@@ -109,7 +109,7 @@ class _Allreduces:
         self._iteration = [0] * sim.workers  # of each worker
         self._finished: list[list[Gradient]] = [[] for _ in range(sim.workers)]  # not yet in an update
         self._owed = [NOTHING] * sim.workers  # by each worker, for allreduces to which it contributed no gradient
-        self._open: dict[int, _Allreduce] = {}  # by iteration, until all have come
+        self._allreduces: dict[int, _Allreduce] = {}  # by iteration, until all have come
         self._activation = math.ceil(math.log2(sim.workers)) * sim.mean_latency
 
     def enter(self, worker: int, gradient: Gradient) -> Process:
@@ -117,19 +117,19 @@ class _Allreduces:
         iteration = self._iteration[worker]
         self._iteration[worker] += 1
         self._finished[worker].append(gradient)
-        if iteration not in self._open:
-            self._open[iteration] = self._opened(iteration)
-        allreduce = self._open[iteration]
+        if iteration not in self._allreduces:
+            self._allreduces[iteration] = self._create(iteration)
+        allreduce = self._allreduces[iteration]
         allreduce.arrived += 1
         if allreduce.arrived == self._sim.workers:
-            del self._open[iteration]
+            del self._allreduces[iteration]
             self._begin(allreduce)
         elif worker == allreduce.initiator or allreduce.arrived == allreduce.quorum:
             self._sim.later(self._activation, partial(self._begin, allreduce))
         if not allreduce.over.processed:
             yield from self._sim.wait(worker, allreduce.over, f"the allreduce of iteration {iteration}")
 
-    def _opened(self, iteration: int) -> _Allreduce:
+    def _create(self, iteration: int) -> _Allreduce:
         """Return an iteration's allreduce, with its initiator or the number of arrivals that start it."""
         sim, start_by, period = self._sim, self._protocol.start_by, self._protocol.period
         if period and (iteration + 1) % period == 0:
@@ -141,13 +141,13 @@ class _Allreduces:
 
     def _begin(self, allreduce: _Allreduce) -> None:
         """Begin the allreduce, with the finished gradients of all available workers."""
-        if allreduce.begun:
+        if allreduce.is_started:
             return
-        allreduce.begun = True
+        allreduce.is_started = True
         sim = self._sim
-        back = [sim.back(worker, sim.now) for worker in range(sim.workers)]
-        available = [] if allreduce.waits else [worker for worker, time in enumerate(back) if time == sim.now]
-        awaited = range(sim.workers) if allreduce.waits else [back.index(min(back))]
+        rejoin_times = [sim.back(worker, sim.now) for worker in range(sim.workers)]
+        available = [] if allreduce.waits else [worker for worker, time in enumerate(rejoin_times) if time == sim.now]
+        awaited = range(sim.workers) if allreduce.waits else [rejoin_times.index(min(rejoin_times))]
         operation = sim.add_up(available or awaited, awaited=() if available else awaited)
         gradients = {worker: self._finished[worker] for worker in available or awaited}
         for worker in gradients:

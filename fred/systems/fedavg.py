@@ -195,9 +195,9 @@ class SCAFFOLD(FedAvg):
         >>> import jax.numpy as jnp
         >>> server = SCAFFOLD(learning_rate=0.25)
         >>> after = {"model": {"w": jnp.array([3.0])}, "control": {"w": jnp.array([1.0])}, "rates": jnp.float32(0.5)}
-        >>> own, pseudo_gradient = {"w": jnp.array([0.5])}, {"w": jnp.array([1.0])}
-        >>> message, own = server.send_steps(own, {"w": jnp.array([4.0])}, pseudo_gradient, after)
-        >>> own["w"].tolist(), message["control"]["w"].tolist()
+        >>> memory, pseudo_gradient = {"w": jnp.array([0.5])}, {"w": jnp.array([1.0])}
+        >>> message, memory = server.send_steps(memory, {"w": jnp.array([4.0])}, pseudo_gradient, after)
+        >>> memory["w"].tolist(), message["control"]["w"].tolist()
         ([1.5], [1.0])
     """
 

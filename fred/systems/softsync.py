@@ -153,11 +153,11 @@ class _Server:
     def __init__(self, sim: Simulation, block: int, gradients_per_update: int):
         self._sim, self._block, self._gradients_per_update = sim, block, gradients_per_update
         self._arrived = 0  # in the open round
-        self._updated = sim.env.event()
+        self._update = sim.env.event()
 
     def accept(self, gradient: Gradient) -> simpy.Event:
         """Accept one more gradient; return the event of the update with it."""
-        updated = self._updated
+        update = self._update
         if self._gradients_per_update == 1:
             self._sim.push(gradient, block=self._block)
         else:
@@ -166,9 +166,9 @@ class _Server:
         if self._arrived == self._gradients_per_update:
             if self._gradients_per_update > 1:
                 self._sim.commit(block=self._block)
-            self._arrived, self._updated = 0, self._sim.env.event()
-            updated.succeed()
-        return updated
+            self._arrived, self._update = 0, self._sim.env.event()
+            update.succeed()
+        return update
 
 
 class CycleSGD(Moved):
@@ -209,22 +209,22 @@ class InTurn(Protocol):
 
     def _group(self, sim: Simulation, members: range, first: int, steps: int) -> Process:
         """Run the rounds of a group; the first round has `first` steps, the others `steps`."""
-        due = first
+        number = first
         while True:
-            brought = list[Gradient]()
-            turns = [sim.process(self._turn(sim, worker, due, brought)) for worker in members]
+            pseudo_gradients = list[Gradient]()
+            turns = [sim.process(self._turn(sim, worker, number, pseudo_gradients)) for worker in members]
             yield from sim.wait(f"the group of worker {members[0]}", sim.env.all_of(turns), "all of it")
-            for pseudo_gradient in brought:
+            for pseudo_gradient in pseudo_gradients:
                 sim.add(pseudo_gradient, sim.workers)
             sim.commit(sim.workers, weight=1.0)
-            due = steps
+            number = steps
 
-    def _turn(self, sim: Simulation, worker: int, steps: int, brought: list[Gradient]) -> Process:
+    def _turn(self, sim: Simulation, worker: int, steps: int, pseudo_gradients: list[Gradient]) -> Process:
         yield from sim.present(worker)
-        before: Copy = yield from sim.pull(worker, sim.workers)
+        start_model: Copy = yield from sim.pull(worker, sim.workers)
         yield from sim.present(worker)
-        sim.sync(worker, before)
+        sim.sync(worker, start_model)
         yield from sim.local_steps(worker, steps)
-        pseudo_gradient = sim.pseudo_gradient(worker, before, sim.own(worker))
+        pseudo_gradient = sim.pseudo_gradient(worker, start_model, sim.own(worker))
         yield from sim.send(pseudo_gradient)
-        brought.append(pseudo_gradient)
+        pseudo_gradients.append(pseudo_gradient)

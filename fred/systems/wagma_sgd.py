@@ -153,20 +153,18 @@ def members(worker: int, bits: list[int]) -> list[int]:
 class _Operation:
     """A collective operation of one iteration: of all groups, or of a single group that waits for its members."""
 
-    def __init__(self, sim: Simulation, iteration: int, bits: list[int], everybody: bool, workers: list[int], waits: bool):
+    def __init__(self, sim: Simulation, iteration: int, bits: list[int], is_global: bool, workers: list[int], waits: bool):
         self.iteration, self.bits = iteration, bits
-        self.everybody = everybody  # whether it is global, as the network's `collective` does it
-        self.workers, self.waits = (
-            workers,
-            waits,
-        )  # the participants; whether it begins with the last of them to arrive, or with the first
+        self.is_global = is_global  # whether it is global, as the network's `collective` does it
+        self.workers = workers  # the participants
+        self.waits = waits  # whether it begins with the last of them to arrive, or with the first
         self.cost = NOTHING  # known when it is over
         self.size = size = 1 << len(bits)  # of each group
         self.on_time, self.late = (0.0, 1.0), (1 / (size + 1), size / (size + 1))  # of one's own model and of the mean
         self.first = ~sum(bits)  # worker & first: the first member of its group
         self.firsts = sorted({worker & self.first for worker in workers})
         self.arrived = 0  # workers
-        self.active = False  # whether it has begun everywhere: who arrives now is late
+        self.active = False  # whether it has begun everywhere, so that workers which arrive now are late
         self.means: dict[int, Copy] = {}  # by the group's first member, once it is over
         self.over: simpy.Event = sim.env.event()
 
@@ -188,10 +186,10 @@ class _Averaging:
         iteration = self._finished[worker]
         self._finished[worker] = iteration + 1
         period = self._protocol.period
-        everybody = period is not None and (iteration + 1) % period == 0
-        if self._group_size == 1 and not everybody:
+        is_global = period is not None and (iteration + 1) % period == 0
+        if self._group_size == 1 and not is_global:
             return None  # a group of its own
-        operation = self._operation(worker, iteration, everybody)
+        operation = self._operation(worker, iteration, is_global)
         self._models[worker] = self._sim.own(worker)
         operation.arrived += 1
         last = operation.arrived == len(operation.workers)
@@ -201,16 +199,18 @@ class _Averaging:
             del self._operations[iteration, operation.workers[0]]
         return operation
 
-    def _operation(self, worker: int, iteration: int, everybody: bool) -> _Operation:
+    def _operation(self, worker: int, iteration: int, is_global: bool) -> _Operation:
         """Return the operation in which a worker takes part in an iteration; opens it if there is none yet."""
         workers, fixed = self._sim.workers, self._protocol.groups == "fixed"
-        waits = everybody or self._protocol.group_waits
-        bits = differing(iteration, workers, workers if everybody else self._group_size, fixed)
+        waits = is_global or self._protocol.group_waits
+        bits = differing(iteration, workers, workers if is_global else self._group_size, fixed)
         first = worker & ~sum(bits) if waits else 0
         operation = self._operations.get((iteration, first))
         if operation is None:
-            together = members(worker, bits) if waits else list(range(workers))
-            operation = self._operations[iteration, first] = _Operation(self._sim, iteration, bits, everybody, together, waits)
+            participants = members(worker, bits) if waits else list(range(workers))
+            operation = self._operations[iteration, first] = _Operation(
+                self._sim, iteration, bits, is_global, participants, waits
+            )
         return operation
 
     def _begin(self, operation: _Operation) -> None:
@@ -222,7 +222,7 @@ class _Averaging:
     def _allreduce(self, operation: _Operation) -> Operation:
         """Begin the allreduces of all groups; if they differ, all take as long as the slowest one."""
         sim, network = self._sim, self._sim.network
-        algorithm = None if operation.everybody else self._protocol.group_collective
+        algorithm = None if operation.is_global else self._protocol.group_collective
         differ = network is not None and (
             network.two_levels or network.contention or network.regions or network.sharing == "fair"
         )
