@@ -32,7 +32,7 @@ class Written:
     def with_its_best(self) -> "Written":
         return self
 
-    def called(self, run: str) -> str:
+    def resolve_name(self, run: str) -> str:
         return run
 
 
