@@ -187,7 +187,6 @@ REFUSED: list[tuple[str, str]] = [  # algorithm / protocol / cluster; what the m
     ("mindflayer / trials=[0,0,0] / workers=3", "no gradient would ever be ready in time"),
     (f"ssgd / cutoff rule={MEASURED}", "statistic"),
     (f"ssgd / cutoff rule={{'name':'auto','candidates':[{MEASURED},{{'name':'count','workers':2}}]}}", "statistic"),
-    ("dbw / rule={'name':'backup','noise':'measured','noise_growth':1.0}", "noise_growth"),
     ("k-async / softsync n=2 gradients=3", "`n` and `gradients` both set"),
     ("k-async / softsync gradients=6 afterwards=wait / workers=5", rf"`gradients` \(6\) {MUST_NOT.format(5)}"),
     ("stsyn / enough=5 / workers=4", rf"`enough` \(5\) {MUST_NOT.format(4)}"),

@@ -372,10 +372,6 @@ class EWMA(Predictive):
 
     of: Literal["worker", "node"] = Field(default="node", description="unit that becomes slow or fast as a whole")
     rate: Weight = Field(default=0.2, description="weight of the newest round in a worker's mean")
-    node_rate: Weight = Field(
-        default=0.4, description="weight of the newest round in the mean shift of a node, which its workers share"
-    )
-    spread_rate: Weight = Field(default=0.03, description="weight of the newest round in a variance")
     jump: float = Field(
         default=2.5, gt=0, description="error, in standard deviations, beyond which the rule assumes a change of regime"
     )
@@ -413,7 +409,7 @@ class _Averages(Predictor):
         if self._rule.of == "node":
             for _ in range(_PASSES):
                 common = self._common(errors, shift)
-                shift = self._step(common, self._node_variance, self._rule.node_rate)
+                shift = self._step(common, self._node_variance, _NODE_RATE)
                 errors, uncertainty = self._errors(logs, dropped, shift)
             self._node_variance = self._spread(self._node_variance, common**2)
         shared = shift[self._node_of]
@@ -438,5 +434,5 @@ class _Averages(Predictor):
         return np.where(error**2 > self._rule.jump**2 * variance, 1.0, max(rate, 1 / self._rounds)) * error
 
     def _spread(self, variance: Floats, squares: Floats) -> Floats:
-        rate = max(self._rule.spread_rate, 1 / self._rounds)
+        rate = max(_SPREAD_RATE, 1 / self._rounds)
         return np.maximum(variance + rate * (np.minimum(squares, _MOST_SURPRISE * variance) - variance), _LEAST_VARIANCE)

@@ -293,17 +293,10 @@ class DynamicBackup(Predictive):
     noise: Annotated[float, Field(ge=0)] | Literal["measured"] = Field(
         default=10.0, description="gradients below which a round gains nothing (above); `measured`: the algorithm's statistic"
     )
-    noise_growth: float = Field(default=0.0, ge=0, description="increase of a given `noise` from round to round")
     by: By = Field(
         default="count", description="what ends a round: `count`, its k-th worker, as published; `deadline`; or both"
     )
     window: Count = Field(default=20, description="number of rounds over which durations are averaged")
-
-    @model_validator(mode="after")
-    def _grows_only_if_given(self) -> Self:
-        if self.needs_values and self.noise_growth:
-            raise ValueError("`noise_growth` needs a number as `noise`; with `noise: measured` the gradients set it")
-        return self
 
     @property
     def needs_values(self) -> bool:
@@ -318,11 +311,10 @@ class _GainPerTime(WindowMeans):
     def __init__(self, rule: DynamicBackup, workers: int):
         super().__init__(rule, workers, rule.window)
         self._noise = math.inf if rule.noise == "measured" else rule.noise
-        self._growth, self._rounds = rule.noise_growth, 0
         self._best = Maximizer(rule.objective, self.least, worth=self._gain)
 
     def _gain(self, counts: Floats) -> Floats:
-        return 1 - (self._noise + self._growth * self._rounds) / counts
+        return 1 - self._noise / counts
 
     def hear(self, statistic: float) -> None:
         """Store the noise measured from the gradients so far."""
