@@ -37,6 +37,8 @@ _LEAST_VARIANCE = 1e-6
 # A squared error counts at most this many variances, or changes of regime would pass for spread. This makes the deviation of
 # normal times a quarter too small. Larger bounds gave less throughput: part of the errors is common to all workers.
 _MOST_SURPRISE = 2.0
+_NODE_RATE = 0.4  # weight of the newest round in the mean shift of a node, which its workers share
+_SPREAD_RATE = 0.03  # weight of the newest round in a variance
 _PASSES = 3  # iterations over dropped workers, as their times and the node's level depend on each other
 Weight = Annotated[float, Field(gt=0, le=1)]
 

@@ -17,7 +17,7 @@ from typing import Annotated, Literal, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from fred.cluster.contention import NodeOf
 from fred.cluster.durations import nanoseconds
@@ -322,4 +322,3 @@ class _GainPerTime(WindowMeans):
 
     def learn(self, seconds: Floats, finished: NDArray[np.bool_]) -> None:
         super().learn(seconds, finished)
-        self._rounds += 1
