@@ -319,6 +319,3 @@ class _GainPerTime(WindowMeans):
     def hear(self, statistic: float) -> None:
         """Store the noise measured from the gradients so far."""
         self._noise = statistic
-
-    def learn(self, seconds: Floats, finished: NDArray[np.bool_]) -> None:
-        super().learn(seconds, finished)
