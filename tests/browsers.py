@@ -15,10 +15,10 @@ FLAGS = ("--no-sandbox", "--disable-gpu", "--disable-background-networking")
 def browser() -> Iterator[Any]:
     """Start a browser without a window; skip the test if there is none."""
     playwright = pytest.importorskip("playwright.sync_api", reason="needs playwright")
-    found = next(filter(None, map(shutil.which, NAMES)), None)
-    if found is None:
+    path = next(filter(None, map(shutil.which, NAMES)), None)
+    if path is None:
         pytest.skip(f"needs one of the browsers {', '.join(NAMES)}")
-    with playwright.sync_playwright() as started:
-        one = started.chromium.launch(executable_path=found, args=list(FLAGS))
-        yield one
-        one.close()
+    with playwright.sync_playwright() as driver:
+        instance = driver.chromium.launch(executable_path=path, args=list(FLAGS))
+        yield instance
+        instance.close()

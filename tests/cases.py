@@ -1,7 +1,7 @@
-"""One small scenario, or several, for each algorithm, protocol, codec and cutoff rule, and what each has to reach.
+"""One small scenario, or several, for each algorithm, protocol, codec and cutoff rule, and the properties of its outcome.
 
 Every line of the registry has a case. A table holds the options of the entries that need more than the usual ones, after the
-functions of `tests.reached` that the outcome has to satisfy. A name with a comma is another variant.
+functions of `tests.outcome_properties` that the outcome has to satisfy. A name with a comma is another variant.
 """
 
 import ast
@@ -17,8 +17,8 @@ from fred.learning.server import Family
 from fred.prediction.deep import networks, saved
 from fred.prediction.deep.rule import DMM
 from fred.specification.shape import Run
-from tests import reached
-from tests.reached import Reached
+from tests import outcome_properties
+from tests.outcome_properties import Property
 from tests.worlds import LAYERS, TASK, make_run
 
 SEED = 3
@@ -28,7 +28,7 @@ CLUSTER = {"workers": 4, "compute": {"name": "lognormal", "median": 0.1, "sigma"
 CRASHES = {"name": "crashes", "mean_up": 2.0, "away": {"name": "constant", "seconds": 0.3}}
 SLOW = {"name": "markov-switching", "slowdown": 4.0, "fast_seconds": 1.0, "slow_seconds": 0.5}
 FEEDBACK = {"error_feedback": 0.9}
-Told = tuple[tuple[Reached, ...], dict[str, Any]]
+Definition = tuple[tuple[Property, ...], dict[str, Any]]
 
 
 def options(text: str) -> dict[str, Any]:
@@ -48,11 +48,11 @@ def _value(text: str) -> Any:
         return text
 
 
-def _case(text: str = "", shows: str = "", **more: Any) -> Told:
-    """Return a case: options of the algorithm / the protocol / the cluster, names of `tests.reached`, other parts of the run."""
+def _case(text: str = "", shows: str = "", **rest: Any) -> Definition:
+    """Return a case: options of the algorithm / protocol / cluster, names of `outcome_properties`, other parts of the run."""
     parts = zip(("algorithm", "protocol", "cluster"), text.split("/ "), strict=False)
-    properties = tuple(getattr(reached, name) for name in shows.split())
-    return properties, {name: options(part) for name, part in parts if part.strip()} | more
+    properties = tuple(getattr(outcome_properties, name) for name in shows.split())
+    return properties, {name: options(part) for name, part in parts if part.strip()} | rest
 
 
 def periodic(k: int) -> dict[str, Any]:
@@ -60,13 +60,13 @@ def periodic(k: int) -> dict[str, Any]:
     return {"name": "periodic", "k": k}
 
 
-def _gated(text: str, shows: str, **gates: dict[str, Any]) -> Told:
+def _gated(text: str, shows: str, **gates: dict[str, Any]) -> Definition:
     """Return a case whose pushes and fetches pass through these gates."""
     properties, parts = _case(text, shows)
     return properties, parts | {"protocol": parts["protocol"] | gates}
 
 
-ALGORITHMS: dict[str, Told] = {
+ALGORITHMS: dict[str, Definition] = {
     "ssgd": _case("/ backup_workers=1", "drops"),
     "sasgd, in rounds": _case("/ softsync n=2", "stale_in_rounds"),
     "exponential, in rounds": _case("/ softsync n=2", "stale_in_rounds"),
@@ -82,7 +82,7 @@ ALGORITHMS: dict[str, Told] = {
     ),
     "psp-sgd": _case(
         "/ partial gradients=3 blocks_percent=60 push_timeout=0.02 / workers=5 servers=3",
-        "cut rounds_vary",
+        "has_blocks rounds_vary",
         stop={"gradients": 100},
     ),
     "softsync-sgd": _case("/ n=2", "stale_in_rounds"),
@@ -135,11 +135,11 @@ ALGORITHMS: dict[str, Told] = {
     "diloco, by time": _case("/ every=0.7"),
     "diloco, paced": _case("/ period=4 paced=True / speeds=[1,1,0.5,0.3]", stop={"gradients": 200}),
     "muloco": _case("learning_rate=0.02 / period=5", task=LAYERS),
-    "streaming-diloco": _case("/ period=4 fragments=2 delay=1 mixing=0.25", "cut"),
+    "streaming-diloco": _case("/ period=4 fragments=2 delay=1 mixing=0.25", "has_blocks"),
     "eager-diloco": _case("/ period=5"),
     "eager-diloco, late": _case("/ period=5 eager=False"),
     "decoupled-diloco": _case("/ period=4 quorum=2 overlap=2.0"),
-    "decoupled-diloco, in fragments": _case("/ period=4 fragments=2 quorum=2 overlap=3.0", "cut"),
+    "decoupled-diloco, in fragments": _case("/ period=4 fragments=2 quorum=2 overlap=3.0", "has_blocks"),
     "palsgd": _case("/ period=5 pulls=0.3"),
     "edit": _case("temperature=0.1 longest=0.2 deviations=0.5 decay=0.1 warm_up=1 / period=5"),
     "async-local": _case("learning_rate=0.0625 / steps=3 bound=9", "pseudo_gradients"),
@@ -186,16 +186,20 @@ ALGORITHMS: dict[str, Told] = {
     "wagma-sgd, waiting": _case("/ group_size=4 group_waits=True period=None / workers=8"),
 }
 
-PROTOCOLS: dict[str, Told] = {
+PROTOCOLS: dict[str, Definition] = {
     "synchronous": _case("/ backup_workers=1 late=interrupt", "drops"),
     "synchronous, elastic": _case("/ timeout=0.05", "rounds_vary", cluster={"faults": [CRASHES]}),
-    "asynchronous": _case("/ clocks=each pulls=at-once / servers=3", "cut stale"),
-    "asynchronous, layers overlapped": _case("/ clocks=each cut=layers overlap=True / servers=2", "cut stale", task=LAYERS),
+    "asynchronous": _case("/ clocks=each pulls=at-once / servers=3", "has_blocks stale"),
+    "asynchronous, layers overlapped": _case(
+        "/ clocks=each cut=layers overlap=True / servers=2", "has_blocks stale", task=LAYERS
+    ),
     "dispatcher": _gated("/ dispatcher selection=uniform", "stale gathers", push_gate=periodic(3), fetch_gate=periodic(2)),
     "gated": _gated("/ gated unsent=apply-again", "stale reused", push_gate=periodic(2), fetch_gate=periodic(2)),
-    "gated, sums": _gated("/ gated unsent=sum clocks=each / servers=2", "stale gathers cut", push_gate=periodic(3)),
-    "partial": _case("/ gradients=2 blocks_percent=60 push_timeout=0.03 pull_timeout=0.01 / servers=3", "cut rounds_vary"),
-    "softsync": _case("/ n=2 clocks=each / servers=2", "cut stale_in_rounds"),
+    "gated, sums": _gated("/ gated unsent=sum clocks=each / servers=2", "stale gathers has_blocks", push_gate=periodic(3)),
+    "partial": _case(
+        "/ gradients=2 blocks_percent=60 push_timeout=0.03 pull_timeout=0.01 / servers=3", "has_blocks rounds_vary"
+    ),
+    "softsync": _case("/ n=2 clocks=each / servers=2", "has_blocks stale_in_rounds"),
     "fresh-batch": _case("/ batch=3 late=finish", "fresh drops"),
     "fresh-from-all": _case("/ batch=8", "fresh drops rounds_vary"),
     "bounded-delay": _case("/ threshold=3 late=finish", "stale drops"),
@@ -203,7 +207,7 @@ PROTOCOLS: dict[str, Told] = {
     "bandit": _case("/ gradients=5 width=0.05", "fresh"),
     "fixed-lag": _case("/ lag=3 ramp=5", "stale"),
     "fixed-lag, varying": _case("/ lag=6 drawn_from=4", "stale"),
-    "stale-synchronous": _case("/ bound=2 clocks=each cut=layers overlap=True / servers=2", "cut stale", task=LAYERS),
+    "stale-synchronous": _case("/ bound=2 clocks=each cut=layers overlap=True / servers=2", "has_blocks stale", task=LAYERS),
     "cutoff": _case("/ rule=elfving", "fresh drops rounds_vary"),
     "allreduce": _case("", "fresh rounds_alike"),
     "drop-compute": _case("/ micro_batches=3 measured=3", "fresh rounds_vary"),
@@ -226,12 +230,12 @@ PROTOCOLS: dict[str, Told] = {
     "batch-sums": _case("/ steps=3 bound=9", "rounds_alike drops"),
     "local-total": _case("/ total=7", "pseudo_gradients drops"),
     "in-turn": _case("/ group_size=2", "pseudo_gradients"),
-    "quorum": _case("/ period=4 quorum=2 fragments=2", "pseudo_gradients cut"),
+    "quorum": _case("/ period=4 quorum=2 fragments=2", "pseudo_gradients has_blocks"),
     "in-pairs": _case("/ period=3 / workers=5"),
     "outer-steps": _case("/ period=4 pulls=0.3", "pseudo_gradients"),
     "overlapped-steps": _case("/ period=3", "pseudo_gradients"),
     "local-servers": _case("/ period=2 pushes=3 / servers=3", "pseudo_gradients"),
-    "streaming": _case("/ period=4 delay=1 mixing=0.5 elastic=True", "pseudo_gradients cut"),
+    "streaming": _case("/ period=4 delay=1 mixing=0.5 elastic=True", "pseudo_gradients has_blocks"),
     "eager": _case("/ start_by=majority period=4", "rounds_vary"),
     "gossip": _case("/ topology=exponential overlap=2 / workers=5"),
     "gossip, mixed first": _case("/ topology=star weights=metropolis order=mix-first exchanges=2"),
@@ -241,7 +245,7 @@ PROTOCOLS: dict[str, Told] = {
 }
 
 
-CODECS: dict[str, Told] = {
+CODECS: dict[str, Definition] = {
     "float": _case(codec={"format": "bfloat16"} | FEEDBACK),
     "float, scaled": _case(codec={"format": "e4m3", "scaled": True, "chunk": 5}),
     "e3m0": _case(codec={"chunk": 10} | FEEDBACK),
@@ -257,7 +261,7 @@ CODECS: dict[str, Told] = {
     "dct": _case(codec={"chunk": 4, "kept": 3} | FEEDBACK),
 }
 
-CUTOFFS: dict[str, Told] = {
+CUTOFFS: dict[str, Definition] = {
     "all": _case("", "rounds_alike"),
     "count": _case("", "cuts_off rounds_alike", rule={"workers": 5}),
     "count-or-deadline": _case("", "cuts_off rounds_vary", rule={"workers": 7, "seconds": 0.2}),
@@ -291,38 +295,38 @@ class Case:
     def run(self) -> Run:
         """The run, validated."""
         usual = {"algorithm": _algorithm, "protocol": _protocol, "codec": _codec, "cutoff": _cutoff}[self.kind]
-        options = usual(self.entry, {name: value for name, value in self._told[1].items() if name != "tolerance"})
+        options = usual(self.entry, {name: value for name, value in self._definition[1].items() if name != "tolerance"})
         algorithm = {"name": "asgd", "learning_rate": RATE} | options.pop("algorithm", {})
         cluster = CLUSTER | options.pop("cluster", {})
         return make_run(algorithm, **{"cluster": cluster, "stop": {"gradients": 120}, "task": TASK, **options})
 
     @property
-    def shows(self) -> tuple[Reached, ...]:
+    def shows(self) -> tuple[Property, ...]:
         """Return what the outcome has to satisfy: as any run, as one of its kind, and by itself."""
-        run, own = self.run, self._told[0]
-        shows = [reached.changed, reached.moved, *own]
+        run, properties = self.run, self._definition[0]
+        shows = [outcome_properties.changed, outcome_properties.moved, *properties]
         if run.cluster.network is not None:
-            shows.append(reached.sent)
+            shows.append(outcome_properties.has_bytes)
         if run.cluster.faults:
-            shows.append(reached.away)
+            shows.append(outcome_properties.workers_rejoin)
         if run.protocol.layout(run.cluster).local(run.cluster.size):
-            shows.append(reached.meets)
+            shows.append(outcome_properties.meets)
         if self.kind == "algorithm":
             shows += _OF_FAMILY.get(run.algorithm.family, ())
         if self.kind == "codec":
-            shows.append(reached.coded)
-        if self.kind == "cutoff" and not own:
-            shows += [reached.cuts_off, reached.rounds_vary]
+            shows.append(outcome_properties.coded)
+        if self.kind == "cutoff" and not properties:
+            shows += [outcome_properties.cuts_off, outcome_properties.rounds_vary]
         return tuple(dict.fromkeys(shows))
 
     @property
-    def _told(self) -> Told:
+    def _definition(self) -> Definition:
         return TABLES[self.kind].get(self.name, ((), {}))
 
 
-_OF_FAMILY: dict[Family, tuple[Reached, ...]] = {
-    Family.FRESH: (reached.fresh,),
-    **dict.fromkeys((Family.AS_THEY_COME, Family.ANSWERED, Family.OF_ONE_AGE), (reached.stale,)),
+_OF_FAMILY: dict[Family, tuple[Property, ...]] = {
+    Family.FRESH: (outcome_properties.fresh,),
+    **dict.fromkeys((Family.AS_THEY_COME, Family.ANSWERED, Family.OF_ONE_AGE), (outcome_properties.stale,)),
 }
 
 
@@ -348,10 +352,10 @@ def _codec(name: str, options: dict[str, Any]) -> dict[str, Any]:
 
 def _cutoff(name: str, options: dict[str, Any]) -> dict[str, Any]:
     """Return the options of a run whose rounds a rule cuts off, on two nodes that are slow at times."""
-    given, algorithm = options.pop("rule", {}), options.pop("algorithm", {})
+    rule_options, algorithm = options.pop("rule", {}), options.pop("algorithm", {})
     variant = registry.lookup("cutoff", name)
     trained = issubclass(variant, DMM) and variant.variant != "shared"
-    rule = untrained(variant, workers=8) if trained else {"name": name, **given}
+    rule = make_untrained(variant, workers=8) if trained else {"name": name, **rule_options}
     return {
         **{"algorithm": {"name": "cutoff-sgd"} | algorithm, "protocol": {"name": "cutoff", "rule": rule}},
         **{"cluster": {"workers": 8, "nodes": 2, "contention": [SLOW]}, "stop": {"updates": 40}},
@@ -359,16 +363,16 @@ def _cutoff(name: str, options: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def untrained(rule: type[DMM], workers: int) -> DMM:
+def make_untrained(rule: type[DMM], workers: int) -> DMM:
     """Return a rule whose network has its first weights, which takes no training to choose by."""
-    about = saved.ModelRecord(
+    description = saved.ModelRecord(
         **{"fred": "", "environment": {}, "variant": rule.variant, "workers": workers, "nodes": [0] * workers, "window": 5},
         **{"normaliser": 0.5, "objective": "round", "pace": (0.5, 0.5), "bounds": (-9.0, 9.0), "trace": "", "steps": 0},
         **{"learning_rate": 0.01, "seed": 0, "restart": 0, "curve": []},
     )
     layers = networks.create_network(rule.variant, workers).init(networks.key_of(0), workers)
-    params = {layer: {name: np.asarray(array) for name, array in own.items()} for layer, own in layers.items()}
-    return rule(warm_up=3).with_model(saved.Trained(about, params))
+    params = {layer: {name: np.asarray(array) for name, array in arrays.items()} for layer, arrays in layers.items()}
+    return rule(warm_up=3).with_model(saved.Trained(description, params))
 
 
 def _cases() -> Iterator[Case]:

@@ -20,10 +20,10 @@ Programs = list[list[Step]]
 def simulate(programs: Programs, chunks: int, seconds: Callable[[int, int, float], float]) -> tuple[float, int, float]:
     """Return the time at which all ranks are done, s, their messages, and their models; a message waits for both its ends."""
     ranks = range(len(programs))
-    held = [[Counter([rank]) for _ in range(chunks)] for rank in ranks]  # whose contributions each chunk is the sum of
+    sums = [[Counter([rank]) for _ in range(chunks)] for rank in ranks]  # whose contributions each chunk is the sum of
     sent, models = 0, 0.0
-    ready, at = [0.0 for _ in ranks], [0 for _ in ranks]
-    before = [list(own) for own in held]  # as the step began
+    times, at = [0.0 for _ in ranks], [0 for _ in ranks]
+    before = [list(row) for row in sums]  # as the step began
     open_ends: list[dict[str, float]] = [{} for _ in ranks]
 
     def step(rank: int) -> Step | None:
@@ -33,34 +33,34 @@ def simulate(programs: Programs, chunks: int, seconds: Callable[[int, int, float
     while moved:
         moved = False
         for rank in ranks:
-            mine = step(rank)
-            other = mine.to if mine is not None and "sent" not in open_ends[rank] else None
-            theirs = step(other) if other is not None else None
-            if mine is not None and other is not None and theirs is not None and theirs.source == rank:
-                size = len(mine.chunks) / chunks
-                end = max(ready[rank], ready[other]) + seconds(rank, other, size)
+            action = step(rank)
+            other = action.to if action is not None and "sent" not in open_ends[rank] else None
+            reply = step(other) if other is not None else None
+            if action is not None and other is not None and reply is not None and reply.source == rank:
+                size = len(action.chunks) / chunks
+                end = max(times[rank], times[other]) + seconds(rank, other, size)
                 open_ends[rank]["sent"] = open_ends[other]["got"] = end
-                for chunk in mine.chunks:
-                    had = before[other][chunk] if theirs.adds else Counter()
-                    held[other][chunk] = had + before[rank][chunk]
+                for chunk in action.chunks:
+                    previous = before[other][chunk] if reply.adds else Counter()
+                    sums[other][chunk] = previous + before[rank][chunk]
                 sent, models, moved = sent + 1, models + size, True
         for rank in ranks:
-            mine = step(rank)
-            if mine is not None and len(open_ends[rank]) == (mine.to is not None) + (mine.source is not None):
-                ready[rank] = max([ready[rank], *open_ends[rank].values()])
-                at[rank], open_ends[rank], before[rank], moved = at[rank] + 1, {}, list(held[rank]), True
-    assert [len(own) for own in programs] == at, "nobody waits for ever"
-    assert held == [[Counter(ranks)] * chunks for _ in ranks], "everybody has everybody's contribution, once"
-    return max(ready), sent, models
+            action = step(rank)
+            if action is not None and len(open_ends[rank]) == (action.to is not None) + (action.source is not None):
+                times[rank] = max([times[rank], *open_ends[rank].values()])
+                at[rank], open_ends[rank], before[rank], moved = at[rank] + 1, {}, list(sums[rank]), True
+    assert [len(program) for program in programs] == at, "nobody waits for ever"
+    assert sums == [[Counter(ranks)] * chunks for _ in ranks], "everybody has everybody's contribution, once"
+    return max(times), sent, models
 
 
 def ring(n: int) -> tuple[Programs, int]:
     adding = [[Step((r + 1) % n, ((r - s) % n,), (r - 1) % n) for s in range(n - 1)] for r in range(n)]
     gathering = [[Step((r + 1) % n, ((r + 1 - s) % n,), (r - 1) % n, adds=False) for s in range(n - 1)] for r in range(n)]
-    return [one + other for one, other in zip(adding, gathering, strict=True)], n
+    return [adds + gathers for adds, gathers in zip(adding, gathering, strict=True)], n
 
 
-def folded(n: int, core: Callable[[int], tuple[Programs, int]]) -> tuple[Programs, int]:
+def fold(n: int, core: Callable[[int], tuple[Programs, int]]) -> tuple[Programs, int]:
     """Even ranks of the first 2 r give their model to their right neighbour first, and get the result in the end."""
     power = 1 << n.bit_length() - 1
     excess = n - power
@@ -69,10 +69,10 @@ def folded(n: int, core: Callable[[int], tuple[Programs, int]]) -> tuple[Program
     members = [2 * i + 1 for i in range(excess)] + list(range(2 * excess, n))
     programs: Programs = [[] for _ in range(n)]
     for rank, program in zip(members, inner, strict=True):
-        for to, some, source, adds in program:
+        for to, parts, source, adds in program:
             assert to is not None
             assert source is not None
-            programs[rank].append(Step(members[to], some, members[source], adds))
+            programs[rank].append(Step(members[to], parts, members[source], adds))
     for i in range(excess):
         programs[2 * i] = [Step(2 * i + 1, everything), Step(source=2 * i + 1, adds=False)]
         programs[2 * i + 1] = [Step(source=2 * i), *programs[2 * i + 1], Step(2 * i, everything)]
@@ -93,8 +93,8 @@ def halving_and_doubling(n: int) -> tuple[Programs, int]:
             programs[rank].append(Step(other, tuple(c for c in range(n) if c // distance == other // distance), other))
         for distance in reversed(distances):
             other = rank ^ distance
-            mine = tuple(c for c in range(n) if c // distance == rank // distance)
-            programs[rank].append(Step(other, mine, other, adds=False))
+            kept_chunks = tuple(c for c in range(n) if c // distance == rank // distance)
+            programs[rank].append(Step(other, kept_chunks, other, adds=False))
     return programs, n
 
 
@@ -113,7 +113,7 @@ def reduce_and_broadcast(n: int) -> tuple[Programs, int]:
 
 PROGRAMS: dict[str, Callable[[int], tuple[Programs, int]]] = {
     "ring": ring,
-    "recursive-doubling": lambda n: folded(n, butterfly),
-    "rabenseifner": lambda n: folded(n, halving_and_doubling),
+    "recursive-doubling": lambda n: fold(n, butterfly),
+    "rabenseifner": lambda n: fold(n, halving_and_doubling),
     "tree": reduce_and_broadcast,
 }

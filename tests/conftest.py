@@ -28,7 +28,7 @@ SHARED = ROOT.parent / "shared" / "data"
 
 @pytest.fixture
 def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Result folders without figures and without what is on the page, which take longer than a small run."""
+    """Write result folders without figures and without a page: these take longer than a small run."""
     monkeypatch.setattr("fred.results.figure_files.figures_drawn", lambda *_: contextlib.nullcontext())
     monkeypatch.setattr("fred.results.folder.page", lambda *_: "")
 

@@ -1,6 +1,6 @@
-"""Draws from one seed, for generators of random cases: of half of all families of features a case knows nothing.
+"""Draws from one seed, for generators of random cases, each of which uses about half of all families of features.
 
-Where every feature is drawn at a time, each drowns the others; with whole families switched off, pairs of them meet alone
+A case that has every feature hides the effect of each; without whole families, pairs of features meet alone
 [Groce, Zhang, Eide, Chen, Regehr 2012, "Swarm testing"].
 """
 
@@ -20,7 +20,7 @@ FAMILIES = (
 
 
 class Draws:
-    """Everything that is random about one case, and which families it draws from: half of them, and always those of `forced`."""
+    """The random choices of one case, and its families of features: half of all, and always those of `forced`."""
 
     def __init__(self, seed: int, forced: Collection[str] = ()):
         if unknown := set(forced) - set(FAMILIES):
@@ -28,24 +28,24 @@ class Draws:
         self.numbers, self.forced = np.random.default_rng(seed), frozenset(forced)
         self.families = frozenset(name for name in FAMILIES if self.numbers.random() < 0.5)
 
-    def one(self, *options: Any) -> Any:
-        """One of these, all equally likely."""
+    def choose(self, *options: Any) -> Any:
+        """Return one of these, all equally likely."""
         return options[self.numbers.integers(len(options))]
 
-    def some(self, *options: Any) -> list[Any]:
-        """One or several of these, in their order."""
-        chosen = self.numbers.permutation(len(options))[: self.between(1, len(options))]
-        return [options[number] for number in sorted(chosen)]
+    def choose_some(self, *options: Any) -> list[Any]:
+        """Return one or several of these, in their order."""
+        order = self.numbers.permutation(len(options))[: self.integer(1, len(options))]
+        return [options[number] for number in sorted(order)]
 
-    def between(self, low: int, high: int) -> int:
-        """A whole number; both bounds are included."""
+    def integer(self, low: int, high: int) -> int:
+        """Return an integer; both bounds are included."""
         return int(self.numbers.integers(low, high + 1))
 
     def real(self, low: float, high: float) -> float:
-        """A number of three digits, so that a file says it whole."""
+        """Return a number of three digits, so that a file has it exactly."""
         return float(f"{self.numbers.uniform(low, high):.3g}")
 
-    def has(self, family: str) -> bool:
+    def covers(self, family: str) -> bool:
         """Return whether to draw something of this family: in two of three cases that know it, and always if it is forced."""
         if family not in FAMILIES:
             raise ValueError(f"no family `{family}`")

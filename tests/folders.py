@@ -30,28 +30,28 @@ def digests(out: Path) -> dict[str, dict[str, Any]]:
     return {row.folder: row.digests.model_dump() for row in read_manifest(out)[1]}
 
 
-def resigned(out: Path) -> None:
+def resign(out: Path) -> None:
     """Bring the digests of files up to date, and units' own summaries to what summary.json says of them."""
     for row in json.loads((out / "summary.json").read_text()):
-        resigned_unit(out / row["name"] / f"seed-{row['seed']}", summary=row)
-    resigned_manifest(out)
+        resign_unit(out / row["name"] / f"seed-{row['seed']}", summary=row)
+    resign_manifest(out)
 
 
-def resigned_unit(folder: Path, **changes: Any) -> None:
+def resign_unit(folder: Path, **changes: Any) -> None:
     """Change a unit's record, and bring its digests up to date, whatever else is wrong."""
-    about = json.loads((folder / "unit.json").read_text()) | changes
-    about["files"] = {name: inputs.digest(folder / name) for name in about["files"]}
-    (folder / "unit.json").write_text(_signed(about))
+    record = json.loads((folder / "unit.json").read_text()) | changes
+    record["files"] = {name: inputs.digest(folder / name) for name in record["files"]}
+    (folder / "unit.json").write_text(_sign(record))
 
 
-def resigned_manifest(out: Path) -> None:
+def resign_manifest(out: Path) -> None:
     """Bring the manifest's digests up to date."""
     manifest = json.loads((out / MANIFEST).read_text())
     manifest["files"] = {name: inputs.digest(out / name) for name in manifest["files"]}
-    (out / MANIFEST).write_text(_signed(manifest))
+    (out / MANIFEST).write_text(_sign(manifest))
 
 
-def _signed(document: dict[str, Any]) -> str:
+def _sign(document: dict[str, Any]) -> str:
     covered = json.dumps({name: value for name, value in document.items() if name != "digest"}, sort_keys=True)
     return json.dumps(document | {"digest": hashlib.sha256(covered.encode()).hexdigest()})
 

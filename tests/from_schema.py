@@ -24,11 +24,11 @@ WARM_UP = {"name": "linear_schedule", "init_value": 0.1, "end_value": 1, "transi
 
 
 def draw_options(
-    draws: Draws, kind: str, name: str, share: float, likely: Collection[str] = (), without: Collection[str] = ()
+    draws: Draws, kind: str, name: str, share: float, likely: Collection[str] = (), excluded: Collection[str] = ()
 ) -> Schema:
     """Return a component's name, its required options, most of the `likely` ones, and a share of those not left out."""
-    (schema,) = (own for own in _definitions()[kind]["anyOf"] if own.get("title") == name)
-    chances = dict.fromkeys(likely, 0.7) | dict.fromkeys(without, 0.0)
+    (schema,) = (definition for definition in _definitions()[kind]["anyOf"] if definition.get("title") == name)
+    chances = dict.fromkeys(likely, 0.7) | dict.fromkeys(excluded, 0.0)
     return Drawing(draws, share).options(schema, name, chances)
 
 
@@ -65,26 +65,26 @@ class Drawing:
 
     def options(self, schema: Schema, name: str, chances: Mapping[str, float] = MappingProxyType({})) -> Schema:
         """Return the options of a component of this name; `chances` of those that are not drawn like the others."""
-        chosen: Schema = {}
-        for option, own in schema.get("properties", {}).items():
-            if "default" not in _whole(own) or self.draws.numbers.random() < chances.get(option, self.share):
+        result: Schema = {}
+        for option, subschema in schema.get("properties", {}).items():
+            if "default" not in _resolve(subschema) or self.draws.numbers.random() < chances.get(option, self.share):
                 with contextlib.suppress(_NoValueError):
-                    chosen[option] = self.value(own, option if option != "name" else name)
-        return chosen
+                    result[option] = self.value(subschema, option if option != "name" else name)
+        return result
 
     def value(self, schema: Schema, name: str) -> Any:
         """Return a value of this schema, for the option of this name. Raises _NoValueError."""
         if "$ref" in schema and name not in ("optimizer", "outer", "schedule"):
-            return self.value(_whole(schema), name)
+            return self.value(_resolve(schema), name)
         if name in ("optimizer", "outer"):
-            last = self.draws.one(*optimizers())
-            return self.draws.one(last, last, [self.draws.one(*FIRST), last])
+            last = self.draws.choose(*optimizers())
+            return self.draws.choose(last, last, [self.draws.choose(*FIRST), last])
         if name == "schedule":
-            return self.draws.one(DECAY, WARM_UP, [DECAY, WARM_UP])
+            return self.draws.choose(DECAY, WARM_UP, [DECAY, WARM_UP])
         if "anyOf" in schema:
-            return self.value(self.draws.one(*filter(_can_be_drawn, schema["anyOf"])), name)
+            return self.value(self.draws.choose(*filter(_is_drawable, schema["anyOf"])), name)
         if "const" in schema or "enum" in schema:
-            return self.draws.one(*schema.get("enum", [schema.get("const")]))
+            return self.draws.choose(*schema.get("enum", [schema.get("const")]))
         match schema.get("type"):
             case "object":
                 return self.options(schema, name)
@@ -95,7 +95,7 @@ class Drawing:
             case "number":
                 return self._number(schema)
             case "boolean":
-                return self.draws.one(True, False)
+                return self.draws.choose(True, False)
             case "null":
                 return None
             case "string" if schema.get("format") == "path":
@@ -110,31 +110,31 @@ class Drawing:
 
     def _array(self, schema: Schema, name: str) -> list[Any]:
         if "prefixItems" in schema:
-            return [self.value(own, name) for own in schema["prefixItems"]]
+            return [self.value(item, name) for item in schema["prefixItems"]]
         least = schema.get("minItems", 1)
-        number = self.draws.between(least, min(least + 2, schema.get("maxItems", 9)))
+        number = self.draws.integer(least, min(least + 2, schema.get("maxItems", 9)))
         return [self.value(schema["items"], name) for _ in range(number)]
 
     def _integer(self, schema: Schema) -> int:
         least = schema.get("minimum", schema.get("exclusiveMinimum", -1) + 1)
-        return min(self.draws.between(least, least + self.draws.one(2, 6, 12)), schema.get("maximum", least + 12))
+        return min(self.draws.integer(least, least + self.draws.choose(2, 6, 12)), schema.get("maximum", least + 12))
 
     def _number(self, schema: Schema) -> float:
         least, most = schema.get("minimum", -1.0), schema.get("maximum", 1e9)
-        over, under = schema.get("exclusiveMinimum", -2.0), schema.get("exclusiveMaximum", 1e10)
-        fitting = [number for number in REALS if least <= number <= most and over < number < under]
+        lower, upper = schema.get("exclusiveMinimum", -2.0), schema.get("exclusiveMaximum", 1e10)
+        fitting = [number for number in REALS if least <= number <= most and lower < number < upper]
         if not fitting:
             raise _NoValueError
-        return self.draws.one(*fitting)
+        return self.draws.choose(*fitting)
 
 
-def _can_be_drawn(schema: Schema) -> bool:
+def _is_drawable(schema: Schema) -> bool:
     """Return whether it names no class of a user's own."""
-    return "pattern" not in _whole(_whole(schema).get("properties", {}).get("name", schema))
+    return "pattern" not in _resolve(_resolve(schema).get("properties", {}).get("name", schema))
 
 
-def _whole(schema: Schema) -> Schema:
+def _resolve(schema: Schema) -> Schema:
     """Return a schema with what the definition says that it refers to."""
     if "$ref" not in schema:
         return schema
-    return _definitions()[schema["$ref"].rpartition("/")[2]] | {key: own for key, own in schema.items() if key != "$ref"}
+    return _definitions()[schema["$ref"].rpartition("/")[2]] | {key: value for key, value in schema.items() if key != "$ref"}

@@ -27,11 +27,11 @@ from fred.running.execution import check, execute
 from fred.specification.loading import load
 from tests import conftest  # noqa: F401  tells all processes where JAX keeps what it has compiled
 from tests.draws import FAMILIES
-from tests.mutations import mutated
+from tests.end_to_end import TooSlow, check_scenario, time_limit
+from tests.mutations import mutate
 from tests.random_scenarios import random_run
-from tests.together import Together
-from tests.whole import TooSlow, whole, within
-from tests.worlds import same
+from tests.threaded_replay import ThreadedReplay
+from tests.worlds import same_outcome
 
 SECONDS = 300  # for one scenario, replayed and inline, on a machine that may stall
 
@@ -39,39 +39,39 @@ SECONDS = 300  # for one scenario, replayed and inline, on a machine that may st
 def disagreement(seed: int, forced: Collection[str] = ()) -> str:
     """Return the difference between a random run replayed and inline; empty if there is none."""
     outcomes: list[Outcome | str] = []
-    with within(SECONDS), tempfile.TemporaryDirectory() as scratch:
+    with time_limit(SECONDS), tempfile.TemporaryDirectory() as scratch:
         run, number = random_run(seed, Path(scratch), forced)
         for inline in (False, True):
             try:
                 outcomes.append(execute("run", run, number, inline))
             except FredError as error:
                 outcomes.append(str(error))
-    one, other = outcomes
-    if isinstance(one, str) or isinstance(other, str):
-        return "" if one == other else f"one is refused: {one if isinstance(one, str) else other}"
-    return "" if same(one, other) and one.data_digest == other.data_digest else "other bits"
+    first, second = outcomes
+    if isinstance(first, str) or isinstance(second, str):
+        return "" if first == second else f"one is refused: {first if isinstance(first, str) else second}"
+    return "" if same_outcome(first, second) and first.data_digest == second.data_digest else "other bits"
 
 
 def sharing(seed: int, forced: Collection[str] = ()) -> str:
     """Return the difference between a random run replayed by one process and by one to three executors; empty if none."""
-    with within(4 * SECONDS), tempfile.TemporaryDirectory() as scratch:
+    with time_limit(4 * SECONDS), tempfile.TemporaryDirectory() as scratch:
         run, number = random_run(seed, Path(scratch), forced)
         try:
-            alone = execute("run", run, number)
+            single = execute("run", run, number)
         except FredError:
             return ""
         for processes in (1, 2, 3):
-            with mock.patch.object(model_training, "replay", Together(processes, stretch=10 ** (seed % 3 + 1))):
-                if not same(alone, execute("run", run, number)):
+            with mock.patch.object(model_training, "replay", ThreadedReplay(processes, stretch=10 ** (seed % 3 + 1))):
+                if not same_outcome(single, execute("run", run, number)):
                     return f"{processes} executors"
     return ""
 
 
 def refusal(seed: int) -> str:
     """Return the fault in the refusal or run of a mutated scenario file; empty if there is none."""
-    with within(SECONDS), tempfile.TemporaryDirectory() as scratch:
+    with time_limit(SECONDS), tempfile.TemporaryDirectory() as scratch:
         path = Path(scratch) / "mutated.yaml"
-        path.write_text(mutated(seed), encoding="utf-8", errors="surrogatepass")
+        path.write_text(mutate(seed), encoding="utf-8", errors="surrogatepass")
         try:
             scenario = load(path)
             name, run = next(iter(scenario.runs.items()))
@@ -91,12 +91,12 @@ CHECKS: dict[str, tuple[Callable[..., Any], int]] = {  # and how many, usually
     "schema": (disagreement, 1_000),
     "sharing": (sharing, 300),
     "refusal": (refusal, 10_000),
-    "whole": (whole, 3_000),
+    "whole": (check_scenario, 3_000),
 }
 
 
-def _checked(task: tuple[str, int, Collection[str]]) -> tuple[int, str]:
-    """The seed, and what is wrong with its case."""
+def _check(task: tuple[str, int, Collection[str]]) -> tuple[int, str]:
+    """Return the seed and the fault of its case."""
     name, seed, forced = task
     try:
         problem = CHECKS[name][0](seed, forced) if forced else CHECKS[name][0](seed)
@@ -110,7 +110,7 @@ def _search(name: str, seeds: range, jobs: int, forced: Collection[str]) -> list
     failing: list[int] = []
     start = time.monotonic()
     with multiprocessing.get_context("spawn").Pool(jobs, registry.allow_import, (["tests.users"],), 50) as pool:
-        for done, (seed, problem) in enumerate(pool.imap_unordered(_checked, ((name, seed, forced) for seed in seeds)), 1):
+        for done, (seed, problem) in enumerate(pool.imap_unordered(_check, ((name, seed, forced) for seed in seeds)), 1):
             if problem:
                 failing.append(seed)
                 print(f"{name}, seed {seed}: {problem}", flush=True)

@@ -1,4 +1,4 @@
-"""Digests pinned for the locked environment. `make golden` (python -m tests.golden) writes them anew, after an intended change.
+"""Digests pinned for the locked environment. `make golden` (python -m tests.golden) writes them again, after an intended change.
 
 Three checks read them: `python -m tests.golden shared` computes the same runs, each shared by two processes, `make portable`
 computes them on emulated CPUs, without pytest, and tests of small cases compare a run that they share with other tests. The
@@ -37,7 +37,7 @@ SHORTENED = {  # scenario -> settings that make it short, runs
     "systems/wagma-sgd": (["seeds=[1]", "stop.seconds=10"], ["wagma-4"]),
     "systems/cutoff-sgd": (["seeds=[1]", "stop.seconds=50"], ["elfving", "dmm"]),
 }
-_MORE = (  # algorithms beside the first of each page, with steps or messages of their own
+_EXTRA = (  # algorithms beside the first of each page, with steps or messages of their own
     *(
         "b-fasgd",
         "bmuf",
@@ -81,10 +81,10 @@ def pinned_cases() -> list[Case]:
     """Return the pinned cases of `tests.cases`: the first of each page, a few more, and all of the codecs."""
     algorithms = [case for case in CASES if case.kind == "algorithm"]
     pages = {type(case.run.algorithm).__module__: case for case in reversed(algorithms)}
-    return [case for case in CASES if case.kind == "codec" or case in pages.values() or case.name in _MORE]
+    return [case for case in CASES if case.kind == "codec" or case in pages.values() or case.name in _EXTRA]
 
 
-def _others() -> dict[str, Run]:
+def _other_runs() -> dict[str, Run]:
     """Return a short run of each kind of model, and of optimizers unlike the others."""
     options: dict[str, Any] = {"stop": {"gradients": 40}, "evaluate": {"points": 2}}
     models = {f"model/{name}": make_run(task=task | {"batch_size": 4}, **options) for name, task in _TASKS.items()}
@@ -97,7 +97,7 @@ def names() -> Iterator[str]:
     for name, (_, only) in SHORTENED.items():
         yield from (f"{name}/{run}" for run in only or fred.load(SCENARIOS / f"{name}.yaml").runs)
     yield from (f"{case.kind}/{case.name}" for case in pinned_cases())
-    yield from _others()
+    yield from _other_runs()
 
 
 def digests(name: str, inline: bool = False, cores: int = 1) -> dict[str, str]:
@@ -106,7 +106,7 @@ def digests(name: str, inline: bool = False, cores: int = 1) -> dict[str, str]:
     if scenario in SHORTENED:
         loaded = fred.load(SCENARIOS / f"{scenario}.yaml", SHORTENED[scenario][0])
         return digests_of(execute(run, loaded.runs[run], loaded.seeds[0], inline, cores=cores))
-    small = _others() | {f"{case.kind}/{case.name}": case.run for case in pinned_cases()}
+    small = _other_runs() | {f"{case.kind}/{case.name}": case.run for case in pinned_cases()}
     return digests_of(execute(name, small[name], SEED, inline, cores=cores))
 
 
@@ -133,8 +133,8 @@ def shared() -> int:
     return len(differing)
 
 
-def training(seed: int = 0) -> dict[str, Any]:
-    """The digest of a deep Markov model that was trained for a few steps on the beginning of FRED's own trace, and what it chose there."""
+def digest_training(seed: int = 0) -> dict[str, Any]:
+    """Return the digest of a deep Markov model after a few training steps on the beginning of FRED's trace, and its choices there."""
     trace = read("example")
     assert trace.node_of is not None
     seconds = trace.seconds[:60]
@@ -142,11 +142,11 @@ def training(seed: int = 0) -> dict[str, Any]:
     return {"digest": rule.digest, "cutoffs": closed_loop.run(rule, seconds, trace.node_of, 5).cutoff.tolist()}
 
 
-def locked(recorded: dict[str, str]) -> list[str]:
+def compare_environment(recorded: dict[str, str]) -> list[str]:
     """Return how this environment differs from the recorded one."""
-    here = environment.describe()
-    names = sorted(here.keys() | recorded.keys())
-    return [f"{name} {recorded.get(name)} -> {here.get(name)}" for name in names if here.get(name) != recorded.get(name)]
+    current = environment.describe()
+    names = sorted(current.keys() | recorded.keys())
+    return [f"{name} {recorded.get(name)} -> {current.get(name)}" for name in names if current.get(name) != recorded.get(name)]
 
 
 if __name__ == "__main__":
@@ -156,7 +156,7 @@ if __name__ == "__main__":
     content = {
         "environment": environment.describe(),
         "digests": all_digests(),
-        "training": training(),
+        "training": digest_training(),
         "numpyro": version("numpyro"),
     }
     GOLDEN.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")

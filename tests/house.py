@@ -48,11 +48,11 @@ def trees() -> dict[Path, ast.Module]:
 @cache
 def imports() -> list[Import]:
     """Return every import of one of FRED's modules by another, once."""
-    modules, found = files(), set[Import]()
+    modules, result = files(), set[Import]()
     for name, path in modules.items():
         for node, lazy in statements(trees()[path].body):
-            found.update(Import(name, other, lazy) for other in _modules_named(node, modules) if other != name)
-    return sorted(found)
+            result.update(Import(name, other, lazy) for other in _modules_named(node, modules) if other != name)
+    return sorted(result)
 
 
 def statements(body: Iterable[ast.AST], lazy: bool = False) -> Iterator[tuple[ast.AST, bool]]:
@@ -71,8 +71,8 @@ def _modules_named(node: ast.AST, modules: dict[str, Path]) -> Iterator[str]:
         yield from (alias.name for alias in node.names if alias.name in modules)
     if isinstance(node, ast.ImportFrom) and node.module in modules:
         for alias in node.names:
-            within = f"{node.module}.{alias.name}"
-            yield within if within in modules else str(node.module)
+            module = f"{node.module}.{alias.name}"
+            yield module if module in modules else str(node.module)
 
 
 def room_of(module: str) -> str:
@@ -80,12 +80,12 @@ def room_of(module: str) -> str:
     return files()[module].relative_to(SOURCE).parts[0]
 
 
-def rooms(found: list[Import]) -> Graph:
+def rooms(edges: list[Import]) -> Graph:
     """Return the rooms that each room imports from."""
     graph: Graph = {room_of(module): set() for module in files()}
-    for each in found:
-        if room_of(each.file) != room_of(each.other):
-            graph[room_of(each.file)].add(room_of(each.other))
+    for edge in edges:
+        if room_of(edge.file) != room_of(edge.other):
+            graph[room_of(edge.file)].add(room_of(edge.other))
     return graph
 
 
@@ -104,12 +104,12 @@ def circles(graph: Graph) -> list[set[str]]:
     return [set(group) for group in sorted(groups, key=sorted) if len(group) > 1]
 
 
-def of_files(found: list[Import], lazy: bool) -> Graph:
+def graph_of_files(edges: list[Import], lazy: bool) -> Graph:
     """Return the files that each file imports; `lazy`: also inside functions."""
     graph: Graph = {module: set() for module in files()}
-    for each in found:
-        if lazy or not each.lazy:
-            graph[each.file].add(each.other)
+    for edge in edges:
+        if lazy or not edge.lazy:
+            graph[edge.file].add(edge.other)
     return graph
 
 
@@ -134,14 +134,14 @@ def sizes_of_rooms() -> Counter[str]:
 
 def draw_rooms(path: Path) -> None:
     """Draw folders floor by floor, as wide as they have files, and an arrow to those directly below that a room needs."""
-    graph, sizes = rooms([each for each in imports() if not each.lazy]), sizes_of_rooms()
+    graph, sizes = rooms([edge for edge in imports() if not edge.lazy]), sizes_of_rooms()
     height = {room: floor for room, floor in floors(graph).items() if (SOURCE / room).is_dir()}
     with style():
         picture = Picture(figsize=(9.2, 0.52 * len(set(height.values()))), layout="constrained")
         axis = picture.subplots()
         middle: dict[str, tuple[float, int]] = {}
         for row, floor in enumerate(sorted(set(height.values()))):
-            names = sorted(room for room, own in height.items() if own == floor)
+            names = sorted(room for room, level in height.items() if level == floor)
             widths = [5 + sizes[room] / 2 for room in names]
             left = -(sum(widths) + 2 * (len(names) - 1)) / 2
             for room, width in zip(names, widths, strict=True):
@@ -152,7 +152,7 @@ def draw_rooms(path: Path) -> None:
                 left += width + 2
         for room, (x, row) in middle.items():
             for other in sorted(graph[room] & middle.keys()):
-                if not any(other in graph[between] for between in graph[room] & middle.keys()):  # else it is needed anyway
+                if not any(other in graph[via] for via in graph[room] & middle.keys()):  # else it is needed anyway
                     to = middle[other]
                     axis.annotate("", (to[0], to[1] + 0.32), (x, row - 0.32), arrowprops=_ARROW, zorder=1)
         axis.set(xlim=(-24, 24), ylim=(-0.6, len(set(height.values())) - 0.4))
@@ -178,7 +178,7 @@ class Writing(NamedTuple):
     code: int
 
 
-def writing(folder: Path) -> Writing:
+def count_lines(folder: Path) -> Writing:
     """Return the line counts of all Python files below a folder."""
     counts = Writing([], [], 0, 0)
     docstrings = code = 0
@@ -187,10 +187,10 @@ def writing(folder: Path) -> Writing:
         counts.files.append(text.count("\n"))
         documented: set[int] = set()
         for node in ast.walk(ast.parse(text)):
-            own = set(docstring_of(node))
-            documented |= own
+            line_numbers = set(docstring_of(node))
+            documented |= line_numbers
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-                counts.bodies.append((node.end_lineno or 0) - node.body[0].lineno + 1 - len(own))
+                counts.bodies.append((node.end_lineno or 0) - node.body[0].lineno + 1 - len(line_numbers))
         docstrings += len(documented)
         lines = enumerate(text.splitlines(), start=1)
         code += sum(bool(line.strip()) and line.lstrip()[0] != "#" and number not in documented for number, line in lines)
@@ -199,24 +199,24 @@ def writing(folder: Path) -> Writing:
 
 def main() -> None:
     """Print all numbers, and draw."""
-    found = imports()
-    graph = rooms([each for each in found if not each.lazy])
-    own, tests = writing(SOURCE), writing(ROOT / "tests")
-    sizes, up, lazy = sizes_of_rooms(), circles(graph), circles(of_files(found, lazy=True))
-    bodies = sorted(own.bodies)
+    edges = imports()
+    graph = rooms([edge for edge in edges if not edge.lazy])
+    source, tests = count_lines(SOURCE), count_lines(ROOT / "tests")
+    sizes, up, lazy = sizes_of_rooms(), circles(graph), circles(graph_of_files(edges, lazy=True))
+    bodies = sorted(source.bodies)
     room, size = sizes.most_common(1)[0]
-    folders = sum((SOURCE / each).is_dir() for each in graph)
+    folders = sum((SOURCE / room).is_dir() for room in graph)
     print(
-        f"{len(own.files)} files, {sum(own.files):,} lines, median {statistics.median(own.files):.0f}, longest {max(own.files)}"
+        f"{len(source.files)} files, {sum(source.files):,} lines, median {statistics.median(source.files):.0f}, longest {max(source.files)}"
     )
     median, decile = bodies[len(bodies) // 2], bodies[len(bodies) * 9 // 10]
     print(f"bodies of functions: {median} / {decile} / {bodies[-1]} lines (median, 90 %, longest)")
-    print(f"docstrings : code {own.docstrings / own.code:.2f}, tests : source {sum(tests.files) / sum(own.files):.2f}")
+    print(f"docstrings : code {source.docstrings / source.code:.2f}, tests : source {sum(tests.files) / sum(source.files):.2f}")
     print(f"{len(graph)} rooms ({folders} of them folders), the largest {room}: {size} files")
-    print(f"{sum(map(len, graph.values()))} arrows at load, {sum(map(len, rooms(found).values()))} with those inside functions")
-    circles_of_files = len(circles(of_files(found, lazy=False)))
+    print(f"{sum(map(len, graph.values()))} arrows at load, {sum(map(len, rooms(edges).values()))} with those inside functions")
+    circles_of_files = len(circles(graph_of_files(edges, lazy=False)))
     print(f"floors {max(floors(graph).values()) if not up else '-'}; circles of rooms {len(up)}, of files {circles_of_files}")
-    listed = "; ".join(", ".join(sorted(each)) for each in lazy) or "none"
+    listed = "; ".join(", ".join(sorted(circle)) for circle in lazy) or "none"
     print(f"circles of files with what is imported inside functions: {listed}")
     print(f"file names that are there twice: {', '.join(twice()) or 'none'}")
     if not up:

@@ -34,8 +34,8 @@ SCENARIO: dict[str, Any] = {
 
 
 def main(kills: int) -> int:
-    """Kill this many times; compare each finished result with one that nobody disturbed."""
-    draw, finished, counts = random.Random(0), 0, Counter[signal.Signals]()
+    """Kill a run this many times; compare each finished result with that of an undisturbed run."""
+    draw, completed, counts = random.Random(0), 0, Counter[signal.Signals]()
     with tempfile.TemporaryDirectory() as name, tempfile.TemporaryFile() as messages:
         folder = Path(name)
         (folder / "scenario.yaml").write_text(json.dumps(SCENARIO))
@@ -57,24 +57,24 @@ def main(kills: int) -> int:
             messages.seek(0)
             _check_end(number, code, messages.read().decode()[-2000:])
             if code == 0:
-                finished += 1
+                completed += 1
                 _check(folder)
-                print(f"{counts.total()} of {kills} kills, {finished} scenarios finished", flush=True)
+                print(f"{counts.total()} of {kills} kills, {completed} scenarios finished", flush=True)
         while start(folder, "out", "--jobs", "2").wait():
             pass
         _check(folder)
     kinds = ", ".join(f"{counts[number]} {number.name}" for number in SIGNALS)
     print(
-        f"{kinds}: {finished + 1} results with the digests of an undisturbed one, nothing left over, one there at every moment"
+        f"{kinds}: {completed + 1} results with the digests of an undisturbed one, nothing left over, one there at every moment"
     )
     return 0
 
 
 def start(
-    folder: Path, out: str, *more: str, program: tuple[str, str] = ("-m", "fred"), **streams: Any
+    folder: Path, out: str, *arguments: str, program: tuple[str, str] = ("-m", "fred"), **streams: Any
 ) -> subprocess.Popen[bytes]:
     """Start a run of `scenario.yaml` in another process."""
-    command = [sys.executable, *program, "run", "scenario.yaml", "--out", out, *more]
+    command = [sys.executable, *program, "run", "scenario.yaml", "--out", out, *arguments]
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
     return subprocess.Popen(command, cwd=folder, env=env, stdout=subprocess.DEVNULL, **streams)
 
@@ -93,8 +93,8 @@ def _wait(process: subprocess.Popen[bytes], folder: Path, draw: random.Random, s
     """Wait for any moment, or one shortly after the result is complete; return True if the process is still at work then."""
     end = time.monotonic() + draw.uniform(0.2, 1.1) * seconds
     if draw.random() < 0.5:
-        before = _completed(folder)  # by a killed process
-        while process.poll() is None and _completed(folder) in (0, before):
+        before = _completion_time(folder)  # by a killed process
+        while process.poll() is None and _completion_time(folder) in (0, before):
             time.sleep(0.0005)
         end = time.monotonic() + draw.uniform(0, 0.03)
     while process.poll() is None and time.monotonic() < end:
@@ -102,7 +102,7 @@ def _wait(process: subprocess.Popen[bytes], folder: Path, draw: random.Random, s
     return process.poll() is None
 
 
-def _completed(folder: Path) -> int:
+def _completion_time(folder: Path) -> int:
     """Return the time at which the result was complete, ns; 0 if it is not."""
     manifest = folder / ".out.unfinished" / "manifest.json"
     try:
@@ -114,10 +114,10 @@ def _completed(folder: Path) -> int:
 @contextmanager
 def _always_there(path: Path) -> Iterator[None]:
     """Check that a result is there at every moment of a `with` block."""
-    over, missing = threading.Event(), list[str]()
+    stop, missing = threading.Event(), list[str]()
 
     def watch() -> None:
-        while not over.wait(0.0005):
+        while not stop.wait(0.0005):
             missing.extend(name for name in ("manifest.json",) if not (path / name).exists())
 
     thread = threading.Thread(target=watch)
@@ -125,7 +125,7 @@ def _always_there(path: Path) -> Iterator[None]:
     try:
         yield
     finally:
-        over.set()
+        stop.set()
         thread.join()
     read_manifest(path)
     assert not missing, f"missing for a moment: {missing}"
@@ -139,9 +139,9 @@ def _check(folder: Path) -> None:
     shutil.copytree(folder / "old", folder / "out")
 
 
-def check_same(folder: Path, whole: str, out: str) -> None:
+def check_same(folder: Path, undisturbed: str, out: str) -> None:
     """Check that a result is whole, and has the digests of another."""
-    assert digests(folder / out) == digests(folder / whole)
+    assert digests(folder / out) == digests(folder / undisturbed)
     assert not changed(folder / out, read_manifest(folder / out)[0])
 
 

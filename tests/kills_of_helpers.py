@@ -38,7 +38,7 @@ _SHARED = "from fred.replay import helpers; helpers.FORCE_HELPERS = True; from f
 
 def main(kills: int) -> int:
     """Kill this many times; compare each finished run with one that one process computed."""
-    draw, counts, finished = random.Random(0), Counter[str](), 0
+    draw, counts, completed = random.Random(0), Counter[str](), 0
     before = _helpers(), names(Path("/dev/shm"))
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -46,25 +46,25 @@ def main(kills: int) -> int:
         assert start(folder, "alone").wait() == 0
         began = time.monotonic()
         assert _start_shared(folder).wait() == 0
-        whole = time.monotonic() - began
+        duration = time.monotonic() - began
         _check(folder)
         while counts.total() < kills:
             process = _start_shared(folder)
             victim, pids = draw.choice(("helper", "run")), set[int]()
-            end = time.monotonic() + draw.uniform(0.3, 1.0) * whole
+            end = time.monotonic() + draw.uniform(0.3, 1.0) * duration
             while process.poll() is None and time.monotonic() < end:
                 time.sleep(0.001)
                 pids |= children(process.pid) & _helpers()
-            own = [process.pid] if victim == "run" else sorted(children(process.pid) & _helpers())
-            if own and process.poll() is None:
+            victims = [process.pid] if victim == "run" else sorted(children(process.pid) & _helpers())
+            if victims and process.poll() is None:
                 counts[victim] += 1
-                os.kill(draw.choice(own), signal.SIGKILL)
+                os.kill(draw.choice(victims), signal.SIGKILL)
             code = process.wait(timeout=300)
             _wait_for_end(pids)
             if code == 0:
-                finished += 1
+                completed += 1
                 _check(folder)
-                print(f"{counts.total()} of {kills} kills, {finished} runs finished", flush=True)
+                print(f"{counts.total()} of {kills} kills, {completed} runs finished", flush=True)
             else:
                 assert victim == "run" and code == -signal.SIGKILL, code
         assert _start_shared(folder).wait() == 0

@@ -45,11 +45,11 @@ def _check_signs(schedule: Schedule) -> None:
 
 def _check_intervals(schedule: Schedule, rows: list[Row]) -> None:
     """Each model that is sent is the one that its sender has just published; nothing in flight goes on after the end."""
-    for what, begin, end, row, worker, _ in zip(*map(np.ndarray.tolist, schedule.intervals), strict=True):
-        if what == What.TRIP and NONE not in (row, worker):
+    for kind, begin, end, row, worker, _ in zip(*map(np.ndarray.tolist, schedule.intervals), strict=True):
+        if kind == What.TRIP and NONE not in (row, worker):
             assert (rows[row].verb, rows[row].time_ns, rows[row].worker) == (Verb.PULL, begin, worker), f"{rows[row]}: {begin}"
-        if what in (What.TRIP, What.LOST, What.COMPUTING, What.SENDING):
-            assert begin <= end <= schedule.end_ns, f"{What(what).name} from {begin} to {end}, but the end is {schedule.end_ns}"
+        if kind in (What.TRIP, What.LOST, What.COMPUTING, What.SENDING):
+            assert begin <= end <= schedule.end_ns, f"{What(kind).name} from {begin} to {end}, but the end is {schedule.end_ns}"
 
 
 def _check_gradients(schedule: Schedule, rows: list[Row], summary: dict[str, Any]) -> None:
@@ -77,7 +77,7 @@ def _check_gradients(schedule: Schedule, rows: list[Row], summary: dict[str, Any
 
 
 def _check_staleness(rows: list[Row], summary: dict[str, Any]) -> None:
-    """Clocks are counted anew, and what each mailbox holds is of which time."""
+    """Recompute all staleness from clocks that are counted here, and from the timestamp of each mailbox."""
     clocks: dict[Any, int] = defaultdict(int)
     averaged: dict[Any, list[int]] = defaultdict(list)  # when a cell's clock was advanced by a SYNC
     read: dict[tuple[int, int], int] = {}  # mailbox and block -> clock
@@ -96,16 +96,16 @@ def _check_staleness(rows: list[Row], summary: dict[str, Any]) -> None:
         if row.verb == Verb.SYNC:
             averaged[cell].append(clocks[cell])
         clocks[cell] += row.verb in _CHANGES
-    everything = [each for own in stale.values() for each in own]
+    everything = [age for ages in stale.values() for age in ages]
     _check_mean_and_max(everything, summary["staleness"])
-    for own in summary["staleness_by_block"] or ():
-        _check_mean_and_max(stale[own["block"]], own)
+    for entry in summary["staleness_by_block"] or ():
+        _check_mean_and_max(stale[entry["block"]], entry)
 
 
-def _check_mean_and_max(numbers: list[int], found: dict[str, Any]) -> None:
+def _check_mean_and_max(numbers: list[int], entry: dict[str, Any]) -> None:
     mean, largest = (sum(numbers) / len(numbers), max(numbers)) if numbers else (None, None)
-    assert found["max"] == largest, f"staleness {largest}, in the summary {found}"
-    assert mean == found["mean"] or np.isclose(mean or np.nan, found["mean"]), f"staleness {mean}, in the summary {found}"
+    assert entry["max"] == largest, f"staleness {largest}, in the summary {entry}"
+    assert mean == entry["mean"] or np.isclose(mean or np.nan, entry["mean"]), f"staleness {mean}, in the summary {entry}"
 
 
 def _check_traffic(rows: list[Row], on_servers: range, summary: dict[str, Any]) -> None:
@@ -118,82 +118,82 @@ def _check_traffic(rows: list[Row], on_servers: range, summary: dict[str, Any]) 
 
 
 def check_time(schedule: Schedule, rows: list[Row], shares: dict[str, Any]) -> None:
-    """Each worker's time until the last that is known of it: no gap, nothing twice, and at each moment what comes first."""
+    """Check the time of each worker up to its last record: without gaps or overlaps, by the rank of activities."""
     account, expected = spans(schedule), [stretches(schedule, rows, worker) for worker in range(schedule.workers)]
     sums = dict.fromkeys(KINDS, 0)
-    for worker, own in enumerate(expected):
+    for worker, stretches_of in enumerate(expected):
         spent = account[account["worker"] == worker]
         begin, end = spent["begin_ns"].tolist(), spent["end_ns"].tolist()
-        assert all(one < other for one, other in zip(begin, end, strict=True)), f"worker {worker}: nothing takes no time"
+        assert all(start < stop for start, stop in zip(begin, end, strict=True)), f"worker {worker}: nothing takes no time"
         assert begin[1:] == end[:-1], f"worker {worker}: a gap, or two things at once"
         assert begin[:1] in ([], [0]), f"worker {worker} does nothing at the start"
         merged = [(kind, end) for (kind, _), (*_, (_, end)) in _runs(list(zip(spent["kind"], end, strict=True)))]
-        assert merged == own, f"worker {worker}: {merged}, expected {own}"
-        for (kind, end_ns), (_, begin_ns) in zip(own, [("", 0), *own], strict=False):
+        assert merged == stretches_of, f"worker {worker}: {merged}, expected {stretches_of}"
+        for (kind, end_ns), (_, begin_ns) in zip(stretches_of, [("", 0), *stretches_of], strict=False):
             sums[kind] += end_ns - begin_ns
-    whole = sum(sums.values())
-    assert whole <= schedule.workers * schedule.end_ns, "workers have more time than there is"
-    if not whole:
+    total = sum(sums.values())
+    assert total <= schedule.workers * schedule.end_ns, "workers have more time than there is"
+    if not total:
         assert set(shares.values()) == {None}, f"{shares} where no time has passed"
         return
-    assert np.allclose([sums[kind] / whole for kind in KINDS], [shares[kind] for kind in KINDS], atol=1e-9), f"{sums}, {shares}"
+    assert np.allclose([sums[kind] / total for kind in KINDS], [shares[kind] for kind in KINDS], atol=1e-9), f"{sums}, {shares}"
 
 
 def stretches(schedule: Schedule, rows: list[Row], worker: int) -> Stretches:
     """Return a worker's activities, and their ends: at each moment the first of all that go on."""
-    going = [(*each, 1) for each in _goings(schedule, rows, worker)]
-    last = _last(schedule, rows, worker)
-    moments = sorted({0, last, *(moment for _, begin, end, _ in going for moment in (begin, end) if 0 < moment < last)})
+    activities = [(*interval, 1) for interval in _goings(schedule, rows, worker)]
+    last = _last_moment(schedule, rows, worker)
+    moments = sorted({0, last, *(moment for _, begin, end, _ in activities for moment in (begin, end) if 0 < moment < last)})
     changes: dict[int, list[tuple[str, int]]] = defaultdict(list)
-    for kind, begin, end, _ in going:
+    for kind, begin, end, _ in activities:
         if begin < end:
             changes[max(begin, 0)].append((kind, 1))
             changes[end].append((kind, -1))
-    active, found = dict.fromkeys(_BY_RANK, 0), list[tuple[str, int]]()
+    active, runs = dict.fromkeys(_BY_RANK, 0), list[tuple[str, int]]()
     for moment, following in itertools.pairwise(moments):
         for kind, change in changes[moment]:
             active[kind] += change
-        found.append((next((kind for kind in _BY_RANK if active[kind]), "waiting"), following))
-    return [(kind, end) for (kind, _), (*_, (_, end)) in _runs(found)]
+        runs.append((next((kind for kind in _BY_RANK if active[kind]), "waiting"), following))
+    return [(kind, end) for (kind, _), (*_, (_, end)) in _runs(runs)]
 
 
 def _runs(stretches: Stretches) -> Iterable[tuple[tuple[str, int], Stretches]]:
     """Neighbours of one kind together: the first of them, and all."""
-    for _, own in itertools.groupby(stretches, key=lambda each: each[0]):
-        together = list(own)
+    for _, group in itertools.groupby(stretches, key=lambda stretch: stretch[0]):
+        together = list(group)
         yield together[0], together
 
 
-def _last(schedule: Schedule, rows: list[Row], worker: int) -> int:
+def _last_moment(schedule: Schedule, rows: list[Row], worker: int) -> int:
     """Until when it is known what a worker does."""
-    known = [schedule.end_ns if schedule.standstill else 0]
-    for what, _, end, _, own, other in zip(*schedule.intervals, strict=True):
-        if (own == worker and what != What.UNFINISHED) or (other == worker and what == What.TRIP) or what >= What.SAVING:
-            known.append(end)
-    known += [moment for row in rows if row.worker == worker for moment in (row.time_ns, row.end_ns)]
-    return max(min(int(moment), schedule.end_ns) for moment in known)
+    moments = [schedule.end_ns if schedule.standstill else 0]
+    for kind, _, end, _, owner, peer in zip(*schedule.intervals, strict=True):
+        if (owner == worker and kind != What.UNFINISHED) or (peer == worker and kind == What.TRIP) or kind >= What.SAVING:
+            moments.append(end)
+    moments += [moment for row in rows if row.worker == worker for moment in (row.time_ns, row.end_ns)]
+    return max(min(int(moment), schedule.end_ns) for moment in moments)
 
 
 def _goings(schedule: Schedule, rows: list[Row], worker: int) -> Iterable[tuple[str, int, int]]:
     """Yield a worker's activities with their begins and ends."""
-    intervals = [tuple(map(int, each)) for each in zip(*schedule.intervals, strict=True)]
-    crashes = [begin for what, begin, _, _, own, _ in intervals if what == What.AWAY and own == worker]
+    intervals = [tuple(map(int, interval)) for interval in zip(*schedule.intervals, strict=True)]
+    crashes = [begin for kind, begin, _, _, owner, _ in intervals if kind == What.AWAY and owner == worker]
     for row in (row for row in rows if row.worker == worker):
         if row.verb in (Verb.PUSH, Verb.ADD):
             yield "computing", row.begin_ns, row.end_ns
         if row.verb == Verb.DROP:
             yield "wasted", row.begin_ns, row.end_ns
         if row.verb == Verb.PULL:
-            yield "network", row.begin_ns, min([row.end_ns, *(each for each in crashes if each >= row.begin_ns)])
+            yield "network", row.begin_ns, min([row.end_ns, *(crash for crash in crashes if crash >= row.begin_ns)])
         elif row.verb in (Verb.PUSH, Verb.ADD, Verb.DROP, Verb.SYNC) and row.messages and row.replica in schedule.on_servers:
             yield "network", row.end_ns, row.time_ns
-    for what, begin, end, _, own, other in intervals:
-        if what == What.TRIP and worker in (own, other):
+    for kind, begin, end, _, owner, peer in intervals:
+        if kind == What.TRIP and worker in (owner, peer):
             yield "network", begin, end
-        elif own == worker and what in _OF_WORKERS:
-            yield _OF_WORKERS[what], begin, end
-        elif what in _OF_THE_JOB:
-            yield _OF_THE_JOB[what], begin, end
+        elif owner == worker and kind in _OF_WORKERS:
+            yield _OF_WORKERS[kind], begin, end
+        elif kind in _OF_THE_JOB:
+            yield _OF_THE_JOB[kind], begin, end
 
 
 def _check_end(outcome: Outcome, summary: dict[str, Any]) -> None:

@@ -28,18 +28,18 @@ def packages(text: str) -> list[str]:
 def main(options: list[str]) -> None:
     """Write all lock files."""
     earlier = list[str]()  # files
-    known = list[str]()  # packages
+    handled = list[str]()  # packages
     for name, extra in _EXTRAS.items():
         file = ROOT / name
         locked = packages(file.read_text(encoding="utf-8"))
-        file.write_text("".join([*known, *locked]), encoding="utf-8")  # uv keeps the versions of the file that it writes
+        file.write_text("".join([*handled, *locked]), encoding="utf-8")  # uv keeps the versions of the file that it writes
         constraints = [f"--constraint={other}" for other in earlier]
         extras = [f"--extra={extra}"] if extra else []
         subprocess.run([*_COMPILE, *extras, *constraints, f"--output-file={name}", *options], cwd=ROOT, check=True)
-        fresh = [package for package in packages(file.read_text(encoding="utf-8")) if package not in known]
+        fresh = [package for package in packages(file.read_text(encoding="utf-8")) if package not in handled]
         file.write_text("".join([*(f"-r {other}\n" for other in earlier[-1:]), *fresh]), encoding="utf-8")
         earlier.append(name)
-        known += fresh
+        handled += fresh
 
 
 if __name__ == "__main__":

@@ -22,17 +22,17 @@ def rates(messages: Sequence[Message], capacities: Sequence[float]) -> NDArray[n
     """Return the weighted max-min fair rate of each message, bytes per ns, by progressive filling."""
     passes = np.array([[link in message.path for message in messages] for link in range(len(capacities))], float)
     weights, limits = (np.array([getattr(message, name) for message in messages]) for name in ("weight", "limit"))
-    found, free = np.zeros(len(messages)), np.ones(len(messages), bool)
+    result, free = np.zeros(len(messages)), np.ones(len(messages), bool)
     while free.any():
         load = passes @ (weights * free)
         shares = np.full(len(capacities), np.inf)
-        np.divide(np.array(capacities) - passes @ (found * ~free), load, out=shares, where=load > 0)
+        np.divide(np.array(capacities) - passes @ (result * ~free), load, out=shares, where=load > 0)
         level = min(shares.min(), (limits / weights)[free].min())
         full = (shares <= level * (1 + 1e-12)) & (load > 0)
-        held = free & ((passes[full].sum(axis=0) > 0) | (limits / weights <= level * (1 + 1e-12)))
-        found[held] = level * weights[held]
-        free &= ~held
-    return found
+        limited = free & ((passes[full].sum(axis=0) > 0) | (limits / weights <= level * (1 + 1e-12)))
+        result[limited] = level * weights[limited]
+        free &= ~limited
+    return result
 
 
 def ends(

@@ -69,10 +69,10 @@ class Mutant(NamedTuple):
         text = self.source(root)
         line = text[: text.index(self.old)].count("\n") + 1
         blocks = [block for node in ast.walk(ast.parse(text)) for block in _blocks(node)]
-        around = [
+        enclosing = [
             statement for block in blocks for statement in block if statement.lineno <= line <= (statement.end_lineno or 0)
         ]
-        return min(around, key=lambda statement: (statement.end_lineno or 0) - statement.lineno)
+        return min(enclosing, key=lambda statement: (statement.end_lineno or 0) - statement.lineno)
 
 
 def mutants() -> list[Mutant]:
@@ -153,15 +153,15 @@ def _case_of(test: str) -> tuple[str, str]:
 
 def order(tests: list[str], reach: dict[str, Any], most: float) -> list[str]:
     """Return tests of these cases, up to `most` seconds in all: first the quick ones that execute few other mutants' lines."""
-    seconds, total, chosen = reach["seconds"], 0.0, list[str]()
+    seconds, total, selection = reach["seconds"], 0.0, list[str]()
     cases = {_case_of(test) for test in tests} - {("", "")}
     tests = [*tests, *(test for test in sorted(seconds.keys() - {*tests}) if _case_of(test) in cases)]
-    lines = Counter(test for others in reach["tests"] for test in others)
+    lines = Counter(test for tests_of_line in reach["tests"] for test in tests_of_line)
     for test in sorted(tests, key=lambda test: lines[test] * (0.1 + seconds[test])):
         total += seconds[test]
-        if total < most or not chosen:
-            chosen.append(test)
-    return chosen
+        if total < most or not selection:
+            selection.append(test)
+    return selection
 
 
 def preload() -> None:
@@ -208,8 +208,8 @@ def _run_tests(root: Path, tests: list[str], result: Path) -> None:
     os.dup2(output, 1)
     os.dup2(output, 2)
     first = _First()
-    for some in (tests[:_FIRST], tests[_FIRST:]):
-        if some and not first.failed:
+    for batch in (tests[:_FIRST], tests[_FIRST:]):
+        if batch and not first.failed:
             arguments = [
                 "-x",
                 "-p",
@@ -221,7 +221,7 @@ def _run_tests(root: Path, tests: list[str], result: Path) -> None:
                 "-m",
                 "slow or not slow",
             ]
-            code = pytest.main([*arguments, *some], plugins=[sys.modules[__name__], first])
+            code = pytest.main([*arguments, *batch], plugins=[sys.modules[__name__], first])
             if code not in (0, 1) and not first.failed:
                 first.failed = f"(pytest ended with exit code {code})" if code == 2 else "(internal error of pytest)"
     result.write_text(first.failed, encoding="utf-8")
@@ -278,9 +278,9 @@ _seconds: dict[str, dict[str, float]] = {"passed": {}, "failed": {}}
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     """Add up what a test takes, and keep whether it passes."""
-    was = _seconds["failed"].pop(report.nodeid, None)
-    group = _seconds["failed" if report.outcome == "failed" or was is not None else "passed"]
-    before = _seconds["passed"].pop(report.nodeid, 0.0) if was is None else was
+    earlier = _seconds["failed"].pop(report.nodeid, None)
+    group = _seconds["failed" if report.outcome == "failed" or earlier is not None else "passed"]
+    before = _seconds["passed"].pop(report.nodeid, 0.0) if earlier is None else earlier
     if not report.skipped:
         group[report.nodeid] = before + report.duration
 

@@ -16,24 +16,24 @@ _LONG = {"NINES": "9" * 5000, "HEX": "0x" + "f" * 6000, "LONG": "a" * 3000}
 NASTY = tuple(_LONG.get(value, value) for value in _VALUES.replace("\n", "|").split("|"))
 
 
-def mutated(seed: int) -> str:
+def mutate(seed: int) -> str:
     """A scenario file with one to three mistakes."""
     draw = np.random.default_rng(seed)
     files = sorted(_SCENARIOS.rglob("*.yaml"))
     lines = files[draw.integers(len(files))].read_text(encoding="utf-8").splitlines()
     for _ in range(draw.integers(1, 4)):
-        at, other = (int(each) for each in draw.integers(len(lines), size=2))
+        at, other = (int(number) for number in draw.integers(len(lines), size=2))
         nasty = NASTY[draw.integers(len(NASTY))]
         values = list(re.finditer(r"(?<=[:\[,{] )[^,\]\[{}#]+|[\w.+-]+", lines[at]))
         if draw.random() < 0.7 and values:
             place = values[draw.integers(len(values))]
             lines[at] = lines[at][: place.start()] + nasty + lines[at][place.end() :]
         else:
-            lines = _edited(lines, at, other, nasty, int(draw.integers(8))) or lines
+            lines = _edit(lines, at, other, nasty, int(draw.integers(8))) or lines
     return "\n".join(lines) + "\n"
 
 
-def _edited(lines: list[str], at: int, other: int, nasty: str, kind: int) -> list[str]:
+def _edit(lines: list[str], at: int, other: int, nasty: str, kind: int) -> list[str]:
     """The lines after an accident of some kind at one of them."""
     before, line, after = lines[:at], lines[at], lines[at + 1 :]
     cut, moved = line[: other % (len(line) + 1)], [lines[other], line]

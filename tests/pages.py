@@ -28,8 +28,8 @@ TIMINGS: dict[str, dict] = {  # of which the second and the third are the same
 
 def run_all(runs: dict[str, dict], seeds: tuple[int, ...] = (1,), title: str = "", **options: Any) -> Result:
     """These runs, each with every seed; the options are those of all runs."""
-    made = {name: make_run(**{**options, **run}) for name, run in runs.items()}
-    return experiment.run(Scenario(title=title, seeds=seeds, runs=made))
+    built = {name: make_run(**{**options, **run}) for name, run in runs.items()}
+    return experiment.run(Scenario(title=title, seeds=seeds, runs=built))
 
 
 CLUSTER: dict[str, Any] = {
@@ -39,17 +39,17 @@ CLUSTER: dict[str, Any] = {
 }
 TIMED: dict[str, Any] = {"cluster": CLUSTER, "stop": {"updates": 30}}
 ASGD = {"name": "asgd", "learning_rate": 0.1}
-BOTH = {name: {"algorithm": {**ASGD, "name": name}} for name in ("asgd", "ssgd")}
+PAIR = {name: {"algorithm": {**ASGD, "name": name}} for name in ("asgd", "ssgd")}
 GOAL = {"points": 5, "target_error": 0.7}
-LEARNED: dict[str, Any] = {**TIMED, "task": TASK, "evaluate": GOAL, "runs": BOTH, "seeds": [1, 2]}
+LEARNED: dict[str, Any] = {**TIMED, "task": TASK, "evaluate": GOAL, "runs": PAIR, "seeds": [1, 2]}
 LAGGING = {"name": "fixed-lag", "lag": 2}
 OUTAGE = {"name": "outage", "workers": [1], "begin": 1.0, "end": 2.0}
 KINDS: dict[str, dict[str, Any]] = {
     "learned": LEARNED,
-    "no task": {**TIMED, "runs": BOTH},
+    "no task": {**TIMED, "runs": PAIR},
     "one run": {**TIMED, "algorithm": ASGD},
     "no clock": {"cluster": {"workers": 2}, "stop": {"updates": 20}, "algorithm": ASGD, "protocol": LAGGING},
-    "sweep": {**TIMED, "runs": BOTH, "sweep": {"over": {"cluster.workers": [2, 3, 5], "cluster.servers": [1, 2]}}},
+    "sweep": {**TIMED, "runs": PAIR, "sweep": {"over": {"cluster.workers": [2, 3, 5], "cluster.servers": [1, 2]}}},
     "diverged": {
         **{**TIMED, "task": TASK},
         "runs": {"fast": {"algorithm": {**ASGD, "learning_rate": 1e38}}, "slow": {"algorithm": ASGD}},
@@ -67,10 +67,10 @@ def result_of(kind: str) -> Result:
     return fred.run(fred.scenario(KINDS[kind]))
 
 
-def written(result: Result) -> str:
+def render_page(result: Result) -> str:
     return page(result, Circumstances("mine.yaml", {"jax": "1"}))
 
 
 @cache
 def page_of(kind: str) -> str:
-    return written(result_of(kind))
+    return render_page(result_of(kind))

@@ -42,15 +42,15 @@ def put(path: Path, files: dict[str, str]) -> None:
 
 def tree(folder: Path) -> dict[str, str]:
     """Return everything in a folder: files with their contents, links with their targets, empty folders."""
-    found = {}
+    entries = {}
     for path in sorted(folder.rglob("*")):
         name = path.relative_to(folder).as_posix()
         if path.is_symlink():
-            found[name] = f"-> {path.readlink()}"
+            entries[name] = f"-> {path.readlink()}"
         elif path.is_fifo():
-            found[name] = "fifo"
+            entries[name] = "fifo"
         elif path.is_file():
-            found[name] = path.read_text() if name != MANIFEST else "manifest"
+            entries[name] = path.read_text() if name != MANIFEST else "manifest"
         elif not any(path.iterdir()):
-            found[name] = "empty"
-    return found
+            entries[name] = "empty"
+    return entries

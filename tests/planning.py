@@ -8,18 +8,18 @@ from fred.specification.loading import scenario
 from tests.worlds import TASK
 
 
-def plan(cluster: Cluster, tried: list[Candidate], budget: float, target: float = 0.5, by: By = TIME):
+def plan(cluster: Cluster, candidates: list[Candidate], budget: float, target: float = 0.5, by: By = TIME):
     """The result and the ranking of some systems."""
-    asking = Question(cluster, TASK, {"target_error": target}, budget, (1, 2), by=by)
-    result = experiment.run(scenario(asking.document(tried)))
-    return result, ranked(result, tried, "error")
+    question = Question(cluster, TASK, {"target_error": target}, budget, (1, 2), by=by)
+    result = experiment.run(scenario(question.document(candidates)))
+    return result, ranked(result, candidates, "error")
 
 
 SYNC = Candidate("sync", "ssgd", "protocol.late", ("finish",))
 BACKUP = Candidate("backup-workers", "ssgd", "protocol.backup_workers", (1,), (1,))
 
 
-def few(monkeypatch):
+def limit_points(monkeypatch):
     monkeypatch.setattr("fred.diagnosis.question.POINTS", 2)
     monkeypatch.setattr("fred.commands.plan_for._TUNING", 1)
     monkeypatch.setattr(

@@ -50,23 +50,23 @@ APT::Sandbox::User "";
 _TRIES = 5  # the emulator itself crashes now and then; it then goes on with what is left
 
 
-def differing(cpu: str, native: dict[str, dict[str, str]]) -> dict[str, str]:
+def find_differences(cpu: str, native: dict[str, dict[str, str]]) -> dict[str, str]:
     """Return the differences on a CPU for each run; empty if there are none."""
     problems: dict[str, str] = {}
     for _ in range(_TRIES):
         left = [name for name in native if name not in problems]
         if not left:
             break
-        with _arm64(left) if cpu == ARM64 else _emulated(cpu, ["-c", _DIGESTS, *left]) as process:
+        with _arm64(left) if cpu == ARM64 else _emulate(cpu, ["-c", _DIGESTS, *left]) as process:
             assert process.stdout is not None
             for line in process.stdout:
-                name, found = json.loads(line)
-                problems[name] = ", ".join(what for what in found if found[what] != native[name][what])
+                name, reported = json.loads(line)
+                problems[name] = ", ".join(key for key in reported if reported[key] != native[name][key])
                 print(f"{cpu:<16}{name:<32}{problems[name] or 'same'}", flush=True)
     return {name: problems.get(name, "not run: the emulator crashed") for name in native}
 
 
-def old_cpu_is_told_apart() -> str:
+def check_old_cpu() -> str:
     """Return the fault if `verify` does not answer that it cannot compare without fused multiply-add, and why."""
     with tempfile.TemporaryDirectory() as scratch:
         settings = ["seeds=[1]", "stop.seconds=1"]
@@ -74,24 +74,24 @@ def old_cpu_is_told_apart() -> str:
         facts = Path(scratch) / "root" / "proc" / "cpuinfo"  # qemu shows the host's unless it finds one here
         facts.parent.mkdir(parents=True)
         facts.write_text(f"model name\t: {OLD}\nflags\t\t: avx\n\n", encoding="utf-8")
-        with _emulated(OLD, ["-m", "fred", "verify", f"{scratch}/result"], "-L", f"{scratch}/root") as process:
+        with _emulate(OLD, ["-m", "fred", "verify", f"{scratch}/result"], "-L", f"{scratch}/root") as process:
             errors = process.communicate()[1]
     output = "\n".join(line for line in errors.splitlines() if not line.startswith(EMULATOR))
     print(f"{OLD}: verify answers {process.returncode}\n{output}", flush=True)
     return "" if process.returncode == 2 and f"here 'only {OLD}'" in output else "not told apart"
 
 
-def _emulated(cpu: str, command: list[str], *options: str) -> subprocess.Popen[str]:
+def _emulate(cpu: str, command: list[str], *options: str) -> subprocess.Popen[str]:
     program = [EMULATOR, "-cpu", cpu, *options, os.path.realpath(sys.executable), *command]
-    return _started(program, sys.path, subprocess.PIPE if options else subprocess.DEVNULL)
+    return _start(program, sys.path, subprocess.PIPE if options else subprocess.DEVNULL)
 
 
 def _arm64(names: list[str]) -> subprocess.Popen[str]:
     python, wheels = arm64_python()
-    return _started([*python, "-c", _DIGESTS, *names], [str(SCENARIOS.parent), str(wheels)], subprocess.DEVNULL)
+    return _start([*python, "-c", _DIGESTS, *names], [str(SCENARIOS.parent), str(wheels)], subprocess.DEVNULL)
 
 
-def _started(program: list[str], path: list[str], errors: int) -> subprocess.Popen[str]:
+def _start(program: list[str], path: list[str], errors: int) -> subprocess.Popen[str]:
     env = {name: value for name, value in os.environ.items() if name not in ("XLA_FLAGS", "PJRT_NPROC", "JAX_PLATFORMS")}
     env |= {"PYTHONPATH": os.pathsep.join(filter(None, path))}  # it knows no virtual environment
     env |= {"PYTHONDONTWRITEBYTECODE": "1", "FRED_CACHE": "off"}  # programs that this CPU compiled would prove nothing
@@ -99,7 +99,7 @@ def _started(program: list[str], path: list[str], errors: int) -> subprocess.Pop
 
 
 class UnavailableError(Exception):
-    """What is missing here."""
+    """A requirement that this machine lacks."""
 
 
 def arm64_python() -> tuple[list[str], Path]:
@@ -138,9 +138,9 @@ def _make(place: Path) -> None:
 
 
 def _fetch(*command: str, **variables: str) -> None:
-    finished = subprocess.run(command, env=os.environ | variables, capture_output=True, text=True, check=False)
-    if finished.returncode:
-        last = (finished.stderr.strip() or finished.stdout.strip() or "no word").splitlines()[-1]
+    process = subprocess.run(command, env=os.environ | variables, capture_output=True, text=True, check=False)
+    if process.returncode:
+        last = (process.stderr.strip() or process.stdout.strip() or "no word").splitlines()[-1]
         raise UnavailableError(f"{' '.join(command[:4])} ...: {last}")
 
 
@@ -154,18 +154,18 @@ def _main() -> int:
     if options.cpus != [ARM64] and not shutil.which(EMULATOR):
         print(f"{EMULATOR} is missing; Debian has it in the package qemu-user-static", file=sys.stderr)
         return 2
-    wanted = options.cpus or [*CPUS, ARM64, OLD]
+    cpus = options.cpus or [*CPUS, ARM64, OLD]
     try:
-        if ARM64 in wanted:
+        if ARM64 in cpus:
             arm64_python()
     except UnavailableError as missing:
         print(f"{ARM64}: skipped: {missing}", flush=True)
-        wanted = [cpu for cpu in wanted if cpu != ARM64]
-    problems = [old_cpu_is_told_apart()] if OLD in wanted else []
+        cpus = [cpu for cpu in cpus if cpu != ARM64]
+    problems = [check_old_cpu()] if OLD in cpus else []
     native = {name: digests(name) for name in names() if any(part in name for part in options.runs)}
     with ThreadPoolExecutor(options.jobs) as pool:
-        for found in pool.map(lambda cpu: differing(cpu, native), [cpu for cpu in wanted if cpu != OLD]):
-            problems += found.values()
+        for differences in pool.map(lambda cpu: find_differences(cpu, native), [cpu for cpu in cpus if cpu != OLD]):
+            problems += differences.values()
     print(f"{len(problems)} runs on other CPUs, {sum(map(bool, problems))} differ")
     return int(any(problems))
 

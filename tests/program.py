@@ -10,7 +10,7 @@ from fred.commands import cli
 
 
 class Answer(NamedTuple):
-    """A command's exit code, and what it writes."""
+    """The exit code and the output of a command."""
 
     code: int
     out: str

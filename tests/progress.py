@@ -10,7 +10,7 @@ import pytest
 
 
 class Progress:
-    """The line, and what it counts.
+    """The line of progress and its counts.
 
     Args:
         total: number of tests that are selected.

@@ -1,4 +1,4 @@
-"""Prose that a reader has to read twice, found in the text of files; part of `make lint`.
+"""Find sentences that a reader has to read twice; part of `make lint`.
 
 The docstring of a function begins with a verb. Pages and docstrings avoid FRED's former dialect ("who is late", "anew"). A few
 places may remain, because sometimes such words are the right ones.
@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 ROOT = Path(__file__).parent.parent
 LIMIT = 20  # places of dialect
-_WRITTEN = ("index.md", "results.md")  # in docs/reference; docs/conf.py writes the other pages
+_MANUAL = ("index.md", "results.md")  # in docs/reference; docs/conf.py writes the other pages
 _CLAUSE = re.compile(r"(What|Whos?e?|Whom|Whoever|Whether|How|When|Where|Why|Which|Of|As|With|From|To|In|For|By|At|On)\b")
 _DIALECT = re.compile(
     r"\b(anew|seldom|in vain|of one's own|told apart|meanwhile|whoever|nobody|everybody|at hand|comes? to|so many|those who"
@@ -35,14 +35,14 @@ def passages(root: Path) -> Iterator[Passage]:
     """Yield all passages of FRED's docstrings and pages, from the root of the repository."""
     for path in [root / "README.md", *sorted((root / "docs").rglob("*.md"))]:
         place = path.relative_to(root / "docs" if path.is_relative_to(root / "docs") else root)
-        generated = place.parent.name == "reference" and place.name not in _WRITTEN
+        generated = place.parent.name == "reference" and place.name not in _MANUAL
         if not generated and not any(part.startswith("_") for part in place.parts):
-            yield from _of_page(path.read_text(encoding="utf-8"), str(path.relative_to(root)))
+            yield from _read_page(path.read_text(encoding="utf-8"), str(path.relative_to(root)))
     for path in sorted((root / "fred").rglob("*.py")):
-        yield from _of_code(path.read_text(encoding="utf-8"), str(path.relative_to(root)))
+        yield from _read_code(path.read_text(encoding="utf-8"), str(path.relative_to(root)))
 
 
-def _of_page(text: str, file: str) -> Iterator[Passage]:
+def _read_page(text: str, file: str) -> Iterator[Passage]:
     """Yield the paragraphs of a page, without tables, headings and pictures."""
     text = re.sub(r"(?s)```.*?```|<[^>]+>", lambda code: "\n" * code[0].count("\n"), text)
     line = 1
@@ -53,7 +53,7 @@ def _of_page(text: str, file: str) -> Iterator[Passage]:
         line += block.count("\n")
 
 
-def _of_code(text: str, file: str) -> Iterator[Passage]:
+def _read_code(text: str, file: str) -> Iterator[Passage]:
     """Yield the docstrings of a module, without their examples."""
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
@@ -75,6 +75,6 @@ def faults(root: Path) -> list[str]:
 
 
 if __name__ == "__main__":
-    found = faults(ROOT)
-    print("\n".join(found), end="\n" * bool(found), file=sys.stderr)
-    sys.exit(bool(found))
+    problems = faults(ROOT)
+    print("\n".join(problems), end="\n" * bool(problems), file=sys.stderr)
+    sys.exit(bool(problems))

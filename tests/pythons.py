@@ -36,7 +36,7 @@ def interpreter(version: str) -> str:
     if uv := shutil.which("uv"):
         candidates.append(_output(uv, "python", "find", "--no-python-downloads", version))
     program = "import sys; print('%d.%d' % sys.version_info[:2])"
-    return next((each for each in candidates if each and _output(each, "-c", program) == version), "")
+    return next((candidate for candidate in candidates if candidate and _output(candidate, "-c", program) == version), "")
 
 
 def _environment(place: Path, program: str, *installs: list[str]) -> Path:
@@ -76,7 +76,7 @@ def _run_commands(python: Path) -> int:
     return failed
 
 
-def _installed(version: str, program: str) -> Path:
+def _install(version: str, program: str) -> Path:
     """The Python of an environment with all that the tests need; made again when that has changed."""
     place = ROOT / ".venv" / f"python{version}"
     done, python = place / "tests.lock", place / "bin" / "python"
@@ -96,7 +96,7 @@ def main(arguments: list[str]) -> int:
     for version in arguments[:cut] or ((versions()[0], versions()[-1]) if newest else versions()):
         if program := interpreter(version):
             print(f"Python {version}: {program}", flush=True)
-            python = (_newest if newest else _installed)(version, program)
+            python = (_newest if newest else _install)(version, program)
             failed += _run_commands(python) if newest else 0
             command = [str(python), "-m", "pytest", *arguments[cut + 1 :]]
             failed += subprocess.run(command, cwd=ROOT, check=False).returncode != 0

@@ -29,7 +29,7 @@ _TOKENS = {"examples": 30, "evaluation": 9}
 
 
 def random_scenario(seed: int, folder: Path) -> tuple[Path, Scenario]:
-    """A scenario file in this folder, with the files that it names, and what it says."""
+    """Write a scenario file, and the files that it names, into this folder; return its path and its content."""
     draws, path = Draws(seed), folder / "scenario.yaml"
     write_files(folder)
     while True:
@@ -45,7 +45,7 @@ def random_run(seed: int, folder: Path, forced: Collection[str] = ()) -> tuple[R
     while True:
         task = _tiny_task(draws)
         if not forced:  # where the cluster's features are tried, other tasks would only take the time to compile them
-            task = draws.one(task, draw_part(draws, "Task", draws.one(0.03, 0.1)) | {"batch_size": draws.one(1, 2, 4)})
+            task = draws.choose(task, draw_part(draws, "Task", draws.choose(0.03, 0.1)) | {"batch_size": draws.choose(1, 2, 4)})
         path.write_text(json.dumps(random_specification(draws, task)), encoding="utf-8")
         with contextlib.suppress(FredError):
             name, run = next(iter(load(path).runs.items()))
@@ -57,47 +57,52 @@ def document(draws: Draws) -> Document:
     """Draw a scenario file, perhaps with a run whose parts do not fit together."""
     task = _tiny_task(draws) if draws.numbers.random() < LEARNING else None
     run = random_specification(draws, task)
-    whole: Document = dict(run)
-    if draws.has("traces"):
-        whole["cluster"]["compute"] = draws.one(
+    result: Document = dict(run)
+    if draws.covers("traces"):
+        result["cluster"]["compute"] = draws.choose(
             {"name": "trace", "file": "trace.csv", "workers": "cycled"}, {"name": "empirical", "csv": "seconds.csv"}
         )
-    if draws.has("titles"):
-        whole["title"] = draws.one("a [bold]title[/bold] with $x_1$ & <tags>", "two\nlines", "日本語 👩", "long " * 60)
-    if draws.has("seeds"):
-        whole["seeds"] = draws.one([3], [0, 2**32 - 1])
-    if draws.has("several runs"):
-        one, two = draws.one(("one", "two"), ("1", "a.b-C_9"), ("日本語", "ünï"), ("x" * 60, "x" * 59))
-        whole["runs"] = {one: {}, two: _override(draws, run)}
-    if draws.has("sweeps"):
-        whole["sweep"] = _sweep(draws, run)
-    return whole
+    if draws.covers("titles"):
+        result["title"] = draws.choose("a [bold]title[/bold] with $x_1$ & <tags>", "two\nlines", "日本語 👩", "long " * 60)
+    if draws.covers("seeds"):
+        result["seeds"] = draws.choose([3], [0, 2**32 - 1])
+    if draws.covers("several runs"):
+        first, second = draws.choose(("one", "two"), ("1", "a.b-C_9"), ("日本語", "ünï"), ("x" * 60, "x" * 59))
+        result["runs"] = {first: {}, second: _override(draws, run)}
+    if draws.covers("sweeps"):
+        result["sweep"] = _sweep(draws, run)
+    return result
 
 
 def _tiny_task(draws: Draws) -> Document:
-    """One of few shapes, so that what is compiled for one case serves others."""
-    model = draws.one("softmax", "softmax", {"name": "mlp", "hidden": [4]})
+    """Return a task of one of a few shapes, so that cases share compiled programs."""
+    model = draws.choose("softmax", "softmax", {"name": "mlp", "hidden": [4]})
     classes, values = {"name": "synthetic-classification", **_FEW, "classes": 3}, {"name": "synthetic-regression", **_FEW}
-    data = draws.one(classes, classes, values, {"name": "arrays", "file": "examples.npz"}, "digits")
-    task: Document = {"data": data, "model": model, "batch_size": draws.one(1, 4)}
-    if draws.has("sequences") and draws.one(True, False, False):
-        own = draws.one({"name": "bigrams", "vocabulary": 5}, {"name": "shuffle-dyck", "kinds": 2}, {"name": "grammar"})
+    data = draws.choose(classes, classes, values, {"name": "arrays", "file": "examples.npz"}, "digits")
+    task: Document = {"data": data, "model": model, "batch_size": draws.choose(1, 4)}
+    if draws.covers("sequences") and draws.choose(True, False, False):
+        source = draws.choose({"name": "bigrams", "vocabulary": 5}, {"name": "shuffle-dyck", "kinds": 2}, {"name": "grammar"})
         recall, text = (
             {"name": "recall", "pairs": 2, "keys": 3, "values": 3},
             {"name": "text", "file": "mine.txt", "context": 4},
         )
-        task["data"] = draws.one(_TOKENS | own | {"context": 4}, _TOKENS | recall, text)
-        task["model"] = draws.one("token-scores", {"name": "transformer", "layers": 1, "width": 4, "heads": 2})
+        task["data"] = draws.choose(_TOKENS | source | {"context": 4}, _TOKENS | recall, text)
+        task["model"] = draws.choose("token-scores", {"name": "transformer", "layers": 1, "width": 4, "heads": 2})
         return task
-    if draws.has("examples"):
-        sampling = {"sampling": draws.one("replacement", "shuffled")}
-        divided = sampling | {"division": draws.one("divided", *([] if data is values else ["by-label", "dirichlet"]))}
-        task |= draws.one(divided, sampling, {"sampling": "sequential"})
-    if draws.has("other losses"):
-        noise = {"name": "noise", "examples": 60, "features": draws.one(1, 5)}
-        value = {"data": noise, "model": {"name": "quadratic", "dimension": 5}, "loss": "value", "batch_size": draws.one(1, 4)}
-        error = draws.one("squared-error", *([] if data is values else [{"name": "cross-entropy", "smoothing": 0.1}]))
-        return draws.one(value, task | {"loss": error})
+    if draws.covers("examples"):
+        sampling = {"sampling": draws.choose("replacement", "shuffled")}
+        divided = sampling | {"division": draws.choose("divided", *([] if data is values else ["by-label", "dirichlet"]))}
+        task |= draws.choose(divided, sampling, {"sampling": "sequential"})
+    if draws.covers("other losses"):
+        noise = {"name": "noise", "examples": 60, "features": draws.choose(1, 5)}
+        value = {
+            "data": noise,
+            "model": {"name": "quadratic", "dimension": 5},
+            "loss": "value",
+            "batch_size": draws.choose(1, 4),
+        }
+        error = draws.choose("squared-error", *([] if data is values else [{"name": "cross-entropy", "smoothing": 0.1}]))
+        return draws.choose(value, task | {"loss": error})
     return task
 
 
@@ -111,22 +116,22 @@ def write_files(folder: Path) -> None:
 
 def _override(draws: Draws, run: Document) -> Document:
     """Draw the settings in which a second run differs."""
-    return draws.one(
+    return draws.choose(
         {"algorithm": {"learning_rate": 0.05}},
         {"cluster": {"compute": latency(draws, 0.2)}},
-        {"stop": {"updates": draws.between(5, 30)}},
+        {"stop": {"updates": draws.integer(5, 30)}},
         {"protocol": random_specification(draws, run.get("task"))["protocol"]},
     )
 
 
 def _sweep(draws: Draws, run: Document) -> Document:
-    rates = draws.one([0.01, 0.1], {"first": 0.01, "last": 0.1, "number": 2})
-    grid = draws.one(
+    rates = draws.choose([0.01, 0.1], {"first": 0.01, "last": 0.1, "number": 2})
+    grid = draws.choose(
         {"algorithm.learning_rate": rates},
         {"cluster.compute": [latency(draws, seconds) for seconds in (0.1, 0.2)]},
         {"stop.updates": [5, 10], "algorithm.learning_rate": rates},
     )
-    over = draws.one(grid, [{"algorithm.learning_rate": 0.1}, {"stop.updates": 7}])
-    timed = run["protocol"]["name"] not in CLOCKLESS and draws.has("targets")
+    points = draws.choose(grid, [{"algorithm.learning_rate": 0.1}, {"stop.updates": 7}])
+    timed = run["protocol"]["name"] not in CLOCKLESS and draws.covers("targets")
     measures = ("throughput", "bytes_to_servers", "highest staleness_mean", "error", *(("seconds", "updates") if timed else ()))
-    return {"over": over, **draws.one({}, {"best": draws.one(*measures)})}
+    return {"over": points, **draws.choose({}, {"best": draws.choose(*measures)})}

@@ -1,6 +1,6 @@
 """A plain NumPy program that knows nothing of FRED but its files' format, and recomputes a run from the schedule alone.
 
-Only `by_plain` knows where a run has its data and its minibatches.
+Only `recompute_by` knows where a run has its data and its minibatches.
 """
 
 from typing import Any
@@ -12,7 +12,7 @@ from fred import batch_indices
 from fred.outcomes.outcome import Outcome
 
 
-def measured(params: dict, inputs: np.ndarray, answers: np.ndarray) -> tuple[float, float]:
+def measure(params: dict, inputs: np.ndarray, answers: np.ndarray) -> tuple[float, float]:
     """Return the mean cross-entropy of a network, as `gradient` has it, and the share of wrong answers."""
     if "weights" in params:
         params = {f"layer0/{name}": values for name, values in params.items()}
@@ -27,8 +27,8 @@ def measured(params: dict, inputs: np.ndarray, answers: np.ndarray) -> tuple[flo
 def gradient(params: dict, inputs: np.ndarray, answers: np.ndarray) -> dict:
     """Gradient of the mean cross-entropy of a ReLU network with layers `layer0`, `layer1`, ..., or one alone, in double precision."""
     if "weights" in params:
-        alone = gradient({f"layer0/{name}": values for name, values in params.items()}, inputs, answers)
-        return {name: alone[f"layer0/{name}"] for name in params}
+        layered = gradient({f"layer0/{name}": values for name, values in params.items()}, inputs, answers)
+        return {name: layered[f"layer0/{name}"] for name in params}
     depth = len(params) // 2
     activations = [inputs.reshape(len(inputs), -1).astype(float)]
     for i in range(depth):
@@ -67,7 +67,7 @@ class PlainSGD:
 
     def meet(self, mixed: dict, keep: float, weight: float) -> None:
         """Synchronise with a mailbox."""
-        self.params = {k: keep * own + weight * mixed[k] for k, own in self.params.items()}
+        self.params = {k: keep * array + weight * mixed[k] for k, array in self.params.items()}
 
 
 class PlainEqual(PlainSGD):
@@ -122,43 +122,43 @@ def recompute(
     One server per replica, or one per block of the only replica. `model` makes the model of a replica's parameters, `send`
     what a worker sends (`differ`, of differences, if that is another thing). Returns each server's parameters at the end.
     """
-    cut_into = int(schedule["block"].max()) + 1
+    blocks = int(schedule["block"].max()) + 1
     mailboxes: dict = {}  # number -> block -> (parameters, clock)
-    joined: list = [[] for _ in servers]
+    contributions: list = [[] for _ in servers]
     clocks = [0] * len(servers)
     sent: dict = {}  # messages by worker and step, or by mailboxes
 
-    def read(mailbox: int) -> dict:
-        parts = [mailboxes[mailbox][block][0] for block in range(cut_into)]
-        return parts[0] if cut_into == 1 else servers[0].join(parts, servers[0].like)
+    def read_params(mailbox: int) -> dict:
+        parts = [mailboxes[mailbox][block][0] for block in range(blocks)]
+        return parts[0] if blocks == 1 else servers[0].join(parts, servers[0].like)
 
     def message_of(row) -> dict:
         key = (row.worker, row.step) if row.step >= 0 else ("pseudo-gradient", row.worker, row.source, row.mailbox)
         if key not in sent and row.step < 0:
-            before, after = model(read(row.source)), model(read(row.mailbox))
+            before, after = model(read_params(row.source)), model(read_params(row.mailbox))
             sent[key] = (differ or send)(row.worker, before, {k: before[k] - after[k] for k in before})
         elif key not in sent:
-            indices, params = minibatch(*key), model(read(row.mailbox))
+            indices, params = minibatch(*key), model(read_params(row.mailbox))
             sent[key] = send(row.worker, params, gradient(params, inputs[indices], answers[indices]))
         message = sent[key]
         origin = row.mailbox if row.step >= 0 else row.source
-        cell = row.replica * cut_into + row.block
+        cell = row.replica * blocks + row.block
         timestamp = mailboxes[origin][row.block][1]
         assert (timestamp, clocks[cell] - timestamp) == (row.timestamp, row.staleness)
-        return message if cut_into == 1 else servers[0].cut(message, row.block, cut_into)
+        return message if blocks == 1 else servers[0].cut(message, row.block, blocks)
 
     row: Any
     for row in schedule.itertuples():
-        cell = row.replica * cut_into + row.block
+        cell = row.replica * blocks + row.block
         if row.verb == "PULL":
             mailboxes[row.mailbox] = {row.block: (servers[cell].published(), clocks[cell])}
         elif row.verb == "PUSH":
             servers[cell].update(message_of(row), row.staleness)
         elif row.verb == "ADD":
             part = servers[cell].contribution(message_of(row), row.staleness)
-            joined[cell].append({k: row.weight * p for k, p in part.items()})
+            contributions[cell].append({k: row.weight * p for k, p in part.items()})
         elif row.verb == "COMMIT":
-            parts, joined[cell] = joined[cell], []
+            parts, contributions[cell] = contributions[cell], []
             total = {k: row.weight * sum(part[k] for part in parts) for k in (parts[0] if parts else servers[cell].params)}
             servers[cell].update(total, 0, len(parts))
         elif row.verb == "MIX":
@@ -172,12 +172,12 @@ def recompute(
     return [server.params for server in servers]
 
 
-def by_plain(outcome: Outcome, servers: list, model=dict) -> list:
+def recompute_by(outcome: Outcome, servers: list, model=dict) -> list:
     """Parameters of each of these servers at the end of a run; `model` makes the model of a replica's parameters."""
     assert outcome.run.task is not None
     data = outcome.run.task.data.load(outcome.seed).train
-    beside: Any = outcome.schedule.interval_frame()
-    skips = [row for row in beside.itertuples() if row.what == "SKIPPED"]
+    intervals: Any = outcome.schedule.interval_frame()
+    skips = [row for row in intervals.itertuples() if row.what == "SKIPPED"]
     begins = outcome.schedule.frame().query("verb in ('PUSH', 'ADD')").groupby(["worker", "step"])["begin_ns"].first()
 
     def minibatches(worker: int, step: int) -> int:

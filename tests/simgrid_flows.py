@@ -16,7 +16,7 @@ from simgrid import Actor, Engine, LinkInRoute, Mailbox, NetZone, this_actor  # 
 def simulate(world: dict[str, Any]) -> list[float]:
     """Simulate the messages of one world; a process can do that once."""
     configuration = ["network/model:CM02", "network/crosstraffic:0", f"network/TCP-gamma:{world['gamma']}"]
-    engine = Engine(["simgrid", "--log=root.thres:critical", *(f"--cfg={each}" for each in configuration)])
+    engine = Engine(["simgrid", "--log=root.thres:critical", *(f"--cfg={setting}" for setting in configuration)])
     zone = NetZone.create_full_zone("world")
     links = [
         zone.create_link(f"link{number}", capacity).set_latency(latency).seal()
@@ -36,7 +36,7 @@ def simulate(world: dict[str, Any]) -> list[float]:
     pairs = []
     for number, (_, path, _) in enumerate(world["messages"]):
         sender, receiver = (zone.create_host(f"{role}{number}", 1e9).seal() for role in ("sender", "receiver"))
-        zone.add_route(sender.netpoint, receiver.netpoint, None, None, [LinkInRoute(links[each]) for each in path], True)
+        zone.add_route(sender.netpoint, receiver.netpoint, None, None, [LinkInRoute(links[link]) for link in path], True)
         pairs.append((sender, receiver))
     zone.seal()
     for number, (sender, receiver) in enumerate(pairs):

@@ -59,11 +59,11 @@ class ShardedRounds(Protocol):
         before = yield from self._pull(sim, worker)
         for block in range(sim.servers):
             sim.sync(worker, before, block=block)
-        gradient = sim.compute(worker, self._own(sim, worker))
+        gradient = sim.compute(worker, self._own_copy(sim, worker))
         yield gradient.finished
         for block in range(sim.servers):
             sim.push(gradient, worker, NOTHING, block)
-        pseudo_gradient = sim.pseudo_gradient(worker, before, self._own(sim, worker))
+        pseudo_gradient = sim.pseudo_gradient(worker, before, self._own_copy(sim, worker))
         for block in range(sim.servers):
             yield from sim.send(pseudo_gradient, block)
             sim.push(pseudo_gradient, sim.workers, block=block)
@@ -74,14 +74,14 @@ class ShardedRounds(Protocol):
         yield max(waits)
         return sim.compose(worker, copies)
 
-    def _own(self, sim: Simulation, worker: int) -> Copy:
+    def _own_copy(self, sim: Simulation, worker: int) -> Copy:
         return sim.compose(worker, [sim.read(worker, worker, sent=False, block=block) for block in range(sim.servers)])
 
 
 class TopK(Server):
     """The largest entries only, with error feedback [Stich, Cordonnier, Jaggi 2018, arXiv:1809.07599, algorithm 1]."""
 
-    kept: float = 0.25  # of each array's entries
+    share: float = 0.25  # of each array's entries
 
     def memory(self, params: Params) -> Any:
         return jax.tree.map(jnp.zeros_like, params)
@@ -96,7 +96,7 @@ class TopK(Server):
         return sum(8 * (leaf.size - self._left_out(leaf)) for leaf in jax.tree.leaves(message))
 
     def _left_out(self, array: jax.Array) -> int:
-        return round((1 - self.kept) * (array.size - 1))
+        return round((1 - self.share) * (array.size - 1))
 
     def _largest(self, array: jax.Array) -> jax.Array:
         size = jnp.sort(jnp.abs(array).ravel())
@@ -130,9 +130,9 @@ class Quantised(Server):
         return super().init(params, workers).replace(rest=jax.tree.map(jnp.zeros_like, params))
 
     def publish(self, state: State, worker: Scalar) -> tuple[Params, State]:
-        whole = jax.tree.map(jnp.add, state.params, state.rest)
-        rounded = jax.tree.map(lambda leaf: self.grid * jnp.round(leaf / self.grid), whole)
-        return rounded, state.replace(rest=jax.tree.map(jnp.subtract, whole, rounded))
+        exact = jax.tree.map(jnp.add, state.params, state.rest)
+        rounded = jax.tree.map(lambda leaf: self.grid * jnp.round(leaf / self.grid), exact)
+        return rounded, state.replace(rest=jax.tree.map(jnp.subtract, exact, rounded))
 
     def published_bytes(self, params: Params) -> int:
         """A byte for each number."""

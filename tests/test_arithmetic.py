@@ -22,12 +22,12 @@ from fred.schedule.layout import Layout
 from fred.systems.asgd import ASGD
 from fred.systems.decentralized import SGP
 from fred.systems.delays import DCASGD
-from tests.recompute import PlainSGD, by_plain, gradient, largest_relative_error
+from tests.recompute import PlainSGD, gradient, largest_relative_error, recompute_by
 from tests.successors import Averaged, TopK
-from tests.worlds import COMPUTE, LAYERS, make_run, mostly_slow, same
+from tests.worlds import COMPUTE, LAYERS, make_run, mostly_slow, same_outcome
 
 EXAMPLES, CLASSES = 50, 10
-WHOLE = Layout.central()
+CENTRAL = Layout.central()
 SMALL = MLP(hidden=(6,))
 DRAW = np.random.default_rng(1)
 
@@ -47,23 +47,25 @@ def draw_params(model: Model = SMALL, shape: tuple[int, ...] = (4,)) -> Params:
     return jax.tree.map(lambda leaf: jnp.asarray(0.3 * DRAW.normal(size=leaf.shape), jnp.float32), shapes)
 
 
-def arithmetic(server: Server, model: Model, params: Params, batch: int = 4, layout: Layout = WHOLE) -> Arithmetic:
+def arithmetic(server: Server, model: Model, params: Params, batch: int = 4, layout: Layout = CENTRAL) -> Arithmetic:
     return Arithmetic.build(server, Loss(model, default_loss(True)), params, layout, 4, batch)
 
 
-def sources(do: Arithmetic, params: Params) -> list[Params]:
-    return [state.params for state in do.start([params], 1)]
+def sources(maths: Arithmetic, params: Params) -> list[Params]:
+    return [state.params for state in maths.start([params], 1)]
 
 
-def named(params: Params) -> dict[str, np.ndarray]:
+def named_arrays(params: Params) -> dict[str, np.ndarray]:
     leaves = jax.tree_util.tree_flatten_with_path(params)[0]
     return {jax.tree_util.keystr(path, simple=True, separator="/"): np.asarray(leaf) for path, leaf in leaves}
 
 
-def assert_same_bits(one: Any, other: Any) -> None:
-    ones, others = jax.tree.leaves(one), jax.tree.leaves(other)
-    assert [leaf.tobytes() for leaf in map(np.asarray, ones)] == [leaf.tobytes() for leaf in map(np.asarray, others)]
-    assert any(np.any(leaf) for leaf in ones), "not everything is 0"
+def assert_same_bits(actual: Any, expected: Any) -> None:
+    actual_leaves, expected_leaves = jax.tree.leaves(actual), jax.tree.leaves(expected)
+    assert [leaf.tobytes() for leaf in map(np.asarray, actual_leaves)] == [
+        leaf.tobytes() for leaf in map(np.asarray, expected_leaves)
+    ]
+    assert any(np.any(leaf) for leaf in actual_leaves), "not everything is 0"
 
 
 SPLITS: dict[str, tuple[Server, Model, tuple[int, ...], int, bool]] = {  # model, shape of an input, batch, whether small
@@ -81,34 +83,36 @@ class TestMessages:
     def test_begun_and_finished_they_have_the_bits_of_messages_made_at_once(self, name):
         server, model, shape, batch, small = SPLITS[name]
         params, data = draw_params(model, shape), draw_examples(shape)
-        do = arithmetic(server, model, params, batch)
-        assert do.stores_gradients == small
-        assert (do.blocks.size > 1 << 14 or do.hooks.remembers) == (not small)
-        memory = jax.tree.map(lambda leaf: leaf + jnp.float32(0.01), do.remember(params))
+        maths = arithmetic(server, model, params, batch)
+        assert maths.stores_gradients == small
+        assert (maths.blocks.size > 1 << 14 or maths.hooks.remembers) == (not small)
+        memory = jax.tree.map(lambda leaf: leaf + jnp.float32(0.01), maths.remember(params))
         indices = jnp.asarray(DRAW.integers(0, EXAMPLES, batch, "i"))
-        stored = jax.jit(do.begin)(sources(do, params), data, indices)
-        whole = jax.jit(do.message)(sources(do, params), data, indices, memory)
-        numbers, in_whole = (sum(leaf.size for leaf in jax.tree.leaves(tree)) for tree in (stored, whole[0]))
+        stored = jax.jit(maths.begin)(sources(maths, params), data, indices)
+        message = jax.jit(maths.message)(sources(maths, params), data, indices, memory)
+        numbers, in_whole = (sum(leaf.size for leaf in jax.tree.leaves(tree)) for tree in (stored, message[0]))
         if small:
-            assert numbers == do.blocks.size == in_whole, "the gradient itself is stored"
-        elif not do.hooks.remembers:
+            assert numbers == maths.blocks.size == in_whole, "the gradient itself is stored"
+        elif not maths.hooks.remembers:
             assert numbers < in_whole, "less is stored than a message is"
-        assert_same_bits(jax.jit(do.finish)(stored, data, memory), whole)
+        assert_same_bits(jax.jit(maths.finish)(stored, data, memory), message)
 
     @pytest.mark.parametrize("hidden", [(20,), (100,)])
     def test_masked_ones_are_numpys_gradients_of_the_minibatches_that_are_real(self, hidden):
         model, shape, batch, members = MLP(hidden=hidden), (160,), 3, 4
         params, data = draw_params(model, shape), draw_examples(shape)
-        do = arithmetic(ASGD(learning_rate=0.1), model, params, batch)
-        make = jax.jit(do.message, static_argnames=("members", "masked"))
+        maths = arithmetic(ASGD(learning_rate=0.1), model, params, batch)
+        make = jax.jit(maths.message, static_argnames=("members", "masked"))
         for real in (1, 3, 4):
             indices = DRAW.integers(0, EXAMPLES, members * batch, "i")
-            message, _ = make(sources(do, params), data, indices, (), real, members=members, masked=True)
+            message, _ = make(sources(maths, params), data, indices, (), real, members=members, masked=True)
             inputs, answers = (np.asarray(array)[indices[: real * batch]] for array in data)
-            joined = named(do.blocks.join([do.blocks.block(message, number) for number in range(do.blocks.count)]))
-            assert largest_relative_error(joined, gradient(named(params), inputs, answers)) < 1e-5
-            others = np.append(indices[: real * batch], DRAW.integers(0, EXAMPLES, (members - real) * batch, "i"))
-            assert_same_bits(make(sources(do, params), data, others, (), real, members=members, masked=True)[0], message)
+            mean = named_arrays(
+                maths.blocks.join([maths.blocks.block(message, number) for number in range(maths.blocks.count)])
+            )
+            assert largest_relative_error(mean, gradient(named_arrays(params), inputs, answers)) < 1e-5
+            padded = np.append(indices[: real * batch], DRAW.integers(0, EXAMPLES, (members - real) * batch, "i"))
+            assert_same_bits(make(sources(maths, params), data, padded, (), real, members=members, masked=True)[0], message)
 
 
 class Counted(Server):
@@ -121,20 +125,20 @@ class Counted(Server):
         return jax.tree.map(lambda now, mean: state.factor * now - mean, state.params, state.mean)
 
 
-def random_state(do: Arithmetic, params: Params, replicas: int) -> State:
+def random_state(maths: Arithmetic, params: Params, replicas: int) -> State:
     """A state with other numbers in each replica, stacked; whole numbers are 2, 3, ... by replica."""
 
-    def other(leaf: jax.Array) -> jax.Array:
+    def randomise(leaf: jax.Array) -> jax.Array:
         if not jnp.issubdtype(leaf.dtype, jnp.floating):
             return jnp.arange(2, 2 + replicas, dtype=leaf.dtype)
         return jnp.asarray(1 + DRAW.uniform(size=(replicas, *leaf.shape)), jnp.float32)
 
-    (state,) = (jax.tree.map(other, state) for state in do.start([params], 1))
+    (state,) = (jax.tree.map(randomise, state) for state in maths.start([params], 1))
     return state
 
 
 def means(params: Params) -> dict[str, np.ndarray]:
-    return {name: np.asarray(array, float).mean(0) for name, array in named(params).items()}
+    return {name: np.asarray(array, float).mean(0) for name, array in named_arrays(params).items()}
 
 
 @pytest.mark.parametrize(
@@ -148,10 +152,10 @@ def means(params: Params) -> dict[str, np.ndarray]:
 )
 def test_they_are_the_algorithms_of_the_mean_state_and_the_first_replicas_whole_numbers(server, expected):
     params = draw_params()
-    do = arithmetic(server(learning_rate=0.1), SMALL, params, layout=Layout.peers(5))
-    state = random_state(do, params, 5)
+    maths = arithmetic(server(learning_rate=0.1), SMALL, params, layout=Layout.peers(5))
+    state = random_state(maths, params, 5)
     assert int(state.clock[0]) == 2
-    assert largest_relative_error(named(do.answer([state])), expected(state)) < 1e-5
+    assert largest_relative_error(named_arrays(maths.answer([state])), expected(state)) < 1e-5
 
 
 class OwnRate(Server):
@@ -161,9 +165,9 @@ class OwnRate(Server):
 
 
 def assert_by_numpy(outcome: Outcome, rate: float) -> None:
-    (params,) = by_plain(outcome, [PlainSGD(outcome.initial, rate)])
+    (params,) = recompute_by(outcome, [PlainSGD(outcome.initial, rate)])
     assert largest_relative_error(outcome.final, params) < 1e-4
-    (params,) = by_plain(outcome, [PlainSGD(outcome.initial, 1.3 * rate)])
+    (params,) = recompute_by(outcome, [PlainSGD(outcome.initial, 1.3 * rate)])
     assert largest_relative_error(outcome.final, params) > 1e-3
 
 
@@ -194,7 +198,7 @@ class TestLearningRates:
         run = make_run(OwnRate(learning_rate=0.2), **self.RUN)
         replayed = execute("run", run, 4)
         assert_by_numpy(replayed, 0.2)
-        assert same(replayed, execute("run", run, 4, inline=True))
+        assert same_outcome(replayed, execute("run", run, 4, inline=True))
 
 
 def test_rounds_of_fewer_than_their_batches_are_padded_to_are_means_of_those_who_came():
@@ -202,28 +206,28 @@ def test_rounds_of_fewer_than_their_batches_are_padded_to_are_means_of_those_who
     cluster, protocol = {"workers": 9, "compute": COMPUTE}, {"backup_workers": 2}
     run = make_run("ssgd", cluster=cluster, protocol=protocol, stop={"updates": 12})
     replayed = execute("run", run, 2)
-    assert same(replayed, execute("run", run, 2, inline=True))
+    assert same_outcome(replayed, execute("run", run, 2, inline=True))
     assert_by_numpy(replayed, 0.1)
 
 
 class TestSteps:
     def test_mix_adds_up_in_order_onto_what_is_there(self):
-        do, models = arithmetic(ASGD(learning_rate=0.25), SMALL, draw_params()), [draw_params() for _ in range(4)]
+        maths, models = arithmetic(ASGD(learning_rate=0.25), SMALL, draw_params()), [draw_params() for _ in range(4)]
         weights = [np.float32(weight) for weight in (0.1, 1.7, 0.3)]
-        alone, onto = named(do.mix(models[:3], weights)), named(do.mix(models[:3], weights, models[3]))
-        *mixed, before = map(named, models)
+        mixture, added = named_arrays(maths.mix(models[:3], weights)), named_arrays(maths.mix(models[:3], weights, models[3]))
+        *mixed, before = map(named_arrays, models)
         for name in before:
             first, second, third = (model[name] * weight for model, weight in zip(mixed, weights, strict=True))
-            np.testing.assert_array_equal(alone[name], (first + second) + third)
-            np.testing.assert_array_equal(onto[name], ((before[name] + first) + second) + third)
+            np.testing.assert_array_equal(mixture[name], (first + second) + third)
+            np.testing.assert_array_equal(added[name], ((before[name] + first) + second) + third)
 
     def test_verbs_after_each_other_are_rounded_one_by_one_wherever_they_are_compiled(self):
         """A compiler that may would multiply the two constants first."""
-        do = arithmetic(ASGD(learning_rate=0.25), SMALL, draw_params())
+        maths = arithmetic(ASGD(learning_rate=0.25), SMALL, draw_params())
         params, weights = {"w": DRAW.normal(size=1000).astype("f")}, (0.1, 0.7)
-        once = jax.jit(lambda params: do.mix([do.mix([params], [weights[0]])], [weights[1]]))
+        mix_twice = jax.jit(lambda params: maths.mix([maths.mix([params], [weights[0]])], [weights[1]]))
         twice = (params["w"] * np.float32(weights[0])) * np.float32(weights[1])
-        np.testing.assert_array_equal(once(params)["w"], twice)
+        np.testing.assert_array_equal(mix_twice(params)["w"], twice)
         assert np.any(twice != params["w"] * (np.float32(weights[0]) * np.float32(weights[1])))
 
 
@@ -258,7 +262,7 @@ class Bounded(Server):
 )
 def test_whatever_a_class_does_with_its_rate_it_is_its_own(server, step):
     params = draw_params()
-    do = arithmetic(server(learning_rate=0.5), SMALL, params)
-    (state,) = do.start([params], 1)
-    after = jax.jit(do.apply)(state, jax.tree.map(jnp.ones_like, params), 0, 6)
+    maths = arithmetic(server(learning_rate=0.5), SMALL, params)
+    (state,) = maths.start([params], 1)
+    after = jax.jit(maths.apply)(state, jax.tree.map(jnp.ones_like, params), 0, 6)
     assert np.allclose(params["layer0"]["biases"] - after.params["layer0"]["biases"], step)

@@ -28,7 +28,7 @@ from fred.schedule.schedule import Schedule, Verb
 from fred.systems.delays import ClippedASGD
 from tests.conftest import ROOT
 from tests.plain.rounds import Muon
-from tests.recompute import PlainSGD, by_plain, largest_relative_error
+from tests.recompute import PlainSGD, largest_relative_error, recompute_by
 from tests.worlds import CLUSTERS, LAYERS, UNEQUAL, constant, make_run, outcome
 
 FIVE = UNEQUAL | {"workers": 5}
@@ -37,7 +37,7 @@ MATRIX = (2 * np.eye(7) - np.eye(7, k=1) - np.eye(7, k=-1)) / 4  # of a quadrati
 B = np.eye(7)[0] / -4
 
 
-def recorded(cluster: Any, protocol: dict[str, Any], seed: int) -> Schedule:
+def record_run(cluster: Any, protocol: dict[str, Any], seed: int) -> Schedule:
     return outcome("asgd", protocol, cluster.model_dump(), seed, stop={"updates": 40}, task=None).schedule
 
 
@@ -49,7 +49,7 @@ def changes(run: Outcome, *verbs: Verb, replica: int = 4) -> list[float]:
 class TestDelays:
     @given(cluster=CLUSTERS, threshold=st.integers(1, 12), late=LATE, seed=st.integers(0, 9))
     def test_no_gradient_that_ringmaster_uses_is_as_old_as_its_bound(self, cluster, threshold, late, seed):
-        schedule = recorded(cluster, {"name": "bounded-delay", "threshold": threshold, "late": late}, seed)
+        schedule = record_run(cluster, {"name": "bounded-delay", "threshold": threshold, "late": late}, seed)
         assert schedule["staleness"][schedule.rows(Verb.PUSH)].max(initial=0) < threshold
         assert schedule.counts()["updates"] == 40
 
@@ -61,14 +61,14 @@ class TestDelays:
 
     @given(cluster=CLUSTERS, batch=st.integers(1, 12), late=LATE, seed=st.integers(0, 9))
     def test_rennalas_rounds_have_batch_gradients_and_none_is_stale(self, cluster, batch, late, seed):
-        schedule = recorded(cluster, {"name": "fresh-batch", "batch": batch, "late": late}, seed)
+        schedule = record_run(cluster, {"name": "fresh-batch", "batch": batch, "late": late}, seed)
         assert schedule["staleness"][schedule.rows(Verb.ADD)].max() == 0
         rounds = np.diff(np.searchsorted(schedule.rows(Verb.ADD), schedule.rows(Verb.COMMIT)), prepend=0)
         assert set(rounds.tolist()) == {batch}
 
     @given(cluster=CLUSTERS, batch=st.integers(0, 20), seed=st.integers(0, 9))
     def test_malenia_weighs_all_workers_alike_and_ends_no_round_too_early(self, cluster, batch, seed):
-        schedule = recorded(cluster, {"name": "fresh-from-all", "batch": batch}, seed)
+        schedule = record_run(cluster, {"name": "fresh-from-all", "batch": batch}, seed)
         adds, ends = schedule.rows(Verb.ADD), schedule.rows(Verb.COMMIT)
         assert schedule["staleness"][adds].max() == 0
         for rows in np.split(adds, np.searchsorted(adds, ends))[: len(ends)]:
@@ -88,7 +88,7 @@ class TestDelays:
     def test_ringleader_steps_once_for_each_worker_in_a_round_and_no_gradient_is_older_than_2n_2(self):
         """Parameters change at the arrivals at which each worker has its turn: counted from the schedule alone."""
         schedule = outcome("ringleader", None, FIVE, stop={"updates": 400}, task=None).schedule
-        had_turn, here, after, changes, read, oldest = set[int](), set[int](), set[int](), 0, dict[int, int](), 0
+        had_turn, contributors, after, changes, read, oldest = set[int](), set[int](), set[int](), 0, dict[int, int](), 0
         row: Any
         for row in schedule.frame().itertuples():
             if row.verb == "PULL":
@@ -96,13 +96,13 @@ class TestDelays:
             elif row.verb == "PUSH" and row.worker in had_turn:
                 after.add(row.worker)
             elif row.verb == "PUSH":
-                here.add(row.worker)
-                if len(here) == 5:
+                contributors.add(row.worker)
+                if len(contributors) == 5:
                     oldest = max(oldest, changes - read[row.mailbox])
                     changes += 1
                     had_turn.add(row.worker)
                 if len(had_turn) == 5:
-                    had_turn, here, after = set(), after, set()
+                    had_turn, contributors, after = set(), after, set()
         assert changes > 50
         assert 5 - 1 <= oldest <= 2 * 5 - 2
 
@@ -140,10 +140,10 @@ class TestLocalSums:
         of_slow = (schedule["worker"] == 1) & (schedule["replica"] == server)
         read, fast = np.arange(0.0, 13.0, 4.0), np.arange(2.5, 19.0, 2.5)
         ages = 2 * ((fast >= read[:, None]) & (fast < read[:, None] + 4.0)).sum(axis=1)
-        for verb, chosen in ((Verb.DROP, ages > 3), (Verb.ADD, ages <= 3)):
+        for verb, mask in ((Verb.DROP, ages > 3), (Verb.ADD, ages <= 3)):
             rows = schedule.rows(verb)
-            assert np.unique(schedule["time_ns"][rows[of_slow[rows]]] / 1e9).tolist() == (read[chosen] + 4.0).tolist()
-            assert chosen.sum() == 2
+            assert np.unique(schedule["time_ns"][rows[of_slow[rows]]] / 1e9).tolist() == (read[mask] + 4.0).tolist()
+            assert mask.sum() == 2
 
 
 class TestQuadratic:
@@ -170,8 +170,8 @@ class TestQuadratic:
             if row.verb == "PULL":
                 read[row.mailbox] = x
             elif row.verb == "PUSH":
-                seen = noise[batch_indices(3, row.worker, row.step, batch_size=2, examples=len(noise))]
-                x = x - 0.125 * (MATRIX @ read[row.mailbox] - B + seen.mean(axis=0))
+                batch_noise = noise[batch_indices(3, row.worker, row.step, batch_size=2, examples=len(noise))]
+                x = x - 0.125 * (MATRIX @ read[row.mailbox] - B + batch_noise.mean(axis=0))
         np.testing.assert_allclose(run.final["x"], x, rtol=1e-4)
         lengths = [np.sum((MATRIX @ point - B) ** 2) for point in (run.initial["x"], x)]
         np.testing.assert_allclose(run.metrics["error"].iloc[[0, -1]], lengths, rtol=1e-3)
@@ -212,7 +212,7 @@ def test_the_shipped_ringmaster_without_parameters_has_all_three_parts():
     shipped = fred.load(ROOT / "scenarios" / "systems" / "ringmaster-muon.yaml").runs["parameter-free"]
     options = {"algorithm": shipped.algorithm, "protocol": shipped.protocol}
     run = execute("run", make_run(cluster=FIVE, task=LAYERS, stop={"updates": 120}).model_copy(update=options), 3)
-    (params,) = by_plain(run, [PlainParameterFree({k: v.astype(float) for k, v in run.initial.items()}, 0.3)])
+    (params,) = recompute_by(run, [PlainParameterFree({k: v.astype(float) for k, v in run.initial.items()}, 0.3)])
     assert largest_relative_error(run.final, params) < 1e-3
     assert run.schedule["staleness"][run.schedule.rows(Verb.PUSH)].max() >= 3
 
@@ -234,7 +234,7 @@ def test_where_tables_settle_does_not_depend_on_the_speeds_of_workers(name, rest
 
 @pytest.mark.parametrize("name", TABLES)
 def test_a_loop_of_updates_never_copies_the_table(name):
-    """As compiled for 300 workers; nothing is computed."""
+    """The program is compiled for 300 workers, but does not run."""
     server = registry.lookup("algorithm", name)(learning_rate=0.1)
     model = {"w": jax.ShapeDtypeStruct((30, 20), jnp.float32)}
     state = jax.eval_shape(lambda params: server.init(params, 300), model)

@@ -20,7 +20,7 @@ from tests.worlds import make_run
 FEW, MANY = 18, 29  # of 30 workers
 
 
-def two(**options: Any) -> Auto:
+def two_candidates(**options: Any) -> Auto:
     return Auto(candidates=(FixedCount(workers=FEW), FixedCount(workers=MANY)), **options)
 
 
@@ -32,18 +32,18 @@ def play(chooser: Any, row: np.ndarray) -> Round:
     return this
 
 
-def played(rule: Auto, seconds: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def play_rounds(rule: Auto, seconds: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return, for rounds from the third on, weights before and gains after, both [rounds, candidates], and c [rounds]."""
     chooser: Any = rule.start(np.zeros(seconds.shape[1], np.int64))
-    weights, gains, chosen = [], [], []
+    weights, gains, numbers = [], [], []
     for row in seconds:
         weights.append(chooser.weights)
-        chosen.append(len(play(chooser, row).first))
+        numbers.append(len(play(chooser, row).first))
         gains.append(chooser.gains)
-    return np.array(weights)[2:], np.array(gains)[2:], np.array(chosen)[2:]
+    return np.array(weights)[2:], np.array(gains)[2:], np.array(numbers)[2:]
 
 
-def late(rounds: np.ndarray, seed: int = 0) -> np.ndarray:
+def round_times(rounds: np.ndarray, seed: int = 0) -> np.ndarray:
     """Times of 30 workers, of which ten are three times as slow in these rounds, s: [rounds, workers]."""
     slow = np.where(rounds[:, None] & (np.arange(30) >= 20), 3.0, 1.0)
     return np.random.default_rng(seed).lognormal(0, 0.05, (len(rounds), 30)) * slow
@@ -55,8 +55,8 @@ def throughput(rule: CutoffRule, seconds: np.ndarray) -> float:
 
 def alone_and_looking(number: int, seconds: np.ndarray) -> list[closed_loop.Rounds]:
     """Return the rounds of a fixed count, and of a rule that chooses it alone."""
-    alone = FixedCount(workers=number)
-    return [closed_loop.run(rule, seconds, NODES) for rule in (alone, Auto(candidates=(alone,)))]
+    fixed = FixedCount(workers=number)
+    return [closed_loop.run(rule, seconds, NODES) for rule in (fixed, Auto(candidates=(fixed,)))]
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -64,7 +64,7 @@ def test_its_loss_against_any_sequence_of_candidates_is_within_the_bound(seed):
     """Few and many are right by turns, or at random; the best sequence with S changes by brute force."""
     rng = np.random.default_rng(seed)
     turns = np.arange(240) // rng.integers(1, 60) % 2 == rng.integers(0, 2) if seed % 3 else rng.random(240) < 0.5
-    weights, gains, _ = played(two(seed=seed), late(turns, seed))
+    weights, gains, _ = play_rounds(two_candidates(seed=seed), round_times(turns, seed))
     means, spread = math.fsum((weights * gains).sum(axis=1)), ((gains.max(axis=1) - gains.min(axis=1)) ** 2).sum()
     best = np.zeros((1, 2))  # the most that is reached with so many changes, by the last candidate [changes, candidates]
     for row in gains:
@@ -78,16 +78,16 @@ def test_its_loss_against_any_sequence_of_candidates_is_within_the_bound(seed):
 
 class TestFollowing:
     def test_of_two_it_follows_the_better_one_and_loses_little(self):
-        for slow, better in ((True, FEW), (False, MANY)):
-            seconds = late(np.full(600, slow))
-            assert (played(two(), seconds)[2][60:] == better).mean() > 0.96
-            assert throughput(two(), seconds) > 0.97 * throughput(FixedCount(workers=better), seconds)
+        for slow, best_number in ((True, FEW), (False, MANY)):
+            seconds = round_times(np.full(600, slow))
+            assert (play_rounds(two_candidates(), seconds)[2][60:] == best_number).mean() > 0.96
+            assert throughput(two_candidates(), seconds) > 0.97 * throughput(FixedCount(workers=best_number), seconds)
 
     def test_gains_are_what_the_rounds_would_have_come_to(self):
         """c less the pace so far times x_(c), per worker; the pace by NumPy."""
-        seconds = late(np.zeros(50, bool))
-        _, gains, chosen = played(two(weights=(1e-12, 1.0)), seconds)
-        assert set(chosen) == {MANY}  # which shows what few would have come to
+        seconds = round_times(np.zeros(50, bool))
+        _, gains, numbers = play_rounds(two_candidates(weights=(1e-12, 1.0)), seconds)
+        assert set(numbers) == {MANY}  # which shows what few would have come to
         ordered = np.sort((seconds * 1e9).astype(np.int64), axis=1) / 1e9
         mean, expected = ordered[1, MANY - 1], []
         for row in ordered[2:]:
@@ -97,24 +97,24 @@ class TestFollowing:
 
     def test_identical_candidates_are_as_one_of_them(self):
         seconds = rounds_of(3, 150)
-        one, several = (closed_loop.run(Auto(candidates=(EWMA(),) * number), seconds, NODES) for number in (1, 3))
-        assert np.array_equal(one.cutoff, several.cutoff)
-        assert np.array_equal(one.time, several.time)
+        single, several = (closed_loop.run(Auto(candidates=(EWMA(),) * number), seconds, NODES) for number in (1, 3))
+        assert np.array_equal(single.cutoff, several.cutoff)
+        assert np.array_equal(single.time, several.time)
 
     @pytest.mark.slow
     def test_a_change_of_the_better_candidate_is_noticed(self):
         """The longer wait becomes worse: it shows at once. It becomes better: that shows at the next look, in a hundred rounds."""
-        for first, after, within, seed in (
-            (*case, seed) for case in ((False, FEW, 10), (True, MANY, 110)) for seed in range(4)
-        ):
-            chosen = played(two(seed=seed), late(np.where(np.arange(560) < 300, first, not first), seed))[2]
-            assert next(at for at in range(298, 550) if (chosen[at : at + 10] == after).all()) - 298 <= within
+        for first, after, delay, seed in ((*case, seed) for case in ((False, FEW, 10), (True, MANY, 110)) for seed in range(4)):
+            numbers = play_rounds(
+                two_candidates(seed=seed), round_times(np.where(np.arange(560) < 300, first, not first), seed)
+            )[2]
+            assert next(at for at in range(298, 550) if (numbers[at : at + 10] == after).all()) - 298 <= delay
 
     def test_it_chooses_among_deadlines_and_counts(self):
-        seconds = late(np.ones(500, bool))
+        seconds = round_times(np.ones(500, bool))
         rule = Auto(candidates=(FixedDeadline(seconds=4.0), FixedCount(workers=29), FixedDeadline(seconds=1.2)))
-        assert (played(rule, seconds)[2][100:] <= 20).mean() > 0.9
-        check_dropped_times_do_not_matter(two(), seconds, NODES)
+        assert (play_rounds(rule, seconds)[2][100:] <= 20).mean() > 0.9
+        check_dropped_times_do_not_matter(two_candidates(), seconds, NODES)
 
     def test_a_candidate_is_not_judged_before_it_is_ready(self):
         """It learns for 20 rounds and keeps its weight in them, though it waits for a worker that is always late."""
@@ -146,20 +146,20 @@ class TestFollowing:
 class TestLooking:
     def test_looking_for_missing_workers_costs_a_hundredth_at_most(self):
         """A third of the workers is always three times as slow; all could pay if they came by 1.5 times the time of the others."""
-        alone, looking = alone_and_looking(20, late(np.ones(900, bool)))
+        fixed, looking = alone_and_looking(20, round_times(np.ones(900, bool)))
         for start in range(0, 780):
             part = slice(start, start + 100)
-            assert looking.time[part].sum() <= 1.012 * alone.time[part].sum()  # noise of single rounds beside it
-        looks = np.flatnonzero(looking.time > 1.3 * alone.time)
+            assert looking.time[part].sum() <= 1.012 * fixed.time[part].sum()  # noise of single rounds beside it
+        looks = np.flatnonzero(looking.time > 1.3 * fixed.time)
         assert 3 <= len(looks) <= 8  # it does look, less and less often
         assert looks[-1] - looks[-2] > 2 * (looks[1] - looks[0])
 
     @pytest.mark.slow
     @pytest.mark.parametrize("number", [3, 14])
     def test_no_round_waits_longer_than_twice_what_rounds_usually_take(self, number):
-        """However slow some workers become, and whoever is followed; the others have usual times of 1 s."""
+        """This holds for any slowdown of some workers and for each candidate; the usual time of the other workers is 1 s."""
         for factor in (1.0, 4.0, 1000.0):
-            seconds = late(np.zeros(250, bool))
+            seconds = round_times(np.zeros(250, bool))
             seconds[100:, :number] *= factor
             for rule in (Auto(), Auto(candidates=(FixedCount(workers=30),))):
                 assert (closed_loop.run(rule, seconds, NODES).time <= 2.4e9).all(), factor  # usual times are estimated
@@ -169,11 +169,11 @@ class TestLooking:
         slow = np.where(np.arange(900) // 30 % 2, 1.8, 1.0)[:, None]
         seconds = np.random.default_rng(0).lognormal(0, 0.03, (900, 30)) * slow
         seconds[:, 4] *= 100
-        alone, looking = alone_and_looking(29, seconds)
+        fixed, looking = alone_and_looking(29, seconds)
         assert (looking.cutoff < 29).mean() <= 0.05
         for start in range(0, 780, 20):
             part = slice(start, start + 100)
-            rate, other = (rounds.cutoff[part].sum() / rounds.time[part].sum() for rounds in (looking, alone))
+            rate, other = (rounds.cutoff[part].sum() / rounds.time[part].sum() for rounds in (looking, fixed))
             assert rate >= 0.985 * other
 
     @pytest.mark.slow
@@ -221,7 +221,7 @@ class TestTraining:
         assert throughput(trained, rest) > 0.97 * max(throughput(rule, rest) for rule, weight in weighed if weight)
 
     def test_rounds_held_back_weigh_as_if_they_had_been_played(self):
-        """Of four that are held back, three numbers: by NumPy, exponential weights with the rate of all rounds."""
+        """Four rounds are held back, and three numbers compete: NumPy computes exponential weights with the rate of all rounds."""
         seconds, counts = rounds_of(1, 15), np.array([20, 20, 21])
         trained = Auto(candidates=tuple(FixedCount(workers=count) for count in counts.tolist())).trained(seconds, NODES)
         ends = np.sort(seconds[11:], axis=1)[:, counts - 1]

@@ -14,7 +14,7 @@ from fred.outcomes.outcome import Outcome
 from fred.schedule.schedule import NONE, Verb, What
 from fred.systems.sparta import LateAveraging
 from fred.systems.stsyn import StragglerTolerant
-from tests.recompute import gradient, largest_relative_error, measured
+from tests.recompute import gradient, largest_relative_error, measure
 from tests.worlds import CLUSTERS, NETWORK, RATE, UNEQUAL, constant, make_run, outcome, record, rows_of, sized_schedule
 
 LINKED = UNEQUAL | {"network": NETWORK}
@@ -80,7 +80,7 @@ class BufferedActedOut(ActedOut):
         if self.steps[worker] % 2 == 0:
             self.buffer.append({k: start[k] - p for k, p in self.own[worker].items()})
             if len(self.buffer) == 3:
-                self.server_model = {k: c - sum(each[k] for each in self.buffer) / 3 for k, c in self.server_model.items()}
+                self.server_model = {k: c - sum(entry[k] for entry in self.buffer) / 3 for k, c in self.server_model.items()}
                 self.buffer = []
             self.memory[worker] = self.own[worker] = self.server_model
 
@@ -101,39 +101,39 @@ def test_protocols_do_what_their_algorithms_say(protocol, acted):
     assert largest_relative_error(run.final, run.initial) > 0.1
 
 
-@given(cluster=CLUSTERS, period=st.integers(1, 4), enough=st.integers(1, 7), seed=st.integers(0, 9))
-def test_a_round_ends_as_soon_as_enough_workers_have_made_period_updates(cluster, period, enough, seed):
-    enough = min(enough, cluster.size)
-    schedule = record(StragglerTolerant(period=period, enough=enough), cluster, gradients=150, seed=seed)
-    made, last, averaged = Counter[int](), 0, 0
+@given(cluster=CLUSTERS, period=st.integers(1, 4), quorum=st.integers(1, 7), seed=st.integers(0, 9))
+def test_a_round_ends_as_soon_as_enough_workers_have_made_period_updates(cluster, period, quorum, seed):
+    quorum = min(quorum, cluster.size)
+    schedule = record(StragglerTolerant(period=period, enough=quorum), cluster, gradients=150, seed=seed)
+    updates, last, averaged = Counter[int](), 0, 0
     for row in rows_of(schedule):
         if row.verb == "PUSH":
-            ready = sum(number >= period for number in made.values())
-            assert ready < enough or row.time_ns == last, "only what is finished at the same moment is still used"
-            made[row.worker] += 1
+            reached = sum(number >= period for number in updates.values())
+            assert reached < quorum or row.time_ns == last, "only what is finished at the same moment is still used"
+            updates[row.worker] += 1
             last = row.time_ns
-        elif row.verb == "MIX" and made:
-            assert sum(number >= period for number in made.values()) >= enough
-            assert row.weight == 1 / len(made)
-            made, averaged = Counter(), averaged + 1
+        elif row.verb == "MIX" and updates:
+            assert sum(number >= period for number in updates.values()) >= quorum
+            assert row.weight == 1 / len(updates)
+            updates, averaged = Counter(), averaged + 1
     assume(averaged)
 
 
 def test_pairs_meet_after_as_many_updates_and_wait_for_nobody_else():
     """Five workers: two pairs and one alone, other ones each time; no message takes time."""
     schedule = outcome("swarm-sgd", {"period": 2}, UNEQUAL | {"workers": 5}, stop={"seconds": 20}, task=None).schedule
-    ready: dict[int, list[int]] = {worker: [] for worker in range(5)}
+    finish_times: dict[int, list[int]] = {worker: [] for worker in range(5)}
     for row in rows_of(schedule):
         if row.verb == "PUSH":
-            ready[row.worker].append(row.time_ns)
+            finish_times[row.worker].append(row.time_ns)
     syncs, sizes = schedule.rows(Verb.SYNC), set[int]()
     for mailbox in np.unique(schedule["mailbox"][syncs]):
         rows = syncs[schedule["mailbox"][syncs] == mailbox]
         workers, time = schedule["worker"][rows].tolist(), schedule["time_ns"][rows][0]
         sizes.add(len(workers))
-        counts = {sum(moment <= time for moment in ready[worker]) for worker in workers}
+        counts = {sum(moment <= time for moment in finish_times[worker]) for worker in workers}
         assert len(counts) == 1 and counts.pop() % 2 == 0, "after as many updates"
-        assert time == max(max(moment for moment in ready[worker] if moment <= time) for worker in workers)
+        assert time == max(max(moment for moment in finish_times[worker] if moment <= time) for worker in workers)
     assert sizes == {1, 2}
 
 
@@ -143,7 +143,7 @@ class AdaCommActedOut(ActedOut):
     def run(self, period: int, rounds: int) -> list[float]:
 
         def loss() -> float:
-            return measured(self.server_model, self.evaluation.inputs, self.evaluation.answers)[0]
+            return measure(self.server_model, self.evaluation.inputs, self.evaluation.answers)[0]
 
         now, due, first, start, times = 0.0, 0.7, period, loss(), list[float]()
         for _ in range(rounds):
@@ -156,17 +156,17 @@ class AdaCommActedOut(ActedOut):
             times.append(round(now, 6))
             if now >= due - 1e-9:
                 due = 0.7 * (math.floor(now / 0.7 + 1e-9) + 1)
-                wanted = math.ceil(first * math.sqrt(loss() / start))
-                period = wanted if wanted < period else math.ceil(period / 2)
+                proposed = math.ceil(first * math.sqrt(loss() / start))
+                period = proposed if proposed < period else math.ceil(period / 2)
         return times
 
 
 def test_adacomms_period_follows_the_loss():
     run = outcome("adacomm", {"period": 10, "adapt_every": 0.7}, constant(0.1, 0.1, 0.1), stop={"seconds": 8.05})
-    plain = AdaCommActedOut(run, [])
-    plain.own, plain.steps = [plain.server_model] * 3, [0] * 3
+    simulated = AdaCommActedOut(run, [])
+    simulated.own, simulated.steps = [simulated.server_model] * 3, [0] * 3
     times = np.unique(run.schedule["time_ns"][run.schedule.rows(Verb.SYNC)] / 1e9).round(6).tolist()
-    assert plain.run(10, len(times)) == times
+    assert simulated.run(10, len(times)) == times
     periods = np.diff([0, *times]).round(6)
     assert periods[0] == 1.0 and periods.min() == pytest.approx(0.1), "from 10 updates to one"
     assert len(set(periods.tolist())) >= 4
@@ -186,7 +186,7 @@ def test_downpours_changes_are_one_message_as_old_as_the_model_they_started_from
 
 class TestMaskedAverages:
     def test_each_average_has_the_bytes_of_its_coordinates(self):
-        """Of 32 and 4 coordinates in 3 parts: 11 + 2, 11 + 1, 10 + 1; in a ring of four each worker sends 1.5 times that."""
+        """32 and 4 coordinates in 3 parts are 11 + 2, 11 + 1, 10 + 1; in a ring of four each worker sends 1.5 times that."""
         schedule = sized_schedule({"name": "sparta", "parts": 3}, None, LINKED)
         sent = schedule["bytes"][schedule.rows(Verb.SYNC)].reshape(-1, 4)
         assert (sent == sent[:, :1]).all()
@@ -194,11 +194,11 @@ class TestMaskedAverages:
 
     def test_no_worker_waits_for_an_average_that_comes_in_time(self):
         cluster = constant(0.5, 0.5, 0.5, 0.5, network={"latency": {"name": "constant", "seconds": 0.02}})
-        at_once, late, never = (
+        prompt, late, never = (
             outcome("sparta", {"delay": delay}, cluster, stop={"seconds": 10.0}, task=None).schedule.counts()["gradients"]
             for delay in (0, 1, None)
         )
-        assert at_once < late == never == 4 * 19  # at 10 s the time is up
+        assert prompt < late == never == 4 * 19  # at 10 s the time is up
 
     def test_averages_are_one_after_the_other(self):
         """Each takes 1.5 s, and one is due every 0.5 s."""
@@ -213,7 +213,7 @@ class TestMaskedAverages:
 
 class TestBytes:
     def test_sparselocos_messages_are_gathered(self):
-        """Of 64 of 4,096 numbers each has 12 bits of place and 2 of size, and a scale belongs to each chunk."""
+        """A chunk of 4,096 numbers keeps 64, each with 12 bits for its place and 2 for its value, and one scale."""
         values = {"name": "low-bit", "bits": 2, "zero": False}
         algorithm: Any = make_run("sparseloco").algorithm
         assert algorithm.codec.size(np.zeros(3 * 4096)) == 3 * (64 * (12 + 2) + 32) // 8
@@ -230,7 +230,7 @@ class TestBytes:
         assert schedule["replica"][with_bytes].min() == 4
 
     def test_des_locs_moments_are_sent_when_it_is_their_turn(self):
-        """In a ring of four each worker sends 1.5 times the models in every average, and moments in every second and third."""
+        """A worker in a ring of four sends 1.5 times the models in every average, and moments in every second and third."""
         schedule = sized_schedule({"name": "des-loc", "first_every": 2, "second_every": 3}, {"period": 3}, LINKED)
         sent = schedule["bytes"][schedule.rows(Verb.SYNC)].reshape(-1, 4)
         assert (sent == sent[:, :1]).all()

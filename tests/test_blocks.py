@@ -20,7 +20,7 @@ LAYERS = st.dictionaries(NAMES, SHAPES | st.dictionaries(NAMES, SHAPES, min_size
 TREES = SHAPES | LAYERS | st.lists(SHAPES, min_size=1, max_size=4)
 
 
-def drawn(shapes: Any) -> Any:
+def draw_params(shapes: Any) -> Any:
     """Arrays of these shapes, of different numbers, none of them 0."""
     numbers = itertools.count(1)
     leaves, structure = jax.tree.flatten(shapes, is_leaf=lambda tree: isinstance(tree, tuple))
@@ -47,7 +47,7 @@ def assert_same(value: Any, expected: Any) -> None:
 @settings(max_examples=5)
 @given(shapes=TREES, count=st.integers(2, 6))
 def test_equal_parts_are_runs_of_every_array_and_the_last_is_padded_with_zeros(shapes, count):
-    params = drawn(shapes)
+    params = draw_params(shapes)
     blocks = Blocks.from_layout(params, Layout.central(count))
     cut = parts(blocks, params)
     assert_same(blocks.join(cut), params)
@@ -69,19 +69,19 @@ def test_equal_parts_are_runs_of_every_array_and_the_last_is_padded_with_zeros(s
 @given(layers=LAYERS, count=st.integers(2, 5))
 def test_layers_stay_whole_and_next_to_their_neighbours(layers, count):
     assume(len(layers) >= count)
-    params = drawn(layers)
+    params = draw_params(layers)
     blocks = Blocks.from_layout(params, Layout.central(count, "layers"))
     cut = parts(blocks, params)
     assert_same(blocks.join(cut), params)
-    held = [array.ravel().tolist() for part in cut for _, array in sorted(part.items())]
-    assert held == [array.ravel().tolist() for array in jax.tree.leaves(params)], "every array once, in order"
+    contents = [array.ravel().tolist() for part in cut for _, array in sorted(part.items())]
+    assert contents == [array.ravel().tolist() for array in jax.tree.leaves(params)], "every array once, in order"
     assert blocks.groups == (1,) * count
     assert [blocks.place(block) for block in range(count)] == [(block, 0) for block in range(count)]
     total, largest = sum(sizes(params)), max(sum(sizes(params[name])) for name in layers)
-    own = [sum(sizes(part)) for part in cut]
+    block_sizes = [sum(sizes(part)) for part in cut]
     assert sum(blocks.shares) == pytest.approx(1)
-    assert blocks.shares == pytest.approx([size / total for size in own])
-    assert max(own) <= total / count + largest, "a block ends with the layer that fills it"
+    assert blocks.shares == pytest.approx([size / total for size in block_sizes])
+    assert max(block_sizes) <= total / count + largest, "a block ends with the layer that fills it"
 
 
 def test_a_block_is_closed_when_it_is_full_or_the_others_need_the_layers_that_are_left():
@@ -93,17 +93,17 @@ def test_a_block_is_closed_when_it_is_full_or_the_others_need_the_layers_that_ar
         ([1, 1, 1, 9], [[1], [1], [1], [9]]),
         ([5, 1], [[5], [1]]),
     ):
-        params = drawn({f"layer{number}": (size,) for number, size in enumerate(layers)})
+        params = draw_params({f"layer{number}": (size,) for number, size in enumerate(layers)})
         blocks = Blocks.from_layout(params, Layout.central(len(expected), "layers"))
         assert [sizes(part) for part in parts(blocks, params)] == expected
 
 
 def test_fewer_layers_than_blocks_are_refused_and_weights_and_biases_are_one():
     linear = {"weights": (4, 3), "biases": (3,)}
-    two = drawn({"first": linear, "second": linear})
+    two = draw_params({"first": linear, "second": linear})
     message = r"the model's layers \(the only one\) are fewer than 2 servers: cut it into equal parts"
     with pytest.raises(FredError, match=message):
-        Blocks.from_layout(drawn(linear), Layout.central(2, "layers"))
+        Blocks.from_layout(draw_params(linear), Layout.central(2, "layers"))
     with pytest.raises(FredError, match="fewer than 3 servers: cut it into equal parts"):
         Blocks.from_layout(two, Layout.central(3, "layers"))
     assert [sizes(part) for part in parts(Blocks.from_layout(two, Layout.central(2, "layers")), two)] == [[3, 12], [3, 12]]

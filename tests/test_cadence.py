@@ -18,7 +18,7 @@ from fred.specification.stopping import Measure
 from fred.timing.recorder import Recorder
 from fred.timing.simulation import Simulation
 from tests.users import Anything
-from tests.worlds import CLUSTERS, Blind, fitting, make_run, record
+from tests.worlds import CLUSTERS, Blind, fitting_protocol, make_run, record
 
 
 class Point(NamedTuple):
@@ -45,14 +45,14 @@ class Walk:
             self.changes += 1
             self.used.update(gradients)
 
-    def at(self, time_ns: int) -> Point:
+    def point_at(self, time_ns: int) -> Point:
         return Point(self.rows, self.changes // self.blocks, len(self.used), time_ns)
 
     def count(self, unit: Measure) -> int:
         return self.changes // self.blocks if unit == "updates" else len(self.used)
 
 
-def between(schedule: Schedule, cadence: Cadence) -> list[Point]:
+def points_of(schedule: Schedule, cadence: Cadence) -> list[Point]:
     walk, points, number = Walk(schedule.blocks), [], 1
 
     def moment() -> int:
@@ -60,16 +60,16 @@ def between(schedule: Schedule, cadence: Cadence) -> list[Point]:
 
     for row in schedule:
         while cadence.unit == "seconds" and moment() <= row.time_ns and moment() < schedule.end_ns:
-            points.append(walk.at(moment()))
+            points.append(walk.point_at(moment()))
             number += 1
         before = walk.count(cadence.unit)
         walk.step(row)
         if cadence.unit != "seconds" and before < walk.count(cadence.unit) >= number * cadence.spacing:
-            points.append(walk.at(row.time_ns))
+            points.append(walk.point_at(row.time_ns))
             while number * cadence.spacing <= walk.count(cadence.unit):
                 number += 1
     while cadence.unit == "seconds" and moment() < schedule.end_ns:
-        points.append(walk.at(moment()))
+        points.append(walk.point_at(moment()))
         number += 1
     return points
 
@@ -77,23 +77,23 @@ def between(schedule: Schedule, cadence: Cadence) -> list[Point]:
 def expected(schedule: Schedule, cadence: Cadence) -> list[Point]:
     """All points; where counts are looked at, the end is one only if it adds something to the last of the others."""
     walk = Walk(schedule.blocks)
-    points = [walk.at(0), *between(schedule, cadence)]
+    points = [walk.point_at(0), *points_of(schedule, cadence)]
     for row in schedule:
         walk.step(row)
     changed = {Verb.PUSH, Verb.COMMIT, Verb.SYNC}.intersection([row.verb for row in list(schedule)[points[-1].rows :]])
     if cadence.unit == "seconds" or changed:
-        points.append(walk.at(schedule.end_ns))
+        points.append(walk.point_at(schedule.end_ns))
     return points
 
 
-def listed(points: Points) -> list[Point]:
+def list_points(points: Points) -> list[Point]:
     columns = (points.rows, points.updates, points.gradients, np.rint(points.seconds * 1e9).astype(np.int64))
     return list(map(Point._make, zip(*(column.tolist() for column in columns), strict=True)))
 
 
 class Witness(Blind):
-    def __init__(self, blocks: int, enough: float = math.inf):
-        self.walk, self.looks, self.enough = Walk(blocks), list[Point](), enough
+    def __init__(self, blocks: int, limit: float = math.inf):
+        self.walk, self.looks, self.limit = Walk(blocks), list[Point](), limit
         self.time_ns = 0  # of the last row
 
     def execute(self, row: Row) -> None:
@@ -101,15 +101,15 @@ class Witness(Blind):
         self.time_ns = row.time_ns
 
     def look(self) -> bool:
-        self.looks.append(self.walk.at(self.time_ns))
-        return len(self.looks) >= self.enough
+        self.looks.append(self.walk.point_at(self.time_ns))
+        return len(self.looks) >= self.limit
 
 
-def watched(
-    protocol: Protocol, cluster: Cluster, cadence: Cadence, seed: int = 0, seconds: float = 50.0, enough: float = math.inf
+def watch(
+    protocol: Protocol, cluster: Cluster, cadence: Cadence, seed: int = 0, seconds: float = 50.0, limit: float = math.inf
 ) -> tuple[Schedule, list[Point]]:
     layout = protocol.layout(cluster)
-    witness = Witness(layout.blocks, enough)
+    witness = Witness(layout.blocks, limit)
     watch = Watch(cadence, witness, witness.look)
     watch.recorder = recorder = Recorder(cluster.size, layout, gradients=40, listener=watch)
     simulation = Simulation(cluster, recorder, seed, sizes=1000)
@@ -129,28 +129,28 @@ def watched(
     seed=st.integers(0, 99),
     spacing=st.sampled_from([1.0, 2.0, 7.0, 40 / 3, 2.5, 0.3, 41 / 40, 39.0, 1000.0]),
     seconds=st.sampled_from([0.4, 5.0, 50.0, 50.0]),
-    enough=st.integers(1, 4),
+    limit=st.integers(1, 4),
 )
-def test_points_and_looks_are_those_of_a_walk_through_the_rows(name, unit, cluster, seed, spacing, seconds, enough):
+def test_points_and_looks_are_those_of_a_walk_through_the_rows(name, unit, cluster, seed, spacing, seconds, limit):
     cadence = Cadence(unit, spacing / 10 if unit == "seconds" else spacing)  # a gradient takes about a tenth of a second
-    protocol = some(name, cluster, seed)
-    schedule, looks = watched(protocol, cluster, cadence, seed, seconds)
+    protocol = make_protocol(name, cluster, seed)
+    schedule, looks = watch(protocol, cluster, cadence, seed, seconds)
     assert schedule.digest() == record(protocol, cluster, 40, seconds, seed).digest()
-    assert listed(cadence.points(schedule)) == expected(schedule, cadence)
-    points = between(schedule, cadence)
+    assert list_points(cadence.points(schedule)) == expected(schedule, cadence)
+    points = points_of(schedule, cadence)
     if unit != "seconds":
         assert looks == points
     else:  # a moment at which the run ends is no point, unless it is the end
         assert [look[:3] for look in looks[: len(points)]] == [point[:3] for point in points]
         assert len(looks) == len(points) + passed_at_the_end(cadence, schedule)
-    check_prefix(schedule, looks, *watched(protocol, cluster, cadence, seed, seconds, enough), cadence, enough)
+    check_prefix(schedule, looks, *watch(protocol, cluster, cadence, seed, seconds, limit), cadence, limit)
 
 
-def some(name: str, cluster: Cluster, seed: int) -> Protocol:
+def make_protocol(name: str, cluster: Cluster, seed: int) -> Protocol:
     if name.startswith("anything"):
         assume((cluster.servers > 1) == name.endswith("blocks"))
         return Anything(number=seed, peers=cluster.servers == 1 and seed % 2 == 1)
-    return fitting(name, cluster)
+    return fitting_protocol(name, cluster)
 
 
 def passed_at_the_end(cadence: Cadence, schedule: Schedule) -> bool:
@@ -158,29 +158,29 @@ def passed_at_the_end(cadence: Cadence, schedule: Schedule) -> bool:
     return number > 0 and round(number * cadence.spacing * 1e9) == schedule.end_ns == last
 
 
-def check_prefix(whole, looks, prefix, fewer, cadence, enough):
-    assert fewer == looks[:enough]
+def check_prefix(full, looks, prefix, fewer, cadence, limit):
+    assert fewer == looks[:limit]
     if cadence.unit == "seconds":
-        enough_at = round(enough * cadence.spacing * 1e9)
-        rows = int((whole["time_ns"] <= enough_at).sum()) + 1  # the row that came too late is written, and not executed
+        limit_ns = round(limit * cadence.spacing * 1e9)
+        rows = int((full["time_ns"] <= limit_ns).sum()) + 1  # the row that came too late is written, and not executed
     else:
         rows = fewer[-1].rows if fewer else 0
-    if len(looks) < enough or rows > len(whole):
-        assert prefix.digest() == whole.digest(), "nothing comes later"
+    if len(looks) < limit or rows > len(full):
+        assert prefix.digest() == full.digest(), "nothing comes later"
         return
-    assert_begins(whole, prefix, rows)
-    assert prefix.end_ns == whole["time_ns"][rows - 1]
+    assert_begins(full, prefix, rows)
+    assert prefix.end_ns == full["time_ns"][rows - 1]
 
 
-def assert_begins(whole: Schedule, prefix: Schedule, rows: int) -> None:
+def assert_begins(full: Schedule, prefix: Schedule, rows: int) -> None:
     assert len(prefix) == rows
-    known = prefix.end_ns  # models on fair links that arrive later have no arrival in the prefix
+    horizon_ns = prefix.end_ns  # models on fair links that arrive later have no arrival in the prefix
     part, complete = (
-        [row._replace(end_ns=UNENDING) if row.end_ns >= known else row for row in rows] for rows in (prefix, whole)
+        [row._replace(end_ns=UNENDING) if row.end_ns >= horizon_ns else row for row in rows] for rows in (prefix, full)
     )
     assert part == complete[:rows]
-    assert (prefix.workers, prefix.replicas, prefix.blocks) == (whole.workers, whole.replicas, whole.blocks)
-    assert len(prefix.ledger.workers) <= prefix.started <= whole.started
+    assert (prefix.workers, prefix.replicas, prefix.blocks) == (full.workers, full.replicas, full.blocks)
+    assert len(prefix.ledger.workers) <= prefix.started <= full.started
 
 
 def test_progress_is_the_fraction_of_the_updates_wanted():
@@ -215,17 +215,17 @@ def test_the_same_statistics_give_the_same_schedule_up_to_a_row_or_all_before_a_
         stop={"updates": 200},
     )
     recording, oracle = Recording(run, 3), Oracle()
-    whole = recording.watched(oracle, lambda _: False)
+    full = recording.watched(oracle, lambda _: False)
     assert len(oracle.statistics) > 200
-    assert {Verb.DROP, Verb.PULL} <= set(whole["verb"].tolist()), "some messages did not pass"
-    assert recording.schedule_until(rows=len(whole), statistics=oracle.statistics).digest() == whole.digest()
-    update = int(whole.rows(Verb.PUSH)[90])
+    assert {Verb.DROP, Verb.PULL} <= set(full["verb"].tolist()), "some messages did not pass"
+    assert recording.schedule_until(rows=len(full), statistics=oracle.statistics).digest() == full.digest()
+    update = int(full.rows(Verb.PUSH)[90])
     prefix = recording.schedule_until(rows=update + 1, statistics=oracle.statistics)
-    assert_begins(whole, prefix, update + 1)
+    assert_begins(full, prefix, update + 1)
     moment = prefix.end_ns
-    assert moment == whole["time_ns"][update]
+    assert moment == full["time_ns"][update]
     prefix = recording.schedule_until(seconds=moment / 1e9, statistics=oracle.statistics)
-    assert_begins(whole, prefix, int((whole["time_ns"] < moment).sum()))
+    assert_begins(full, prefix, int((full["time_ns"] < moment).sum()))
     assert prefix.end_ns == moment
 
 
@@ -235,7 +235,7 @@ class TestCadence:
     CLUSTER = Cluster(workers=1, compute={"name": "constant", "seconds": 1.0})
 
     def test_points(self):
-        schedule = record(fitting("asynchronous", self.CLUSTER), self.CLUSTER, 4)
+        schedule = record(fitting_protocol("asynchronous", self.CLUSTER), self.CLUSTER, 4)
         for unit, spacing, updates, seconds in (
             ("gradients", 2, [0, 2, 4], [0, 2, 4]),
             ("updates", 1.5, [0, 2, 3, 4], [0, 2, 3, 4]),  # 1.5 and 3; the end
@@ -255,4 +255,4 @@ class TestCadence:
         columns = {name: np.zeros(0, float if name in ("weight", "keep") else np.int64) for name in Row._fields}
         for unit, ends in (("updates", []), ("seconds", [Point(0, 0, 0, 3_000_000_000)])):
             points = Cadence(unit, 4.0).points(Schedule(columns, 1, 1, 1, 0, 3_000_000_000))  # type: ignore[arg-type]
-            assert listed(points) == [Point(0, 0, 0, 0), *ends]
+            assert list_points(points) == [Point(0, 0, 0, 0), *ends]

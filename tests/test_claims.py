@@ -31,13 +31,13 @@ def test_every_claim_is_measured_or_has_a_reason_why_not():
 
 
 def test_a_claim_agrees_only_if_it_does_under_all_choices():
-    agrees, disagrees, within = (Found("1 for 2", each) for each in (Verdict.AGREES, Verdict.DISAGREES, Verdict.OPEN))
+    agrees, disagrees, undecided = (Found("1 for 2", verdict) for verdict in (Verdict.AGREES, Verdict.DISAGREES, Verdict.OPEN))
     assert under_choices(agrees, {"spread": agrees}) == under_choices(agrees, {}) == agrees
     assert under_choices(agrees, {"spread": Found("1 for 3", Verdict.AGREES)}) == ("1 for 2; spread: 1 for 3", Verdict.AGREES)
-    for usual, other in ((agrees, within), (within, disagrees)):
+    for usual, other in ((agrees, undecided), (undecided, disagrees)):
         assert under_choices(usual, {"spread": other}).verdict == Verdict.OPEN
-    for others in ({"spread": disagrees}, {"spread": disagrees, "order": within}):
-        assert under_choices(agrees, others).verdict == Verdict.NOT_COMPARED
+    for alternatives in ({"spread": disagrees}, {"spread": disagrees, "order": undecided}):
+        assert under_choices(agrees, alternatives).verdict == Verdict.NOT_COMPARED
 
 
 def _ratios(middle: float, deviation: float) -> tuple[pd.Series, pd.Series]:
@@ -72,9 +72,9 @@ def test_gossip_that_communicates_twice():
         metropolis = {"weights": "metropolis", "order": order}
         protocols = [metropolis | {"name": name} for name in ("gossip", f"{further.TWICE}:GossipTwice")]
         options: dict[str, Any] = {"cluster": constant(*[0.1] * 3), "stop": {"gradients": 30}, "evaluate": {"points": 2}}
-        both = [outcome("d-psgd", protocol, **options) for protocol in protocols]
-        once, twice = (run.metrics["loss"].to_numpy() for run in both)
-        assert once[-1] < once[0]
-        assert twice == pytest.approx(once, rel=1e-5)
-        synced = [len(run.schedule.rows(Verb.SYNC)) for run in both]
+        runs = [outcome("d-psgd", protocol, **options) for protocol in protocols]
+        single, double = (run.metrics["loss"].to_numpy() for run in runs)
+        assert single[-1] < single[0]
+        assert double == pytest.approx(single, rel=1e-5)
+        synced = [len(run.schedule.rows(Verb.SYNC)) for run in runs]
         assert synced[1] == 2 * synced[0]

@@ -20,7 +20,7 @@ MODEL = 8 * 4 + 4  # numbers: softmax of 8 features and 4 classes
 LOW_BIT = {"name": "low-bit", "bits": 2, "zero": False}
 
 
-def made(name: str, **options: Any) -> Codec:
+def make_codec(name: str, **options: Any) -> Codec:
     return registry.lookup("codec", name).model_validate(options)
 
 
@@ -55,19 +55,19 @@ VARIANTS: list[tuple[str, dict[str, Any]]] = [
 
 @pytest.mark.parametrize(("name", "options"), mostly_slow(VARIANTS, {row[0]: row for row in VARIANTS}.values()))
 def test_decoded_values_are_numpys_and_zeros_stay_zeros(name, options):
-    codec, message = made(name, **options), {"a": numbers(6, 10), "b": numbers(8)}
+    codec, message = make_codec(name, **options), {"a": numbers(6, 10), "b": numbers(8)}
     if name == "float" and not options.get("scaled"):
         message["c"] = np.array([1e30, -1e30, 3], np.float32)
-    whole = options.get("chunk") == "message"
-    plain = Coded(codec.model_copy(update={"chunk": "array"}) if whole else codec, name, SEED)
+    by_message = options.get("chunk") == "message"
+    recomputation = Coded(codec.model_copy(update={"chunk": "array"}) if by_message else codec, name, SEED)
     decode = jax.jit(codec.sent)
     start = memory = codec.start(message, streams.words(SEED, "codec", 0, np.arange(2)))
     for factor in (1, 3):  # two messages, of which the second depends on the first if the codec remembers
         values = {k: np.float32(factor) * array[:: 2 - factor] for k, array in message.items()}
         arrived, memory = decode(values, memory)
         flat = np.concatenate([array.ravel() for array in values.values()])
-        expected = values if options.get("format") == "float32" else plain(0, {"a": flat} if whole else values)
-        for k, array in {"a": np.concatenate([a.ravel() for a in arrived.values()])}.items() if whole else arrived.items():
+        expected = values if options.get("format") == "float32" else recomputation(0, {"a": flat} if by_message else values)
+        for k, array in {"a": np.concatenate([a.ravel() for a in arrived.values()])}.items() if by_message else arrived.items():
             error = 1e-4 if name in ("power-sgd", "dct") else 1e-5
             np.testing.assert_allclose(array, expected[k], rtol=error, atol=error * np.abs(expected[k]).max(), err_msg=k)
     zeros, _ = decode(jax.tree.map(np.zeros_like, message), start)
@@ -76,7 +76,7 @@ def test_decoded_values_are_numpys_and_zeros_stay_zeros(name, options):
 
 
 def test_bytes_are_counted_by_hand():
-    """Of a matrix of 100 x 6, and a vector of 10."""
+    """The message is a matrix of 100 x 6 and a vector of 10."""
     low_bit = {"name": "low-bit", "bits": 2}
     sizes: list[tuple[str, dict[str, Any], int]] = [
         ("float", {}, 610 * 2),
@@ -97,7 +97,7 @@ def test_bytes_are_counted_by_hand():
         ("dct", {"chunk": 50, "kept": 8}, math.ceil((2 * 8 * (32 + 9) + 8 * (32 + 4)) / 8)),  # 50 x 6; 10
     ]
     for name, options, size in sizes:
-        assert made(name, **options).size([np.zeros((100, 6)), np.zeros(10)]) == size, (name, options)
+        assert make_codec(name, **options).size([np.zeros((100, 6)), np.zeros(10)]) == size, (name, options)
 
 
 class TestTraffic:
@@ -105,7 +105,7 @@ class TestTraffic:
         for name, options in (("sign", {}), ("top-k", {"share": 0.3}), ("power-sgd", {"rank": 1})):
             schedule = sized_schedule({"name": "asgd", "codec": {"name": name, **options}}, stop={"gradients": 40})
             pushes, pulls = (set(schedule["bytes"][schedule.rows(verb)].tolist()) for verb in (Verb.PUSH, Verb.PULL))
-            assert pushes == {made(name, **options).size([np.zeros((8, 4)), np.zeros(4)])}, name
+            assert pushes == {make_codec(name, **options).size([np.zeros((8, 4)), np.zeros(4)])}, name
             assert pulls == {4 * MODEL}, name
 
     def test_collectives_gather_what_cannot_be_added_up(self):

@@ -58,10 +58,10 @@ def test_alone_operations_take_the_time_of_their_closed_forms(algorithm):
     sizes += [(8, 2), (9, 3), (12, 2), (10, 5)]  # workers, nodes
     inner = {"within": {"latency": {"name": "constant", "seconds": 1e-4}, "bandwidth": 1e8}}
     windows = {"window": 1e5, "initial_window": 1e4}
-    for (workers, nodes), more, kind in product(sizes, ({}, windows), ("allreduce", "allgather")):
-        sim = simulation(workers, nodes=nodes, **{"collective": algorithm, **LINK, **more, **(inner if nodes else {})})
+    for (workers, nodes), options, kind in product(sizes, ({}, windows), ("allreduce", "allgather")):
+        sim = simulation(workers, nodes=nodes, **{"collective": algorithm, **LINK, **options, **(inner if nodes else {})})
         members = Counter(sim.node_of.tolist()).values() if nodes else workers
-        check_alone(sim, kind, workers, members, (workers, nodes, more, kind))
+        check_alone(sim, kind, workers, members, (workers, nodes, options, kind))
 
 
 @pytest.mark.parametrize("collective", ["ring", "hierarchical"])
@@ -74,7 +74,7 @@ def test_alone_between_regions_too(collective, latency):
         check_alone(sim, kind, members, by_region, (members, kind))
 
 
-def both(algorithm: str, network: dict[str, Any], seconds: float, **cluster: Any) -> list[Schedule]:
+def record_queued_and_fair(algorithm: str, network: dict[str, Any], seconds: float, **cluster: Any) -> list[Schedule]:
     machines: dict[str, Any] = {"workers": 4, "compute": {"name": "constant", "seconds": 0.5}, **cluster}
     clusters = [machines | {"network": network | {"sharing": sharing}} for sharing in ("queue", "fair")]
     return [outcome(algorithm, None, cluster, 1, task=None, stop={"seconds": seconds}).schedule for cluster in clusters]
@@ -84,7 +84,7 @@ def both(algorithm: str, network: dict[str, Any], seconds: float, **cluster: Any
 @pytest.mark.parametrize("buckets", [1, 3])
 def test_runs_whose_operations_do_not_overlap_are_those_with_queues(algorithm, buckets):
     """But for roundings of single nanoseconds."""
-    queued, fair = both(algorithm, LINK | {"message_bytes": SIZE, "buckets": buckets}, 30.0)
+    queued, fair = record_queued_and_fair(algorithm, LINK | {"message_bytes": SIZE, "buckets": buckets}, 30.0)
     assert len(fair) == len(queued) > 100
     for name in ("verb", "worker", "replica", "bytes", "messages"):
         assert fair[name].tolist() == queued[name].tolist(), name
@@ -93,7 +93,7 @@ def test_runs_whose_operations_do_not_overlap_are_those_with_queues(algorithm, b
 
 def test_buckets_may_all_have_been_sent_when_they_are_asked_for():
     """Groups begin an activation message after their gradients; by then an idle network has sent all buckets."""
-    queued, fair = both("wagma-sgd", LINK | {"bandwidth": 1e9, "message_bytes": 3, "buckets": 3}, 10.0)
+    queued, fair = record_queued_and_fair("wagma-sgd", LINK | {"bandwidth": 1e9, "message_bytes": 3, "buckets": 3}, 10.0)
     assert fair["verb"].tolist() == queued["verb"].tolist()
     assert fair["time_ns"] == pytest.approx(queued["time_ns"], abs=100)
 
@@ -104,13 +104,15 @@ def test_an_operation_that_a_crash_ends_begins_again_as_with_queues(algorithm, c
     """And a worker whose gradient is dropped takes part."""
     faults = [{"name": "crashes", "mean_up": 3.0, "away": {"name": "constant", "seconds": 1.0}}] if crashes else []
     compute = {"name": "lognormal", "median": 0.3, "sigma": 0.5}
-    queued, fair = both(algorithm, {"bandwidth": 1e7, "message_bytes": 4 * SIZE}, 60.0, compute=compute, faults=faults)
+    queued, fair = record_queued_and_fair(
+        algorithm, {"bandwidth": 1e7, "message_bytes": 4 * SIZE}, 60.0, compute=compute, faults=faults
+    )
     assert fair["verb"].tolist() == queued["verb"].tolist()
     assert fair["time_ns"] == pytest.approx(queued["time_ns"], abs=1_000)
-    for what in (What.COLLECTIVE, What.LOST):
-        own, other = (np.array(schedule.intervals.select(what)).T.tolist() for schedule in (fair, queued))
-        assert len(own) > 3 or not crashes
-        assert np.sort(own, axis=0) == pytest.approx(np.sort(other, axis=0), abs=1_000)
+    for kind in (What.COLLECTIVE, What.LOST):
+        fair_rows, queued_rows = (np.array(schedule.intervals.select(kind)).T.tolist() for schedule in (fair, queued))
+        assert len(fair_rows) > 3 or not crashes
+        assert np.sort(fair_rows, axis=0) == pytest.approx(np.sort(queued_rows, axis=0), abs=1_000)
 
 
 @pytest.mark.parametrize("algorithm", PROGRAMS)
@@ -141,16 +143,16 @@ class TestTogether:
         sim = simulation(4, bandwidth=1e7)
         operation, links = sim.allreduce(4), sim.links
         assert links is not None
-        ended = list[float]()
+        end_times = list[float]()
 
         def upload():
             yield from links.upload(0, SIZE)
-            ended.append(sim.now / 1e9)
+            end_times.append(sim.now / 1e9)
 
         sim.process(upload())
         # The ring sends 1.5 MB over each link: 1 MB beside the upload in 0.2 s, and the rest alone.
         assert durations(sim, [operation]) == [pytest.approx(0.25)]
-        assert ended == [pytest.approx(0.2)]
+        assert end_times == [pytest.approx(0.2)]
 
     def test_buckets_are_sent_while_the_rest_is_computed(self):
         """The backward pass takes 2/3 s; its two halves are sent after 2/3 and 1 s, 0.15 s each, if nothing else is sent.
@@ -166,16 +168,16 @@ class TestTogether:
     def test_random_operations_end_as_by_progressive_filling(self, seed):
         """Several groups at random times on nodes with narrow cards, phase by phase, against rates recomputed at every event."""
         draws = Draws(seed)
-        workers, nodes = draws.one(8, 12), draws.one(2, 4)
+        workers, nodes = draws.choose(8, 12), draws.choose(2, 4)
         network = {
-            "latency": {"name": "constant", "seconds": draws.one(0.0, 0.01)},
+            "latency": {"name": "constant", "seconds": draws.choose(0.0, 0.01)},
             "bandwidth": 1e7,
-            "node_bandwidth": draws.one(1e7, 2e7),
-            "collective": draws.one(*PROGRAMS, "nccl"),
+            "node_bandwidth": draws.choose(1e7, 2e7),
+            "collective": draws.choose(*PROGRAMS, "nccl"),
         }
         sim = simulation(workers, nodes=nodes, **network)
-        groups = [sorted(draws.some(*range(workers))) for _ in range(draws.between(2, 4))]
-        begins = [draws.between(0, 10**8) for _ in groups]
+        groups = [sorted(draws.choose_some(*range(workers))) for _ in range(draws.integer(2, 4))]
+        begins = [draws.integer(0, 10**8) for _ in groups]
         operations = [sim.allreduce(group, begin=begin) for group, begin in zip(groups, begins, strict=True)]
         sim.env.run()
         assert sim.network is not None
@@ -190,14 +192,16 @@ def reference(network: Network, node_of: list[int], groups: list[list[int]], beg
     capacities = [(network.bandwidth or 0) / 1e9] * 2 * workers + [(network.node_bandwidth or 0) / 1e9] * 2 * nodes
 
     def path(a: int, b: int) -> tuple[int, ...]:
-        own = (a, workers + b)
-        return own if node_of[a] == node_of[b] else (*own, 2 * workers + node_of[a], 2 * workers + nodes + node_of[b])
+        links = (a, workers + b)
+        return links if node_of[a] == node_of[b] else (*links, 2 * workers + node_of[a], 2 * workers + nodes + node_of[b])
 
     stages = []
     for group in groups:
         by_node = [[worker for worker in group if node_of[worker] == node] for node in dict.fromkeys(node_of[w] for w in group)]
         chains = patterns.stages(network, "allreduce", by_node, None, SIZE)
-        stages.append([[[(each.waits.rounds * latency, each.messages) for each in chain] for chain in some] for some in chains])
+        stages.append(
+            [[[(step.waits.rounds * latency, step.messages) for step in chain] for chain in group] for group in chains]
+        )
     flows: dict[tuple[int, int], list[list]] = {}  # operation, chain: its messages under way: path, bytes left
     waiting: dict[tuple[int, int], float] = {}  # operation, chain: when its next phase begins
     ends, now = [float(begin) for begin in begins], 0.0
@@ -213,7 +217,7 @@ def reference(network: Network, node_of: list[int], groups: list[list[int]], beg
 
     pending = sorted(range(len(groups)), key=lambda number: begins[number])
     while pending or waiting or flows:
-        under_way = [message for some in flows.values() for message in some]
+        under_way = [message for flow in flows.values() for message in flow]
         messages = [max_min.Message(0, way, size) for way, size in under_way]
         rate = max_min.rates(messages, capacities).tolist() if messages else []
         first = min((now + message[1] / speed for message, speed in zip(under_way, rate, strict=True)), default=np.inf)

@@ -1,4 +1,4 @@
-"""Collectives: the closed forms against a simulation of every message, which also sees that everybody ends with everything."""
+"""Collectives: the closed forms against a simulation of every message, which checks that all members end with the whole sum."""
 
 from collections.abc import Callable
 
@@ -12,8 +12,8 @@ from tests.worlds import record
 
 LATENCY, BANDWIDTH, SIZE = 0.01, 1e6, 500_000
 INSIDE_LATENCY, INSIDE_BANDWIDTH = 0.002, 8e6
-BETWEEN = {"latency": {"name": "constant", "seconds": LATENCY}, "bandwidth": BANDWIDTH}
-WITHIN = {"latency": {"name": "constant", "seconds": INSIDE_LATENCY}, "bandwidth": INSIDE_BANDWIDTH}
+OUTER = {"latency": {"name": "constant", "seconds": LATENCY}, "bandwidth": BANDWIDTH}
+INNER = {"latency": {"name": "constant", "seconds": INSIDE_LATENCY}, "bandwidth": INSIDE_BANDWIDTH}
 
 
 @pytest.mark.parametrize("algorithm", PROGRAMS)
@@ -21,16 +21,16 @@ def test_closed_forms_are_what_a_simulation_of_the_messages_comes_to(algorithm):
     for members in range(1, 18):
         programs, chunks = PROGRAMS[algorithm](members)
         seconds, messages, models = simulate(programs, chunks, lambda a, b, part: LATENCY + part * SIZE / BANDWIDTH)
-        cost = Network(**BETWEEN, collective=algorithm).allreduce(members, SIZE)
+        cost = Network(**OUTER, collective=algorithm).allreduce(members, SIZE)
         assert cost.nanoseconds == pytest.approx(seconds * 1e9), members
         assert (cost.messages, cost.bytes) == (round(messages / members), round(models * SIZE / members)), members
-        assert Network(**BETWEEN).allreduce(members, SIZE, algorithm) == cost, "the algorithm can be asked for"
+        assert Network(**OUTER).allreduce(members, SIZE, algorithm) == cost, "the algorithm can be asked for"
 
 
-def hierarchical(algorithm: str, nodes: int, each: int) -> tuple[Programs, int]:
+def hierarchical(algorithm: str, nodes: int, per_node: int) -> tuple[Programs, int]:
     """Worker i x each leads node i: a tree in each node, `algorithm` among leaders, the tree again."""
     leaders, chunks = PROGRAMS[algorithm](nodes)
-    inner, _ = reduce_and_broadcast(each)
+    inner, _ = reduce_and_broadcast(per_node)
 
     def moved(step: Step, place: Callable[[int], int], chunks: tuple[int, ...]) -> Step:
         to, source = (None if rank is None else place(rank) for rank in (step.to, step.source))
@@ -39,54 +39,54 @@ def hierarchical(algorithm: str, nodes: int, each: int) -> tuple[Programs, int]:
     programs: Programs = []
     for node in range(nodes):
         for rank, steps in enumerate(inner):
-            program = [moved(step, lambda other, node=node: node * each + other, tuple(range(chunks))) for step in steps]  # type: ignore[misc]
+            program = [moved(step, lambda other, node=node: node * per_node + other, tuple(range(chunks))) for step in steps]  # type: ignore[misc]
             if rank == 0:
                 middle = len(program) // 2
-                program[middle:middle] = [moved(step, lambda node: node * each, step.chunks) for step in leaders[node]]
+                program[middle:middle] = [moved(step, lambda node: node * per_node, step.chunks) for step in leaders[node]]
             programs.append(program)
     return programs, chunks
 
 
 @pytest.mark.parametrize("algorithm", PROGRAMS)
-@pytest.mark.parametrize(("nodes", "each"), [(1, 4), (4, 1), (2, 3), (3, 4), (5, 2)])
-def test_on_two_levels_collectives_are_hierarchical(algorithm, nodes, each):
+@pytest.mark.parametrize(("nodes", "per_node"), [(1, 4), (4, 1), (2, 3), (3, 4), (5, 2)])
+def test_on_two_levels_collectives_are_hierarchical(algorithm, nodes, per_node):
     """Leaders' messages pass their node's card, here at half of the link's bandwidth."""
 
     def seconds(sender: int, receiver: int, part: float) -> float:
-        if sender // each == receiver // each:
+        if sender // per_node == receiver // per_node:
             return INSIDE_LATENCY + part * SIZE / INSIDE_BANDWIDTH
         return LATENCY + part * SIZE / (BANDWIDTH / 2)
 
-    programs, chunks = PROGRAMS[algorithm](each) if nodes == 1 else hierarchical(algorithm, nodes, each)
+    programs, chunks = PROGRAMS[algorithm](per_node) if nodes == 1 else hierarchical(algorithm, nodes, per_node)
     expected, messages, models = simulate(programs, chunks, seconds)
-    network = Network(**BETWEEN, within=WITHIN, node_bandwidth=BANDWIDTH / 2, collective=algorithm)
-    cost = network.allreduce([each] * nodes, SIZE)
+    network = Network(**OUTER, within=INNER, node_bandwidth=BANDWIDTH / 2, collective=algorithm)
+    cost = network.allreduce([per_node] * nodes, SIZE)
     assert cost.nanoseconds == pytest.approx(expected * 1e9)
-    assert cost.messages == round(messages / nodes / each)
-    assert cost.bytes == pytest.approx(models * SIZE / nodes / each, abs=0.5)
+    assert cost.messages == round(messages / nodes / per_node)
+    assert cost.bytes == pytest.approx(models * SIZE / nodes / per_node, abs=0.5)
 
 
-def passed_on(algorithm: str, n: int) -> tuple[list[int], int, int]:
+def simulate_allgather(algorithm: str, n: int) -> tuple[list[int], int, int]:
     """An allgather, round by round: the longest message of each, in models; all messages; and all models that they carry."""
-    held = [[rank] for rank in range(n)]  # whose models, those that came last at the end
+    owners = [[rank] for rank in range(n)]  # whose models, those that came last at the end
     longest: list[int] = []
     messages, models = 0, 0
     distance = 1
-    while len(held[0]) < n:
-        some = 1 if algorithm == "ring" else min(distance, n - len(held[0]))
-        sent = [own[-some:] if algorithm == "ring" else own[:some] for own in held]
+    while len(owners[0]) < n:
+        number = 1 if algorithm == "ring" else min(distance, n - len(owners[0]))
+        sent = [row[-number:] if algorithm == "ring" else row[:number] for row in owners]
         step = 1 if algorithm == "ring" else distance
-        held = [own + sent[(rank + step) % n] for rank, own in enumerate(held)]
-        longest, messages, models, distance = [*longest, some], messages + n, models + n * some, 2 * distance
-    assert all(sorted(own) == list(range(n)) for own in held), "everybody has everybody's, once"
+        owners = [row + sent[(rank + step) % n] for rank, row in enumerate(owners)]
+        longest, messages, models, distance = [*longest, number], messages + n, models + n * number, 2 * distance
+    assert all(sorted(row) == list(range(n)) for row in owners), "everybody has everybody's, once"
     return longest, messages, models
 
 
 @pytest.mark.parametrize("algorithm", PROGRAMS)
 def test_messages_that_cannot_be_added_up_are_gathered(algorithm):
     for members in range(1, 18):
-        longest, messages, models = passed_on(algorithm, members)
-        cost = Network(**BETWEEN, collective=algorithm).allgather(members, SIZE)
+        longest, messages, models = simulate_allgather(algorithm, members)
+        cost = Network(**OUTER, collective=algorithm).allgather(members, SIZE)
         assert cost.nanoseconds == pytest.approx(sum(LATENCY + most * SIZE / BANDWIDTH for most in longest) * 1e9), members
         assert (cost.messages, cost.bytes) == (messages / members, models * SIZE / members), members
 
@@ -95,7 +95,7 @@ def test_messages_that_cannot_be_added_up_are_gathered(algorithm):
 @pytest.mark.parametrize("members", [2, 3, 8])
 def test_libraries_gather_every_message_at_every_member(library, members):
     """The n - 1 messages of the others must pass the link of each member, which also sends as many bytes on average."""
-    cost = Network(**BETWEEN, collective=library).allgather(members, SIZE)
+    cost = Network(**OUTER, collective=library).allgather(members, SIZE)
     assert cost.nanoseconds >= (members - 1) * SIZE / BANDWIDTH * 1e9
     most = 1.25 * (1.5 if (library, members) == ("gloo", 2) else 1.0)  # as measured
     assert cost.nanoseconds <= (most * (members - 1) * SIZE / BANDWIDTH + 4 * members * LATENCY) * 1e9
@@ -103,35 +103,35 @@ def test_libraries_gather_every_message_at_every_member(library, members):
 
 
 @pytest.mark.parametrize("algorithm", PROGRAMS)
-@pytest.mark.parametrize(("nodes", "each"), [(1, 4), (4, 1), (2, 3), (3, 4)])
-def test_on_two_levels_leaders_gather_what_their_nodes_have(algorithm, nodes, each):
+@pytest.mark.parametrize(("nodes", "per_node"), [(1, 4), (4, 1), (2, 3), (3, 4)])
+def test_on_two_levels_leaders_gather_what_their_nodes_have(algorithm, nodes, per_node):
     """One after the other to the leader, in bundles among leaders, all of it down a tree."""
-    network = Network(**BETWEEN, within=WITHIN, node_bandwidth=BANDWIDTH / 2, collective=algorithm)
-    cost, everybody = network.allgather([each] * nodes, SIZE), nodes * each
+    network = Network(**OUTER, within=INNER, node_bandwidth=BANDWIDTH / 2, collective=algorithm)
+    cost, everybody = network.allgather([per_node] * nodes, SIZE), nodes * per_node
     if nodes == 1:
-        longest, _, models = passed_on(algorithm, each)
+        longest, _, models = simulate_allgather(algorithm, per_node)
         seconds = sum(INSIDE_LATENCY + most * SIZE / INSIDE_BANDWIDTH for most in longest)
     else:
-        longest, _, bundles = passed_on(algorithm, nodes)
-        depth, seconds = (each - 1).bit_length(), (each - 1) * (INSIDE_LATENCY + SIZE / INSIDE_BANDWIDTH)
-        seconds += sum(LATENCY + most * each * SIZE / (BANDWIDTH / 2) for most in longest)
+        longest, _, bundles = simulate_allgather(algorithm, nodes)
+        depth, seconds = (per_node - 1).bit_length(), (per_node - 1) * (INSIDE_LATENCY + SIZE / INSIDE_BANDWIDTH)
+        seconds += sum(LATENCY + most * per_node * SIZE / (BANDWIDTH / 2) for most in longest)
         seconds += depth * (INSIDE_LATENCY + everybody * SIZE / INSIDE_BANDWIDTH)
-        models = nodes * (each - 1) + bundles * each + nodes * (each - 1) * everybody
+        models = nodes * (per_node - 1) + bundles * per_node + nodes * (per_node - 1) * everybody
     assert cost.nanoseconds == pytest.approx(seconds * 1e9)
     assert cost.bytes == pytest.approx(models * SIZE / everybody, abs=0.5)
 
 
 def test_without_a_faster_way_inside_nodes_it_does_not_matter_where_workers_are():
-    together, spread = (record(Allreduce(), Cluster(workers=8, nodes=nodes, network=BETWEEN), gradients=80) for nodes in (1, 4))
+    together, spread = (record(Allreduce(), Cluster(workers=8, nodes=nodes, network=OUTER), gradients=80) for nodes in (1, 4))
     assert together.digest() == spread.digest()
 
 
 def test_members_of_one_node_do_without_the_others():
     """Allreduce-SGD on two nodes of two: 2 messages inside, a ring of two among the leaders, in every step."""
-    network = {**BETWEEN, "within": WITHIN, "message_bytes": SIZE}
+    network = {**OUTER, "within": INNER, "message_bytes": SIZE}
     schedule = record(Allreduce(), Cluster(workers=4, nodes=2, network=network), gradients=40)
-    inside, between = INSIDE_LATENCY + SIZE / INSIDE_BANDWIDTH, 2 * LATENCY + SIZE / BANDWIDTH
-    assert schedule.end_ns / 1e9 == pytest.approx(10 * (1.0 + 2 * inside + between))
+    inside, outside = INSIDE_LATENCY + SIZE / INSIDE_BANDWIDTH, 2 * LATENCY + SIZE / BANDWIDTH
+    assert schedule.end_ns / 1e9 == pytest.approx(10 * (1.0 + 2 * inside + outside))
 
 
 def test_times_without_a_mean_cannot_be_averaged_with():

@@ -1,4 +1,4 @@
-"""The program as its users meet it: exit codes, files, what is written and above all what is not."""
+"""The program as its users meet it: exit codes, output, and the files that it writes or must not write."""
 
 import contextlib
 import dataclasses
@@ -21,7 +21,7 @@ from fred.running import stored
 from fred.schedule.schedule import Schedule
 from fred.views import curves
 from tests.conftest import ROOT
-from tests.folders import resigned
+from tests.folders import resign
 from tests.program import fred_command, refusal
 
 SMALL = """
@@ -40,7 +40,7 @@ ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT)}
 
 
 @pytest.fixture(scope="module")
-def done(tmp_path_factory) -> Path:
+def workspace(tmp_path_factory) -> Path:
     base = tmp_path_factory.mktemp("done")
     (base / "small.yaml").write_text(SMALL)
     command = [sys.executable, "-m", "fred", "run", "small.yaml"]
@@ -58,8 +58,8 @@ def folder(tmp_path, monkeypatch) -> Path:
     return tmp_path
 
 
-def test_result_folder_has_the_stable_format(done):
-    out = done / "results" / "small"
+def test_result_folder_has_the_stable_format(workspace):
+    out = workspace / "results" / "small"
     names = ["asgd", "figures", "manifest.json", "paired.csv", "report.html", "ssgd", "summary.csv", "summary.json"]
     assert sorted(path.name for path in out.iterdir()) == names
     rows = json.loads((out / "summary.json").read_text())
@@ -74,29 +74,31 @@ def test_result_folder_has_the_stable_format(done):
         with np.load(files / "params.npz", allow_pickle=False) as params:
             assert {name.split("/")[0] for name in params.files} == {"initial", "final"}
     figures = {path.name for path in (out / "figures").iterdir()}
-    drawn = ("loss", "error", "paired", "staleness", "throughput", "timeline", "traffic", "workers-time")
-    assert figures == {f"{name}.svg" for name in drawn}
+    figure_names = ("loss", "error", "paired", "staleness", "throughput", "timeline", "traffic", "workers-time")
+    assert figures == {f"{name}.svg" for name in figure_names}
     environment = json.loads((out / "manifest.json").read_text())["environment"]
     assert {"jax", "numpy", "PJRT_NPROC", "XLA_FLAGS", "backend"} <= environment.keys()
 
 
 @pytest.mark.slow
-def test_running_again_gives_the_same_bytes_but_for_dates_and_times(done, tmp_path):
-    assert fred_command("run", done / "small.yaml", "--out", tmp_path / "again").code == 0
-    first, again = (json.loads((out / "manifest.json").read_text()) for out in (done / "results/small", tmp_path / "again"))
-    differing = dict(first["files"].items() ^ again["files"].items())
+def test_running_again_gives_the_same_bytes_but_for_dates_and_times(workspace, tmp_path):
+    assert fred_command("run", workspace / "small.yaml", "--out", tmp_path / "again").code == 0
+    first, second = (
+        json.loads((out / "manifest.json").read_text()) for out in (workspace / "results/small", tmp_path / "again")
+    )
+    differing = dict(first["files"].items() ^ second["files"].items())
     assert differing.keys() == {name for name in first["files"] if "unit.json" in name}
-    assert all(first[name] == again[name] for name in ("scenario", "data", "environment", "fred", "inline"))
+    assert all(first[name] == second[name] for name in ("scenario", "data", "environment", "fred", "inline"))
 
 
 @pytest.mark.usefixtures("undrawn")
-def test_options_choose_seed_run_and_mode(done, monkeypatch, tmp_path):
+def test_options_choose_seed_run_and_mode(workspace, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     options = ["--seed", "2", "--only", "ssgd", "--inline", "--set", "title=x"]
-    assert fred_command("run", done / "small.yaml", *options).code == 0
+    assert fred_command("run", workspace / "small.yaml", *options).code == 0
     (row,) = json.loads((tmp_path / "results/small.ssgd/summary.json").read_text())
-    whole = json.loads((done / "results/small/summary.json").read_text())
-    assert row == next(each for each in whole if (each["name"], each["seed"]) == ("ssgd", 2))
+    rows = json.loads((workspace / "results/small/summary.json").read_text())
+    assert row == next(entry for entry in rows if (entry["name"], entry["seed"]) == ("ssgd", 2))
 
 
 def test_what_the_user_can_mend_is_refused_in_one_line_and_costs_nothing(folder, monkeypatch):
@@ -153,8 +155,8 @@ def test_odd_titles_names_and_places_are_taken_as_they_are(folder, monkeypatch):
 def test_every_run_is_named_at_the_end_of_its_line_or_in_a_legend():
     for number in (1, 8, 9):
         names = [f"_odd-{i}" for i in range(number)]
-        one = {"seed": 0, "virtual_seconds": [0.0, 1.0], "updates": [0, 1], "loss": [2.0, 1.0]}
-        picture = curves.learning(pd.concat([pd.DataFrame({"run": name, **one}) for name in names]), "loss", "")
+        metrics = {"seed": 0, "virtual_seconds": [0.0, 1.0], "updates": [0, 1], "loss": [2.0, 1.0]}
+        picture = curves.learning(pd.concat([pd.DataFrame({"run": name, **metrics}) for name in names]), "loss", "")
         texts = picture.legends[0].get_texts() if picture.legends else picture.axes[-1].texts
         assert sorted(text.get_text() for text in texts if text.get_text()) == names
         assert bool(picture.legends) == (number > 8)
@@ -179,11 +181,11 @@ def test_interrupting_a_long_run_leaves_nothing(folder):
 
 class TestVerify:
     @pytest.fixture
-    def copy(self, done, tmp_path) -> Path:
-        return Path(shutil.copytree(done / "results" / "small", tmp_path / "small"))
+    def copy(self, workspace, tmp_path) -> Path:
+        return Path(shutil.copytree(workspace / "results" / "small", tmp_path / "small"))
 
-    def test_the_same_machine_gives_the_same_bits(self, done, monkeypatch):
-        monkeypatch.chdir(done)
+    def test_the_same_machine_gives_the_same_bits(self, workspace, monkeypatch):
+        monkeypatch.chdir(workspace)
         assert fred_command("verify", "results/small") == (0, "results/small: 4 runs, all digests the same\n", "")
 
     @pytest.mark.usefixtures("undrawn")
@@ -196,7 +198,7 @@ class TestVerify:
         rows = json.loads((copy / "summary.json").read_text())
         next(row for row in rows if (row["name"], row["seed"]) == ("ssgd", 1))["digests"]["schedule"] = changed.digest()
         (copy / "summary.json").write_text(json.dumps(rows))
-        resigned(copy)
+        resign(copy)
         code, _, error = fred_command("verify", copy)
         assert code == 1
         assert "ssgd/seed-1: timing differs: first at row 17" in error
@@ -210,7 +212,7 @@ class TestVerify:
         manifest = json.loads((copy / "manifest.json").read_text())
         manifest["data"]["asgd/seed-1"] = "0" * 64
         (copy / "manifest.json").write_text(json.dumps(manifest))
-        resigned(copy)
+        resign(copy)
         code, _, error = fred_command("verify", copy)
         assert code == 2
         assert "the data are not the recorded ones" in error

@@ -1,4 +1,4 @@
-"""A split function gives what it gave, keeps the least, and its halves give the same bits wherever they are compiled."""
+"""Split functions keep their values, store as little as possible, and have the same bits wherever their halves are compiled."""
 
 import jax
 import jax.numpy as jnp
@@ -19,14 +19,14 @@ def shaped(*shape: int, kind: str = "float32") -> jax.ShapeDtypeStruct:
 
 
 def sizes_of(parts: Split) -> list[int]:
-    return sorted(each.size for each in parts.stored)
+    return sorted(array.size for array in parts.stored)
 
 
 def words(parts: Split) -> int:
-    return sum(-(-each.size * each.dtype.itemsize // 4) for each in parts.stored)
+    return sum(-(-array.size * array.dtype.itemsize // 4) for array in parts.stored)
 
 
-def of_gradient(model: Model, shape: tuple[int, ...], batch: int, classifies: bool = True) -> Split:
+def split_gradient(model: Model, shape: tuple[int, ...], batch: int, classifies: bool = True) -> Split:
     params = jax.eval_shape(lambda: model.init(jax.random.key(0), shape, 10))
     answers = shaped(EXAMPLES, kind="int32") if classifies else shaped(EXAMPLES, 10)
     loss = Loss(model, default_loss(classifies))
@@ -36,26 +36,28 @@ def of_gradient(model: Model, shape: tuple[int, ...], batch: int, classifies: bo
 
 
 def test_gradients_keep_activations_or_the_operands_of_deltas_or_themselves():
-    parts = of_gradient(MLP(hidden=(200,)), (784,), batch=8)
+    parts = split_gradient(MLP(hidden=(200,)), (784,), batch=8)
     # 8 indices; the hidden layer's 8 x 200 activations and as many deltas; 8 x 10 deltas of the outputs
     assert words(parts) == 8 + 2 * 8 * 200 + 8 * 10 == 3_288
     assert sizes_of(parts) == [8, 80, 1600, 1600]
     # inputs, looked up once; 32 x 10 deltas of the outputs; to make the hidden layer's of them, the second layer's 200 x 10
     # weights and which of 32 x 200 units are active, 4 to a word; in place of the activations, the second layer's gradient
-    assert words(of_gradient(MLP(hidden=(200,)), (784,), batch=32)) == 32 * 784 + 320 + 2_000 + 32 * 200 // 4 + 2_000 == 31_008
+    assert (
+        words(split_gradient(MLP(hidden=(200,)), (784,), batch=32)) == 32 * 784 + 320 + 2_000 + 32 * 200 // 4 + 2_000 == 31_008
+    )
     params = jax.eval_shape(lambda: users.Recurrent().init(jax.random.key(0), (8, 8, 1), 10))
-    parts = of_gradient(users.Recurrent(), (8, 8, 1), batch=32)
+    parts = split_gradient(users.Recurrent(), (8, 8, 1), batch=32)
     assert sizes_of(parts) == sorted(leaf.size for leaf in jax.tree.leaves(params)), "smaller than all its operands"
 
 
 SMALLEST = [
-    (lambda first, always, later: jnp.outer(jnp.sin(first.sum(1)), jnp.ones(50)), shaped(4, 100), [4]),  # a bottleneck
-    (lambda first, always, later: jnp.cos(first) * 2, shaped(4), [4]),  # one size throughout
-    (lambda first, always, later: jnp.sin(first).sum(), shaped(9, 9), [1]),  # the result is the smallest
-    (lambda first, always, later: first, shaped(3), [3]),  # nothing to compute
-    (lambda first, always, later: always, shaped(3), []),  # nothing to keep
-    (lambda first, always, later: jnp.float32(3) + 0 * always, shaped(3), []),
-    (lambda first, always, later: (first[0][:, None] * always, jnp.tile(first[1], 7)), (shaped(2), shaped(3)), [2, 3]),
+    (lambda first, always, late: jnp.outer(jnp.sin(first.sum(1)), jnp.ones(50)), shaped(4, 100), [4]),  # a bottleneck
+    (lambda first, always, late: jnp.cos(first) * 2, shaped(4), [4]),  # one size throughout
+    (lambda first, always, late: jnp.sin(first).sum(), shaped(9, 9), [1]),  # the result is the smallest
+    (lambda first, always, late: first, shaped(3), [3]),  # nothing to compute
+    (lambda first, always, late: always, shaped(3), []),  # nothing to keep
+    (lambda first, always, late: jnp.float32(3) + 0 * always, shaped(3), []),
+    (lambda first, always, late: (first[0][:, None] * always, jnp.tile(first[1], 7)), (shaped(2), shaped(3)), [2, 3]),
 ]
 
 
@@ -67,12 +69,12 @@ def test_the_smallest_values_between_are_kept_and_masks_count_by_their_bytes():
         always = jnp.arange(40.0)
         result = parts.finish(parts.begin(first, always), always, ())
         jax.tree.map(np.testing.assert_array_equal, result, function(first, always, ()))
-    parts = split_function(lambda first, always, later: jnp.where(first > 0, always, 0.0), shaped(8), shaped(8), ())
+    parts = split_function(lambda first, always, late: jnp.where(first > 0, always, 0.0), shaped(8), shaped(8), ())
     assert (parts.stored[0].dtype, words(parts)) == (bool, 2)
 
 
 def diamond(narrow):
-    def function(first, always, later):
+    def function(first, always, late):
         middle = first @ jnp.ones((20, 5))
         left, right = middle[:narrow], jnp.tile(middle, 3)[:narrow]
         return jnp.outer(jnp.sin(left), jnp.ones(90)), jnp.outer(jnp.cos(right), jnp.ones(90))
@@ -81,7 +83,7 @@ def diamond(narrow):
 
 
 def twice(compute):
-    def function(first, always, later):
+    def function(first, always, late):
         hidden = compute(always, first[0])
         return jnp.outer(hidden, jnp.ones(9)), jnp.outer((first[1] * jnp.tanh(hidden).sum()).sum(), jnp.ones(40))
 
@@ -89,17 +91,17 @@ def twice(compute):
 
 
 OPERANDS = (shaped(10), shaped(100)), shaped(30, 10), ()
-KEPT: dict[str, tuple] = {  # a function, the shapes of its operands, and the sizes that are kept
+SPLITS: dict[str, tuple] = {  # a function, the shapes of its operands, and the sizes that are kept
     "both sides of a diamond": (diamond(2), shaped(20), (), (), [2, 2]),
     "the source of both sides": (diamond(4), shaped(20), (), (), [5]),
     "what meets a later value": (
-        lambda first, _, later: (first * later).sum() + jnp.tanh(first).sum(),
+        lambda first, _, late: (first * late).sum() + jnp.tanh(first).sum(),
         shaped(30),
         (),
         shaped(),
         [30],
     ),
-    "a sum that meets it": (lambda first, _, later: first.sum() * later, shaped(30), (), shaped(), [1]),
+    "a sum that meets it": (lambda first, _, late: first.sum() * late, shaped(30), (), shaped(), [1]),
     "no function of what is always there": (
         *(lambda first, always, _: (first * always.sum()).sum(0) * jnp.sin(always.sum()), shaped(20, 10)),
         *(shaped(1000), (), [10]),
@@ -113,31 +115,31 @@ KEPT: dict[str, tuple] = {  # a function, the shapes of its operands, and the si
 }
 
 
-@pytest.mark.parametrize(("function", "first", "always", "later", "expected"), KEPT.values(), ids=KEPT)
-def test_what_is_kept_is(function, first, always, later, expected):
-    parts = split_function(function, first, always, later)
+@pytest.mark.parametrize(("function", "first", "always", "late", "expected"), SPLITS.values(), ids=SPLITS)
+def test_what_is_kept_is(function, first, always, late, expected):
+    parts = split_function(function, first, always, late)
     assert sizes_of(parts) == expected
-    ones = jax.tree.map(lambda leaf: jnp.ones(leaf.shape, leaf.dtype), (first, always, later))
-    result = parts.finish(parts.begin(*ones[:2]), *ones[1:])
-    jax.tree.map(lambda one, other: np.testing.assert_allclose(one, other, rtol=1e-6), result, function(*ones))
+    operands = jax.tree.map(lambda leaf: jnp.ones(leaf.shape, leaf.dtype), (first, always, late))
+    result = parts.finish(parts.begin(*operands[:2]), *operands[1:])
+    jax.tree.map(lambda actual, expected: np.testing.assert_allclose(actual, expected, rtol=1e-6), result, function(*operands))
 
 
 def test_random_keys_may_be_kept():
-    def function(first, always, later):
-        one, two = jax.random.split(first[0])
-        return jax.random.normal(one, (100,)) * first[1], two, first[0]
+    def function(first, always, late):
+        key, other_key = jax.random.split(first[0])
+        return jax.random.normal(key, (100,)) * first[1], other_key, first[0]
 
     key = jax.random.key(5)
     parts = split_function(function, (key, shaped()), (), ())
     assert words(parts) == 3
     result = jax.jit(lambda values: parts.finish(values, (), ()))(jax.jit(parts.begin)((key, 2.0), ()))
-    whole = jax.jit(function)((key, 2.0), (), ())
-    np.testing.assert_array_equal(result[0], whole[0])
-    for one, other in zip(result[1:], whole[1:], strict=True):
-        np.testing.assert_array_equal(jax.random.key_data(one), jax.random.key_data(other))
+    expected = jax.jit(function)((key, 2.0), (), ())
+    np.testing.assert_array_equal(result[0], expected[0])
+    for actual, reference in zip(result[1:], expected[1:], strict=True):
+        np.testing.assert_array_equal(jax.random.key_data(actual), jax.random.key_data(reference))
 
 
-def sealed(function):
+def seal(function):
     return lambda *operands: jax.lax.optimization_barrier(function(*jax.lax.optimization_barrier(operands)))
 
 
@@ -158,18 +160,18 @@ def test_the_halves_give_the_same_bits_compiled_apart_and_in_loops(model, batch,
     indices = draw.integers(0, EXAMPLES, (STEPS, batch), "i")
     shapes = jax.eval_shape(lambda: model.init(jax.random.key(0), SHAPE, 10))
     params = jax.tree.map(lambda leaf: 0.3 * draw.normal(size=leaf.shape).astype("f"), shapes)
-    parts = of_gradient(model, SHAPE, batch, classifies)
-    begin, finish = sealed(parts.begin), sealed(lambda values, examples: parts.finish(values, examples, ()))
+    parts = split_gradient(model, SHAPE, batch, classifies)
+    begin, finish = seal(parts.begin), seal(lambda values, examples: parts.finish(values, examples, ()))
 
     @jax.jit
     def loops(params, indices, examples):
-        values = jax.lax.map(lambda some: begin((params, some), examples), indices)
-        return jax.lax.map(lambda some: finish(some, examples), values)
+        values = jax.lax.map(lambda arrays: begin((params, arrays), examples), indices)
+        return jax.lax.map(lambda arrays: finish(arrays, examples), values)
 
     in_loops = loops(params, indices, examples)
     begin, finish = jax.jit(begin), jax.jit(finish)
-    apart = [finish(begin((params, some), examples), examples) for some in indices]
-    jax.tree.map(np.testing.assert_array_equal, in_loops, jax.tree.map(lambda *leaves: np.stack(leaves), *apart))
-    whole = jax.jit(Loss(model, default_loss(classifies)).gradient)(params, examples, indices[0])
-    for one, other in zip(jax.tree.leaves(apart[0]), map(np.asarray, jax.tree.leaves(whole)), strict=True):
-        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-5 * abs(other).max())
+    separate = [finish(begin((params, rows), examples), examples) for rows in indices]
+    jax.tree.map(np.testing.assert_array_equal, in_loops, jax.tree.map(lambda *leaves: np.stack(leaves), *separate))
+    reference = jax.jit(Loss(model, default_loss(classifies)).gradient)(params, examples, indices[0])
+    for actual, full in zip(jax.tree.leaves(separate[0]), map(np.asarray, jax.tree.leaves(reference)), strict=True):
+        np.testing.assert_allclose(actual, full, rtol=1e-5, atol=1e-5 * abs(full).max())

@@ -35,7 +35,7 @@ def place(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
         jax.config.update(name, value)
 
 
-def chosen() -> Path | None:
+def cache_folder() -> Path | None:
     """Return the folder that jax uses after `keep`."""
     compiled.keep(FACTS)
     used = jax.config.values["jax_compilation_cache_dir"]
@@ -49,24 +49,24 @@ def files(place: Path) -> list[Path]:
 
 class TestFolder:
     def test_it_is_made_for_this_user_alone_and_is_not_used_where_others_can_write(self, place, monkeypatch):
-        folder = chosen()
-        assert folder and folder.parent == place and chosen() == folder
+        folder = cache_folder()
+        assert folder and folder.parent == place and cache_folder() == folder
         assert folder.stat().st_mode & 0o777 == 0o700
         for mode in (0o770, 0o707):
             folder.chmod(mode)
-            assert chosen() is None
+            assert cache_folder() is None
         folder.chmod(0o700)
-        assert chosen() == folder
+        assert cache_folder() == folder
         monkeypatch.setattr(os, "geteuid", lambda: 12345)
-        assert chosen() is None, "another user's"
+        assert cache_folder() is None, "another user's"
 
     def test_it_is_not_used_where_it_cannot_be_made(self, place, monkeypatch):
         place.write_text("mine")
-        assert chosen() is None
+        assert cache_folder() is None
         assert place.read_text() == "mine"
         place.unlink()
         monkeypatch.setattr(Path, "mkdir", Mock(side_effect=OSError(errno.ENOSPC, "full")))
-        assert chosen() is None
+        assert cache_folder() is None
 
     def test_the_least_recently_used_programs_of_all_machines_are_removed_first(self, place):
         folder, other = place / ("a" * 64), place / ("b" * 64)
@@ -109,12 +109,12 @@ class TestPlace:
             monkeypatch.delenv("FRED_CACHE", raising=False)
             if before:
                 monkeypatch.setenv("FRED_CACHE", before)
-            one, other = compiled.disabled(), compiled.disabled()  # of two threads: the one that began first may end first
-            one.__enter__()
-            other.__enter__()
-            one.__exit__(None, None, None)
+            first, second = compiled.disabled(), compiled.disabled()  # of two threads: the one that began first may end first
+            first.__enter__()
+            second.__enter__()
+            first.__exit__(None, None, None)
             assert compiled.folder() is None
-            other.__exit__(None, None, None)
+            second.__exit__(None, None, None)
             assert os.environ.get("FRED_CACHE") == before
 
     def facts(self, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
@@ -168,14 +168,14 @@ print(json.dumps([values, len(hits)]))
 """
 
 
-def started(home: Path, before: str = "", **variables: str) -> tuple[list[Any], int]:
+def run_process(home: Path, before: str = "", **variables: str) -> tuple[list[Any], int]:
     """Return the results of a fresh process, and the number of programs it read; it prints nothing else."""
     env = {name: value for name, value in os.environ.items() if name not in USERS_OWN}
     env |= {"XDG_CACHE_HOME": str(home), **variables}
     command = [sys.executable, "-c", PROGRAM.replace("{before}", before)]
-    finished = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, check=True)
-    assert finished.stderr == ""
-    values, hits = json.loads(finished.stdout)
+    process = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, check=True)
+    assert process.stderr == ""
+    values, hits = json.loads(process.stdout)
     return values, hits
 
 
@@ -189,28 +189,28 @@ DAMAGE: list[Callable[[Path], Any]] = [
 
 @pytest.mark.slow
 def test_it_is_on_by_default_the_next_process_compiles_nothing_and_damaged_programs_are_compiled(tmp_path):
-    values, hits = started(tmp_path)
-    written = files(tmp_path / "fred" / "compiled")
-    assert hits == 0 and len(written) > 1
-    assert started(tmp_path) == (values, len(written))
-    for number, file in enumerate(written):
+    values, hits = run_process(tmp_path)
+    programs = files(tmp_path / "fred" / "compiled")
+    assert hits == 0 and len(programs) > 1
+    assert run_process(tmp_path) == (values, len(programs))
+    for number, file in enumerate(programs):
         DAMAGE[number % len(DAMAGE)](file)
-    assert started(tmp_path) == (values, 0)
+    assert run_process(tmp_path) == (values, 0)
 
 
 @pytest.mark.slow
 def test_an_unused_cache_is_neither_read_nor_written_and_is_used_again_afterwards(tmp_path):
     in_block = "with compiled.disabled():\n    product(4)\n    assert not hits\n"
-    values, _ = started(tmp_path, before=in_block + "exit(print(json.dumps([[], 0])))")
+    values, _ = run_process(tmp_path, before=in_block + "exit(print(json.dumps([[], 0])))")
     assert not files(tmp_path / "fred" / "compiled")
-    values, _ = started(tmp_path)
-    written = len(files(tmp_path / "fred" / "compiled"))
-    assert started(tmp_path, before=in_block + "jax.clear_caches()\n") == (values, written)
+    values, _ = run_process(tmp_path)
+    count = len(files(tmp_path / "fred" / "compiled"))
+    assert run_process(tmp_path, before=in_block + "jax.clear_caches()\n") == (values, count)
 
 
 @pytest.mark.slow
 def test_it_is_left_alone_where_it_is_off_or_jax_has_a_folder_or_several_threads(tmp_path):
-    own = {"JAX_COMPILATION_CACHE_DIR": str(tmp_path / "own"), "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}
-    for variables, folders in (({"FRED_CACHE": "off"}, []), ({"FRED_THREADS": "2"}, []), (own, ["own"])):
-        started(tmp_path, **variables)
+    jax_folder = {"JAX_COMPILATION_CACHE_DIR": str(tmp_path / "own"), "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}
+    for variables, folders in (({"FRED_CACHE": "off"}, []), ({"FRED_THREADS": "2"}, []), (jax_folder, ["own"])):
+        run_process(tmp_path, **variables)
         assert [path.name for path in tmp_path.iterdir()] == folders, variables

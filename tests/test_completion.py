@@ -14,12 +14,12 @@ def test_late_workers_are_expected_when_late_ones_came_before():
     completion = Completion(50, excesses_of(seconds[:200]))
     completed, hidden = [], []
     for row in seconds[200:]:
-        finished = row <= 1.2
-        whole = completion.completed(np.minimum(row, 1.2), finished)
-        assert np.array_equal(whole[: finished.sum()], np.sort(row[finished]))
-        assert (np.diff(whole) >= 0).all()
-        completed += whole[finished.sum() :].tolist()
-        hidden += row[~finished].tolist()
+        arrived = row <= 1.2
+        filled = completion.completed(np.minimum(row, 1.2), arrived)
+        assert np.array_equal(filled[: arrived.sum()], np.sort(row[arrived]))
+        assert (np.diff(filled) >= 0).all()
+        completed += filled[arrived.sum() :].tolist()
+        hidden += row[~arrived].tolist()
     assert len(hidden) > 300
     assert np.mean(completed) == pytest.approx(np.mean(hidden), rel=0.05)
 
@@ -38,12 +38,12 @@ def test_order_statistics_of_the_missing_are_those_of_their_distribution():
 
 def test_where_nothing_is_known_the_missing_are_believed_to_arrive_soon():
     """Half of the workers fail to come for the first time: within a quarter of the time waited, not more."""
-    completion, times, finished = Completion(8), np.ones(8), np.arange(8) < 4
+    completion, times, arrived = Completion(8), np.ones(8), np.arange(8) < 4
     for _ in range(100):
         completion.completed(times, np.ones(8, bool))
-    whole = completion.completed(np.where(finished, 1.0, 1.3), finished)
-    assert (whole[4:] > 1.3).all()
-    assert (whole[4:7] < 1.3 * 1.25).all()
+    filled = completion.completed(np.where(arrived, 1.0, 1.3), arrived)
+    assert (filled[4:] > 1.3).all()
+    assert (filled[4:7] < 1.3 * 1.25).all()
 
 
 def test_a_slow_worker_is_expected_to_be_slow_again():
@@ -55,7 +55,7 @@ def test_a_slow_worker_is_expected_to_be_slow_again():
 
 
 def test_counts_are_what_is_counted():
-    """By NumPy: of a worker whose usual time stays 1, in steps of 2 % of log time from e^-1 on, old ones forgotten."""
+    """NumPy counts the times of a worker whose usual time stays 1, in steps of 2 % of log time from e^-1 on; old times fade."""
     excesses = excesses_of(np.ones((50, 3)))
     assert excesses.shape == (BINS,)
     assert excesses[50] == pytest.approx(3 * sum(0.99**age for age in range(49)))

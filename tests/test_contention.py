@@ -21,7 +21,7 @@ SWITCHING = {"slowdown": 3.0, "fast_seconds": 4.0, "slow_seconds": 2.0}
 NOISE = {"deviation": 0.2, "persistence": 0.8, "every": 0.5}
 
 
-def started(regime: Any, workers: int, seed: int = 0, node_of: Any = None) -> Load:
+def start_load(regime: Any, workers: int, seed: int = 0, node_of: Any = None) -> Load:
     return regime.start(seed, "contention 0", np.zeros(workers, int) if node_of is None else np.asarray(node_of))
 
 
@@ -34,7 +34,7 @@ def durations(contention: list[Any], seconds: float, workers: int = 4, **options
 
 
 def test_markov_switching_keeps_its_share_of_time_and_its_dwell_times():
-    load, slow = started(MarkovSwitching(**SWITCHING), 200, seed=5), 0
+    load, slow = start_load(MarkovSwitching(**SWITCHING), 200, seed=5), 0
     dwell: dict[float, list[float]] = {1.0: [], 3.0: []}
     for worker in range(200):
         factor, now = load.slowdown(worker, 0)
@@ -58,20 +58,20 @@ def test_a_limited_regime_does_to_its_workers_what_it_does_to_all_and_nothing_to
         {"name": "rare-delays", "probability": 0.5, "seconds": SECOND},
         {"name": "diurnal", "slowdown": 2.0, "period": 10.0, "shape": "linear"},
     ):
-        whole, some, none = (durations(contention, 40) for contention in ([regime], [{**regime, "only": [1, 2]}], []))
-        assert some == [none[0], *whole[1:3], none[3]]
-        assert whole[0] != none[0] == [1.0] * 39
+        everywhere, limited, none = (durations(contention, 40) for contention in ([regime], [{**regime, "only": [1, 2]}], []))
+        assert limited == [none[0], *everywhere[1:3], none[3]]
+        assert everywhere[0] != none[0] == [1.0] * 39
 
 
 @pytest.mark.parametrize(("of", "different"), [("worker", 8), ("node", 2), ("cluster", 1)])
 def test_workers_of_a_node_slow_down_together(of, different):
     times = durations([{"name": "markov-switching", **SWITCHING, "of": of}], 60, workers=8, nodes=2)
-    assert len({tuple(own) for own in times}) == different
+    assert len({tuple(row) for row in times}) == different
     assert all(times[0] == times[worker] for worker in range(8 // different))
 
 
 def test_a_job_slows_its_nodes_from_its_beginning_to_its_end():
-    """From 2.5 s to 7 s at a third of the speed: the third second's work ends at 2.5 + 0.5 x 3 = 4 s, the next at 7 s."""
+    """The node has a third of its speed from 2.5 s to 7 s: the third second's work ends at 2.5 + 0.5 x 3 = 4 s, the next at 7 s."""
     job = {"name": "job", "nodes": [1], "slowdown": 3.0, "begin": 2.5, "end": 7.0}
     times = durations([job], 9.5, nodes=2)
     assert times[0] == times[1] == [1.0] * 9
@@ -93,13 +93,13 @@ def test_a_number_of_workers_is_delayed_at_each_step_each_equally_often():
     assert np.bincount(schedule["worker"][rows], late) / 1000 == pytest.approx(np.full(8, 0.25), abs=4 * np.sqrt(3 / 16 / 1000))
 
 
-def delayed(draw: str, workers: int, steps: int) -> np.ndarray:
-    load = started(RandomDelays(workers=2, seconds=0.32, draw=draw), workers, seed=7)
+def draw_delays(draw: str, workers: int, steps: int) -> np.ndarray:
+    load = start_load(RandomDelays(workers=2, seconds=0.32, draw=draw), workers, seed=7)
     return np.array([[load.delay(worker, step) for worker in range(workers)] for step in range(steps)]) / 0.32e9
 
 
 def test_independent_delays_hit_each_worker_with_the_same_probability_whoever_else_is_hit():
-    hit = delayed("independent", 8, 4000)
+    hit = draw_delays("independent", 8, 4000)
     assert set(np.unique(hit)) == {0.0, 1.0}
     share = np.bincount(hit.sum(axis=1).astype(int), minlength=9) / 4000
     assert share == pytest.approx(stats.binom(8, 2 / 8).pmf(np.arange(9)), abs=4 * np.sqrt(0.25 / 4000))
@@ -113,7 +113,7 @@ def test_published_delays_are_those_of_the_papers_code():
     code = np.array(
         [[r == rng.integers(workers) or r == rng.integers(workers) for r, rng in enumerate(ranks)] for _ in range(steps)]
     )
-    hit, error = delayed("published", workers, steps), 4 * np.sqrt(2 * 2 / steps)
+    hit, error = draw_delays("published", workers, steps), 4 * np.sqrt(2 * 2 / steps)
     assert hit.sum(axis=1).mean() == pytest.approx(code.sum(axis=1).mean(), abs=error)
     assert hit.sum(axis=1).mean() == pytest.approx(workers * (1 - (1 - 1 / workers) ** 2), abs=error)
     assert (hit.sum(axis=1) == 0).mean() == pytest.approx((code.sum(axis=1) == 0).mean(), abs=0.04)
@@ -121,7 +121,7 @@ def test_published_delays_are_those_of_the_papers_code():
 
 
 def test_persistent_noise_is_stationary_with_its_deviation_and_autocorrelation():
-    load = started(PersistentNoise(**NOISE), 400, seed=3)
+    load = start_load(PersistentNoise(**NOISE), 400, seed=3)
     logs = np.log([[load.stretch(worker, i * NS // 2) for i in range(500)] for worker in range(400)])
     effective = 400 * 500 * (1 - 0.8) / (1 + 0.8)
     assert logs.mean() == pytest.approx(0, abs=4 * 0.2 / np.sqrt(effective))
@@ -133,7 +133,7 @@ def test_persistent_noise_is_stationary_with_its_deviation_and_autocorrelation()
 
 
 def test_noise_holds_for_a_step_and_can_be_looked_up_in_any_order():
-    forward, backward = (started(PersistentNoise(**NOISE, of="node"), 6, 3, np.repeat([0, 1], 3)) for _ in range(2))
+    forward, backward = (start_load(PersistentNoise(**NOISE, of="node"), 6, 3, np.repeat([0, 1], 3)) for _ in range(2))
     last, first = (backward.stretch(5, now) for now in (300 * NS, 0))
     assert [forward.stretch(5, now) for now in (0, 300 * NS)] == [first, last]
     assert forward.stretch(3, 0) == forward.stretch(5, NS // 2 - 1) == first
@@ -148,7 +148,7 @@ def test_a_computation_keeps_the_noise_that_it_begins_with():
 
 
 def test_the_day_has_its_mean_its_peak_and_its_period():
-    load = started(Diurnal(slowdown=3.0, period=24.0, peak=6.0, steps=240), 2)
+    load = start_load(Diurnal(slowdown=3.0, period=24.0, peak=6.0, steps=240), 2)
     day, *repeated = np.array([load.slowdown(i // 480, i % 480 * NS // 10 + NS // 30)[0] for i in range(960)]).reshape(4, 240)
     assert day.mean() == pytest.approx(2.0, abs=1e-9)
     assert abs(day.argmax() / 10 - 6.0) <= 0.1
@@ -163,17 +163,17 @@ def test_the_day_has_its_mean_its_peak_and_its_period():
 
 def test_rare_delays_come_as_often_and_last_as_long_as_they_should():
     delays = RareDelays(probability=0.05, seconds={"name": "exponential", "scale": 2.0})
-    load, again = started(delays, 100, seed=1), started(delays, 3, seed=1)
+    load, fresh = start_load(delays, 100, seed=1), start_load(delays, 3, seed=1)
     seconds = np.array([[load.delay(worker, step) for step in range(1000)] for worker in range(100)]) / 1e9
     late = seconds[seconds > 0]
     assert len(late) / seconds.size == pytest.approx(0.05, abs=4 * np.sqrt(0.05 / seconds.size))
     assert late.mean() == pytest.approx(2.0, rel=4 / np.sqrt(len(late)))
-    assert [again.delay(2, step) / 1e9 for step in (999, 7, 0)] == seconds[2, [999, 7, 0]].tolist(), "others change nothing"
+    assert [fresh.delay(2, step) / 1e9 for step in (999, 7, 0)] == seconds[2, [999, 7, 0]].tolist(), "others change nothing"
 
 
 def test_a_moving_job_is_where_it_should_be():
     """Nodes 0, 1, 2 for 6 s each, then nowhere for 4 s: a round takes 22 s."""
-    load = started(MovingJob(slowdown=2.0, dwell=6.0, rest=4.0), 4, node_of=[0, 0, 1, 2])
+    load = start_load(MovingJob(slowdown=2.0, dwell=6.0, rest=4.0), 4, node_of=[0, 0, 1, 2])
     for second in range(100):
         stay, states = second % 22 // 6, [load.slowdown(worker, second * NS) for worker in range(4)]
         assert [factor for factor, _ in states] == [2.0 if node == stay else 1.0 for node in (0, 0, 1, 2)]
@@ -182,7 +182,7 @@ def test_a_moving_job_is_where_it_should_be():
 
 
 def test_a_moving_job_in_random_order_visits_every_node_once_a_round():
-    load = started(MovingJob(slowdown=2.0, dwell=1.0, order="random"), 5, seed=4, node_of=np.arange(5))
+    load = start_load(MovingJob(slowdown=2.0, dwell=1.0, order="random"), 5, seed=4, node_of=np.arange(5))
     where = np.array([[load.slowdown(node, second * NS)[0] > 1 for node in range(5)] for second in range(50)])
     assert (where.sum(1) == 1).all()
     assert (where.reshape(10, 5, 5).sum(1) == 1).all()
@@ -209,7 +209,7 @@ def test_endless_computations_are_reported_and_endless_dwell_times_are_none():
     dead = make_run("asgd", task=None, cluster={"workers": 2, "contention": [{"name": "job", "nodes": [0], "slowdown": 1e12}]})
     with pytest.raises(FredError, match="virtual time passes"):
         execute("run", dead, 0)
-    rarely = started(MarkovSwitching(slowdown=3.0, fast_seconds=1e9, slow_seconds=1e-3), 50)
+    rarely = start_load(MarkovSwitching(slowdown=3.0, fast_seconds=1e9, slow_seconds=1e-3), 50)
     assert all(rarely.slowdown(worker, 100 * NS)[0] == 1.0 for worker in range(50))
     assert FOREVER > 100 * 365 * 86400 * NS
 
@@ -226,7 +226,7 @@ def test_regimes_that_change_all_the_time_are_refused_within_seconds():
         with pytest.raises(FredError, match=message):
             record(Asynchronous(), cluster, gradients=3)
     with pytest.raises(FredError, match=r"more than 4,000,000 steps of noise .* longer `every`"):
-        started(PersistentNoise(deviation=0.1, persistence=0.5, every=1e-9), 1).stretch(0, NS)
+        start_load(PersistentNoise(deviation=0.1, persistence=0.5, every=1e-9), 1).stretch(0, NS)
 
 
 @dataclass

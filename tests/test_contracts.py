@@ -79,12 +79,12 @@ def values_of(cls: type[Component]) -> Iterator[tuple[str, Any]]:
         yield from ((option, value) for value in values)
 
 
-def plainly(value: Any) -> Any:
+def simplify(value: Any) -> Any:
     if isinstance(value, Component):
-        return type(value).__name__, tuple((name, plainly(option)) for name, option in sorted(options_of(value).items()))
+        return type(value).__name__, tuple((name, simplify(option)) for name, option in sorted(options_of(value).items()))
     if isinstance(value, dict):
-        return tuple((key, plainly(each)) for key, each in sorted(value.items()))
-    return tuple(map(plainly, value)) if isinstance(value, (list, tuple)) else value
+        return tuple((key, simplify(item)) for key, item in sorted(value.items()))
+    return tuple(map(simplify, value)) if isinstance(value, (list, tuple)) else value
 
 
 def test_changing_an_option_makes_another_component_that_is_read_as_it_was_written():
@@ -92,33 +92,33 @@ def test_changing_an_option_makes_another_component_that_is_read_as_it_was_writt
     kinds = Counter[bool]()
     for kind, name, option, value in random.Random(0).sample(changes, 400):
         component = registry.lookup(kind, name).example()
-        before = plainly(component)
+        before = simplify(component)
         with contextlib.suppress(ValidationError):  # the options do not go together
             changed = component.model_copy(update={option: value})
             fresh = type(component).model_validate({**options_of(component), option: value})
-            assert (plainly(changed), hash(changed)) == (plainly(fresh), hash(fresh)), (name, option, value)
-            same = plainly(changed) == before
-            assert (changed == component) == (hash(changed) == hash(component)) == same, (name, option, value)
-            assert len({component, changed}) == (1 if same else 2)
-            assert plainly(component) == before, "the old one stays as it is"
+            assert (simplify(changed), hash(changed)) == (simplify(fresh), hash(fresh)), (name, option, value)
+            unchanged = simplify(changed) == before
+            assert (changed == component) == (hash(changed) == hash(component)) == unchanged, (name, option, value)
+            assert len({component, changed}) == (1 if unchanged else 2)
+            assert simplify(component) == before, "the old one stays as it is"
             options = OneOf(kind).dump(changed)
             text = json.dumps(options, allow_nan=False, default=str)
-            written = set(options_of(changed)) - {"from"}  # from which date a file counts: its contents are written instead
-            assert options.keys() - {"name"} == written, "defaults are written, too"
-            again = type(changed).model_validate({key: option for key, option in json.loads(text).items() if key != "name"})
-            assert (plainly(again), again, hash(again)) == (plainly(changed), changed, hash(changed))
-            assert json.dumps(OneOf(kind).dump(again), default=str) == text
-            kinds[same] += 1
+            defaults = set(options_of(changed)) - {"from"}  # from which date a file counts: its contents are written instead
+            assert options.keys() - {"name"} == defaults, "defaults are written, too"
+            reread = type(changed).model_validate({key: option for key, option in json.loads(text).items() if key != "name"})
+            assert (simplify(reread), reread, hash(reread)) == (simplify(changed), changed, hash(changed))
+            assert json.dumps(OneOf(kind).dump(reread), default=str) == text
+            kinds[unchanged] += 1
     assert min(kinds[False], kinds[True]) > 50
 
 
 def test_numbers_and_lists_are_the_same_however_written_and_classes_with_the_same_options_are_different():
     constant, mlp = registry.lookup("latency", "constant"), registry.lookup("model", "mlp")
-    for one, other in ((constant(seconds=1), constant(seconds=1.0)), (mlp(hidden=[3, 4]), mlp(hidden=(3, 4)))):
-        assert (one, hash(one)) == (other, hash(other))
+    for left, right in ((constant(seconds=1), constant(seconds=1.0)), (mlp(hidden=[3, 4]), mlp(hidden=(3, 4)))):
+        assert (left, hash(left)) == (right, hash(right))
     algorithms = [registry.lookup("algorithm", name)(learning_rate=0.1) for name in ("asgd", "ssgd", "ssp", "cutoff-sgd")]
     assert len(set(algorithms)) == 4
-    assert all(one != other for one, other in itertools.combinations(algorithms, 2))
+    assert all(left != right for left, right in itertools.combinations(algorithms, 2))
 
 
 def test_a_copy_is_refused_what_a_new_one_would_be():
@@ -227,13 +227,13 @@ def test_models_have_parameters_in_single_precision_and_an_output_for_each_class
 def test_no_file_imports_itself_by_way_of_others_and_only_commands_import_what_users_import():
     """`make lint` checks the order of the rooms (`pyproject.toml`). Imports inside functions count."""
     imports = house.imports()
-    assert not house.circles(house.of_files(imports, lazy=True))
-    assert {house.room_of(each.file) for each in imports if each.other == "fred"} <= {"commands", "__main__.py"}
+    assert not house.circles(house.graph_of_files(imports, lazy=True))
+    assert {house.room_of(entry.file) for entry in imports if entry.other == "fred"} <= {"commands", "__main__.py"}
 
 
 def test_the_house_stays_small_and_its_picture_is_drawn_from_the_code(tmp_path):
-    arrows = house.rooms([each for each in house.imports() if not each.lazy])
-    assert sum(len(others) for room, others in arrows.items() if (house.SOURCE / room).is_dir()) < 116
+    arrows = house.rooms([entry for entry in house.imports() if not entry.lazy])
+    assert sum(len(targets) for room, targets in arrows.items() if (house.SOURCE / room).is_dir()) < 116
     assert not house.twice()
     assert [room for room, size in house.sizes_of_rooms().items() if size > 30] == []
     house.draw_rooms(tmp_path / "rooms.svg")
@@ -259,7 +259,7 @@ def test_files_and_functions_stay_short_and_documented():
 
 
 def test_pages_are_short_and_keep_timing_and_arithmetic_apart():
-    """In the text of a page no `Server` names the simulation, and no other class JAX."""
+    """Pages are read as text: a `Server` does not name the simulation, and no other class names JAX."""
     for part in ("kind", "name"), ("cls",):
         keys = [tuple(getattr(entry, key) for key in part) for entry in pages.entries()]
         assert len(set(keys)) == len(keys)
@@ -270,7 +270,7 @@ def test_pages_are_short_and_keep_timing_and_arithmetic_apart():
         assert ">>>" in text, f"{path} has no example"
         for node in house.trees()[path].body:
             cls: Any = vars(module).get(node.name) if isinstance(node, ast.ClassDef) else None
-            words = {each.id for each in ast.walk(node) if isinstance(each, ast.Name)}
+            words = {child.id for child in ast.walk(node) if isinstance(child, ast.Name)}
             timing, arithmetic = {"Simulation", "Process", "simpy", "sim"}, {"jax", "jnp", "optax", "State"}
             assert not cls or not words & (timing if issubclass(cls, Server) else arithmetic), f"{path}: {cls}"
 

@@ -37,10 +37,12 @@ FUNCTIONS = {name for name, _ in inspect.getmembers(optax.contrib, inspect.isfun
 ACCEPTED = sorted(FUNCTIONS - {*REFUSED, "schedule_free_eval_params"})
 
 
-def scenario(*optimizer: dict[str, Any], task: Any = TASK, **more: Any) -> Scenario:
+def scenario(*optimizer: dict[str, Any], task: Any = TASK, **options: Any) -> Scenario:
     algorithm = {"name": "asgd", "learning_rate": 0.01, "optimizer": list(optimizer)}
     cluster = {"workers": 3, "compute": {"name": "lognormal", "median": 0.1, "sigma": 0.5}, "servers": 2}
-    return fred.scenario(task=task, cluster=cluster, algorithm=algorithm, stop={"updates": 7}, evaluate={"points": 1}, **more)
+    return fred.scenario(
+        task=task, cluster=cluster, algorithm=algorithm, stop={"updates": 7}, evaluate={"points": 1}, **options
+    )
 
 
 @pytest.mark.slow
@@ -48,10 +50,10 @@ def scenario(*optimizer: dict[str, Any], task: Any = TASK, **more: Any) -> Scena
 def test_inline_equals_replay(name):
     part = {"name": name, **OPTIONS.get(name, {})}
     run = scenario(*([part] if Transformation(**part).takes_rate else [part, {"name": "sgd"}])).runs["asgd"]
-    one, other = (execute("asgd", run, 0, inline) for inline in (False, True))
-    assert one.params_digest == other.params_digest
-    assert all(np.isfinite(array).all() for array in one.final.values())
-    assert any((one.final[path] != array).any() for path, array in one.initial.items()), "it makes steps"
+    replayed, inline_run = (execute("asgd", run, 0, inline) for inline in (False, True))
+    assert replayed.params_digest == inline_run.params_digest
+    assert all(np.isfinite(array).all() for array in replayed.final.values())
+    assert any((replayed.final[path] != array).any() for path, array in replayed.initial.items()), "it makes steps"
 
 
 def step(gradient: np.ndarray, **options: Any) -> np.ndarray:
@@ -61,7 +63,7 @@ def step(gradient: np.ndarray, **options: Any) -> np.ndarray:
 
 
 def test_one_step_of_muon_is_about_an_orthogonal_matrix_times_the_rate():
-    """Of a gradient U S V' Newton and Schulz make about U V', with singular values of 0.68 to 1.2 [Jordan et al. 2024]."""
+    """Newton-Schulz turns a gradient U S V' into about U V', with singular values of 0.68 to 1.2 [Jordan et al. 2024]."""
     gradient = np.random.default_rng(0).normal(size=(4, 6)).astype(np.float32)
     u, _, v = np.linalg.svd(gradient, full_matrices=False)
     assert np.allclose(step(gradient), -0.1 * u @ v, atol=0.04)

@@ -33,11 +33,11 @@ from fred.running.units import Unit
 from tests.cases import CASES, SEED
 from tests.processes import children
 from tests.program import fred_command, refusal
-from tests.together import Together
-from tests.worlds import COMPUTE, LAYERS, fitting, make_run, mostly_slow, record, same
+from tests.threaded_replay import ThreadedReplay
+from tests.worlds import COMPUTE, LAYERS, fitting_protocol, make_run, mostly_slow, record, same_outcome
 
 CLUSTER = Cluster(workers=8, compute=COMPUTE, servers=1)
-APART = Hooks(unbatched=True)
+UNBATCHED = Hooks(unbatched=True)
 REPLAYED = [case for case in CASES if case.run.task is not None and not case.run.protocol.needs_values]
 FEW = ("asgd", "diloco", "ad-psgd", "psp-sgd", "ssgd", "top-k")
 RUN = make_run("asgd", task=LAYERS, stop={"gradients": 400}, evaluate={"points": 5})
@@ -46,13 +46,13 @@ needs_proc = pytest.mark.skipif(sys.platform != "linux", reason="it looks into /
 
 def tasks_for(protocol, gradients, cluster=CLUSTER):
     schedule = record(protocol, cluster, gradients=gradients)
-    program = lower(schedule, np.array([0, len(schedule) // 2, len(schedule)]), (0,) * schedule.blocks, APART)
-    return tasks_of(program, schedule.blocks, APART)
+    program = lower(schedule, np.array([0, len(schedule) // 2, len(schedule)]), (0,) * schedule.blocks, UNBATCHED)
+    return tasks_of(program, schedule.blocks, UNBATCHED)
 
 
 @cache
 def tasks_by_protocol():
-    protocols = {name: fitting(name, CLUSTER) for name in sorted(registry.REGISTRY["protocol"])}
+    protocols = {name: fitting_protocol(name, CLUSTER) for name in sorted(registry.REGISTRY["protocol"])}
     return {name: tasks_for(protocol, 60) for name, protocol in protocols.items() if not protocol.needs_values}
 
 
@@ -61,13 +61,13 @@ class TestPlans:
     def test_processes_share_the_gradients(self, processes):
         for name, tasks in tasks_by_protocol().items():
             plan = plan_of(tasks, processes)
-            made = Counter(plan.process[n] for n, task in enumerate(tasks.tasks) if task.action in MESSAGES)
-            assert max(made.values()) <= 1.6 * made.total() / processes, name
+            gradients = Counter(plan.process[n] for n, task in enumerate(tasks.tasks) if task.action in MESSAGES)
+            assert max(gradients.values()) <= 1.6 * gradients.total() / processes, name
             assert 0.5 <= plan.speed_up <= processes, name
             assert [number for number in plan.queues[0] if number in tasks.points] == list(tasks.points), "marks in their order"
 
     def test_no_message_of_workers_with_replicas_crosses(self):
-        schedule = record(fitting("local-steps", CLUSTER), CLUSTER, gradients=60)
+        schedule = record(fitting_protocol("local-steps", CLUSTER), CLUSTER, gradients=60)
         tasks = tasks_of(lower(schedule, np.array([len(schedule)])), 1, Hooks())
         plan = plan_of(tasks, 2)
         assert plan.crossings and not [value for value in plan.crossings if tasks.shapes[value][0] == "message"]
@@ -90,51 +90,57 @@ class TestPlans:
     ],
 )
 def test_several_processes_leave_the_same_bits(case, monkeypatch):
-    alone = execute(case.name, case.run, SEED)
+    single = execute(case.name, case.run, SEED)
     for processes, stretch in ((2, 10**9), (3, 40)) if case.name in FEW else ((3, 200),):
-        together = Together(processes, stretch)
+        together = ThreadedReplay(processes, stretch)
         monkeypatch.setattr(model_training, "replay", together)
-        assert same(alone, execute(case.name, case.run, SEED))
+        assert same_outcome(single, execute(case.name, case.run, SEED))
         assert together.counts[1] >= 0.25 * together.counts[0]
 
 
 @pytest.mark.parametrize("name", mostly_slow(FEW, ["asgd"]))
 def test_a_run_goes_on_alone_and_together_from_each_checkpoint(name, monkeypatch):
     (case,) = [case for case in REPLAYED if case.name == name]
-    monkeypatch.setattr(model_training, "replay", Together(2, 50))
-    stored, whole = list[Checkpoint](), execute(name, case.run, SEED)
+    monkeypatch.setattr(model_training, "replay", ThreadedReplay(2, 50))
+    stored, uninterrupted = list[Checkpoint](), execute(name, case.run, SEED)
     execute(name, case.run, SEED, following=Following(save=stored.append))
     assert stored
-    assert all(same(whole, execute(name, case.run, SEED, following=Following(resumed=each))) for each in stored)
+    assert all(
+        same_outcome(uninterrupted, execute(name, case.run, SEED, following=Following(resumed=checkpoint)))
+        for checkpoint in stored
+    )
     monkeypatch.undo()
-    assert all(same(whole, execute(name, case.run, SEED, following=Following(resumed=each))) for each in stored)
+    assert all(
+        same_outcome(uninterrupted, execute(name, case.run, SEED, following=Following(resumed=checkpoint)))
+        for checkpoint in stored
+    )
 
 
 @pytest.fixture
-def at_once(monkeypatch):
+def no_delay(monkeypatch):
     monkeypatch.setattr(helpers, "FORCE_HELPERS", True)
 
 
 @cache
-def alone():
+def reference():
     return execute("run", RUN, 1)
 
 
-def with_helpers(cores=2, progress=None):
+def run_with_helpers(cores=2, progress=None):
     """Run with helper processes; `progress` is called with those that run, at each evaluation."""
     before = children(os.getpid())
     following = Following(progress=lambda _: progress and progress(children(os.getpid()) - before))
     try:
-        assert same(alone(), execute("run", RUN, 1, following=following, cores=cores))
+        assert same_outcome(reference(), execute("run", RUN, 1, following=following, cores=cores))
     finally:
         assert children(os.getpid()) <= before, "a helper outlives the run"
 
 
 @needs_proc
 @pytest.mark.slow
-def test_helper_processes_compute_the_same_and_leave_nothing(at_once):
+def test_helper_processes_compute_the_same_and_leave_nothing(no_delay):
     numbers = list[int]()
-    with_helpers(3, lambda running: numbers.append(len(running)))
+    run_with_helpers(3, lambda running: numbers.append(len(running)))
     assert max(numbers) == 2
     gc.collect()
     links = [str(link.readlink()) for link in Path("/proc/self/fd").iterdir() if link.is_symlink()]
@@ -144,7 +150,7 @@ def test_helper_processes_compute_the_same_and_leave_nothing(at_once):
 @needs_proc
 @pytest.mark.parametrize(("point", "sent"), [(1, signal.SIGKILL), (3, signal.SIGKILL), (1, signal.SIGSTOP)])
 @pytest.mark.slow
-def test_a_run_goes_on_without_a_helper_that_is_killed_or_stopped(at_once, point, sent):
+def test_a_run_goes_on_without_a_helper_that_is_killed_or_stopped(no_delay, point, sent):
     evaluations = itertools.count()
 
     def kill(running):
@@ -152,28 +158,28 @@ def test_a_run_goes_on_without_a_helper_that_is_killed_or_stopped(at_once, point
             for helper in running:
                 os.kill(helper, sent)
 
-    with_helpers(progress=kill)
+    run_with_helpers(progress=kill)
 
 
 @needs_proc
 @pytest.mark.slow
-def test_helpers_end_when_an_evaluation_fails(at_once):
+def test_helpers_end_when_an_evaluation_fails(no_delay):
 
     def fail(running):
         if running:
             raise ValueError
 
     with pytest.raises(ValueError) as raised:
-        with_helpers(progress=fail)
+        run_with_helpers(progress=fail)
     assert raised.tb
 
 
 @needs_proc
 @pytest.mark.slow
-def test_a_helper_that_would_compute_other_bits_ends(at_once, monkeypatch):
+def test_a_helper_that_would_compute_other_bits_ends(no_delay, monkeypatch):
     monkeypatch.setattr(agreement, "here", lambda: {"python": "another"})
     monkeypatch.setattr(helpers.Helpers, "work", lambda *_: pytest.fail("a helper took part"))
-    with_helpers()
+    run_with_helpers()
 
 
 KILLED = """
@@ -189,13 +195,13 @@ def end():
     os.kill(os.getpid(), 9)
 """
 AT_WORK = "progress = lambda share: share > 0.3 and end()\n"
-STOPPED = "progress = lambda share: share > 0.3 and [*(os.kill(each, 19) for each in children(os.getpid())), end()]\n"
+SUSPENDED = "progress = lambda share: share > 0.3 and [*(os.kill(each, 19) for each in children(os.getpid())), end()]\n"
 STARTING = "progress, start = None, helpers.Helpers.start\nhelpers.Helpers.start = lambda self: (start(self), end())\n"
 
 
 @needs_proc
 @pytest.mark.slow
-@pytest.mark.parametrize("when", [AT_WORK, STARTING, STOPPED], ids=["at work", "starting", "stopped"])
+@pytest.mark.parametrize("when", [AT_WORK, STARTING, SUSPENDED], ids=["at work", "starting", "stopped"])
 def test_helpers_end_with_their_parent(when):
     program = KILLED + when + 'execute("run", RUN, 1, following=Following(progress=progress), cores=3)'
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
@@ -246,7 +252,7 @@ def test_a_run_whose_code_may_change_in_memory_stays_alone(unknown, cores, monke
 def test_runs_of_fast_gradients_or_of_more_evaluations_than_bits_of_a_number_stay_alone(monkeypatch):
     monkeypatch.setattr(helpers.Helpers, "start", lambda self: pytest.fail("it started helpers"))
     for run in (RUN, make_run("asgd", task=LAYERS, stop={"gradients": 200}, evaluate={"every_updates": 1})):
-        assert same(execute("run", run, 1), execute("run", run, 1, cores=2))
+        assert same_outcome(execute("run", run, 1), execute("run", run, 1, cores=2))
 
 
 EXPLAINED = """

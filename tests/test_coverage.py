@@ -1,4 +1,4 @@
-"""The study of coverage: candidate methods against SciPy's, the laws' true means, and the page says what was measured."""
+"""The study of coverage: candidate methods against SciPy's, the laws' true means, and a page that quotes the measurements."""
 
 import math
 from typing import Any
@@ -20,7 +20,9 @@ SAMPLES = np.random.default_rng(0).exponential(size=(6, 8))
 def test_students_intervals_are_those_of_fred():
     for misses in (MISSES, MISSES / 8):
         low, high = student(SAMPLES, misses)
-        np.testing.assert_allclose(list(zip(low, high, strict=True)), [Mean.estimate(own).interval(misses) for own in SAMPLES])
+        np.testing.assert_allclose(
+            list(zip(low, high, strict=True)), [Mean.estimate(sample).interval(misses) for sample in SAMPLES]
+        )
 
 
 def test_bca_is_scipys_at_the_level_that_is_students_for_normal_values():

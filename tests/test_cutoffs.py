@@ -48,13 +48,13 @@ def test_it_drives_a_rule_as_the_protocol_does_to_the_last_bit(name):
     schedule = record(Cutoff(rule=Witness(rule=rule, rounds=noted)), cluster, gradients=700)
     commits = schedule.rows(Verb.COMMIT)
     added = np.diff(np.searchsorted(schedule.rows(Verb.ADD), commits), prepend=0)
-    times, chosen = zip(*noted[: len(commits)], strict=True)
+    times, choices = zip(*noted[: len(commits)], strict=True)
     rounds = run(rule, np.array(times) / 1e9, cluster.node_of, warm_up=0)
     assert rounds.cutoff.tolist() == added.tolist()
     assert len(added) > 20
     assert np.array_equal(rounds.time, np.diff(schedule["time_ns"][commits], prepend=0))
-    assert all(choice == number for choice, number in zip(chosen, added, strict=True) if not isinstance(choice, Deadline))
-    assert (added <= [(choice.workers or 30) if isinstance(choice, Deadline) else choice for choice in chosen]).all()
+    assert all(choice == number for choice, number in zip(choices, added, strict=True) if not isinstance(choice, Deadline))
+    assert (added <= [(choice.workers or 30) if isinstance(choice, Deadline) else choice for choice in choices]).all()
 
 
 class TestRound:
@@ -63,15 +63,15 @@ class TestRound:
         number = data.draw(st.integers(1, len(times)))
         arrivals = sorted((time, worker) for worker, time in enumerate(times))
         choices = number, Deadline(deadline), Deadline(deadline, number)
-        by_count, by_time, by_both = (Round.from_choice(np.array(times), choice) for choice in choices)
+        by_count, by_time, combined = (Round.from_choice(np.array(times), choice) for choice in choices)
         assert by_count.first.tolist() == [worker for _, worker in arrivals[:number]]
         assert by_count.cutoff == arrivals[number - 1][0]
         assert by_time.first.tolist() == ([worker for time, worker in arrivals if time <= deadline] or [arrivals[0][1]])
         assert by_time.cutoff == max(min(deadline, max(times)), min(times))
         assert isinstance(by_time.cutoff, int)
-        assert by_both.cutoff == min(by_time.cutoff, by_count.cutoff), "the one that ends first"
-        assert by_both.first.tolist() == min(by_time.first.tolist(), by_count.first.tolist(), key=len)
-        for this in (by_count, by_time, by_both):
+        assert combined.cutoff == min(by_time.cutoff, by_count.cutoff), "the one that ends first"
+        assert combined.first.tolist() == min(by_time.first.tolist(), by_count.first.tolist(), key=len)
+        for this in (by_count, by_time, combined):
             assert this.in_time.tolist() == [worker in this.first for worker in range(len(times))]
             assert this.observed.tolist() == np.minimum(times, this.cutoff).tolist()
 
@@ -176,21 +176,21 @@ class TestHeldBack:
 
     def test_the_oracle_is_better_and_waiting_for_one_is_worse(self):
         seconds = clusters(3, 200)
-        good, bad = (
+        oracle, impatient = (
             evaluate_held_out(rule, seconds, NODES) for rule in (Oracle(objective="throughput"), FixedCount(workers=1))
         )
-        assert good.against_static.above
-        assert (good.doubt, good.is_significantly_worse) == (None, False)
-        assert bad.is_significantly_worse
-        assert str(bad.doubt).startswith("in 50 rounds held back it was worse than always waiting for")
+        assert oracle.against_static.above
+        assert (oracle.doubt, oracle.is_significantly_worse) == (None, False)
+        assert impatient.is_significantly_worse
+        assert str(impatient.doubt).startswith("in 50 rounds held back it was worse than always waiting for")
 
     def test_the_constant_itself_and_few_rounds_are_indistinguishable_from_it(self):
         seconds = clusters(4, 100)
-        same = evaluate_held_out(FixedCount(workers=evaluate_held_out(EWMA(), seconds, NODES).static), seconds, NODES)
-        assert (same.ratio, same.interval) == (1, (1, 1))
+        constant = evaluate_held_out(FixedCount(workers=evaluate_held_out(EWMA(), seconds, NODES).static), seconds, NODES)
+        assert (constant.ratio, constant.interval) == (1, (1, 1))
         few = evaluate_held_out(EWMA(), seconds[:20], NODES)
         assert (few.rounds, few.interval) == (5, None)
-        for result in (same, few):
+        for result in (constant, few):
             assert not result.is_significantly_worse
             assert f"{result.rounds} rounds held back cannot tell it from always waiting for {result.static}" in str(
                 result.doubt
@@ -199,7 +199,7 @@ class TestHeldBack:
 
 
 def test_a_constant_deadline_on_exponential_times_by_the_closed_form():
-    """Of n workers n (1 - e^-d) come by d, one more where none does; such a round lasts 1 / n longer, a complete one is shorter."""
+    """n (1 - e^-d) of n workers arrive by d, or one if none does; such a round lasts 1 / n longer, a complete one is shorter."""
     n, rounds = 5, 8000
     seconds = np.random.default_rng(3).exponential(1.0, (rounds, n))
     for deadline in (0.05, 0.3, 1.0):
@@ -217,9 +217,9 @@ class TestCensoredTimes:
         st.lists(st.tuples(st.integers(1, 9), st.booleans()), min_size=1, max_size=12).filter(lambda s: any(f for _, f in s))
     )
     def test_their_distribution_is_scipys(self, sample):
-        times, finished = (np.array(column) for column in zip(*sample, strict=True))
-        ours = Distribution.estimate(times[:, None], finished[:, None])
-        law = stats.ecdf(stats.CensoredData(uncensored=times[finished], right=times[~finished])).sf
+        times, arrived = (np.array(column) for column in zip(*sample, strict=True))
+        ours = Distribution.estimate(times[:, None], arrived[:, None])
+        law = stats.ecdf(stats.CensoredData(uncensored=times[arrived], right=times[~arrived])).sf
         for t in range(10):
             assert 1 - ours.mass[ours.times <= t].sum() == pytest.approx(law.evaluate(np.array([t]))[0], abs=1e-12)
 
@@ -246,8 +246,8 @@ def test_the_best_static_deadline_is_the_best_of_all_by_trial(rounds):
     best = FixedDeadline().trained(times.astype(float), np.zeros(4, int)).seconds
 
     def rate(deadline: float) -> float:
-        ended = [Round.from_choice(row * 10**9, Deadline.after(deadline)) for row in times]
-        return sum(len(one.first) for one in ended) / sum(one.cutoff for one in ended)
+        rounds = [Round.from_choice(row * 10**9, Deadline.after(deadline)) for row in times]
+        return sum(len(played.first) for played in rounds) / sum(played.cutoff for played in rounds)
 
     assert best is not None and best in times
     assert rate(best) == max(rate(deadline) for deadline in np.arange(0.25, 14, 0.25))
@@ -260,19 +260,19 @@ def test_the_best_number_with_a_deadline_is_the_best_by_trial():
     def rate(rule: FixedCount | FixedCountOrDeadline) -> float:
         return run(rule, seconds, NODES, warm_up=0).summary()["throughput"]
 
-    alone, both = FixedCount().trained(seconds, NODES), FixedCountOrDeadline().trained(seconds, NODES)
-    assert both.workers == alone.workers
-    rates = [rate(FixedCountOrDeadline(workers=alone.workers, seconds=at)) for at in np.unique(seconds)]
-    assert rate(both) == max(rates) > rate(alone)
-    given = FixedCountOrDeadline(seconds=1.4).trained(seconds, NODES)
-    assert given.seconds == 1.4
+    count, combined = FixedCount().trained(seconds, NODES), FixedCountOrDeadline().trained(seconds, NODES)
+    assert combined.workers == count.workers
+    rates = [rate(FixedCountOrDeadline(workers=count.workers, seconds=at)) for at in np.unique(seconds)]
+    assert rate(combined) == max(rates) > rate(count)
+    timed = FixedCountOrDeadline(seconds=1.4).trained(seconds, NODES)
+    assert timed.seconds == 1.4
     counts = [rate(FixedCountOrDeadline(workers=number, seconds=1.4)) for number in range(1, 31)]
-    assert rate(given) == max(counts) > rate(FixedCountOrDeadline(workers=alone.workers, seconds=1.4))
+    assert rate(timed) == max(counts) > rate(FixedCountOrDeadline(workers=count.workers, seconds=1.4))
 
 
 class TestMADDeadline:
     def test_of_normal_times_three_deviations_take_nearly_all(self):
-        """Three MAD of a normal variable are two deviations; what is dropped in one round must not count in the next."""
+        """Three MAD of a normal variable are two deviations; times that are dropped in one round must not count in the next."""
         seconds = 2 + 0.1 * np.random.default_rng(1).standard_normal((300, 50))
         share = stats.norm.cdf(3 * stats.norm.ppf(0.75))
         cutoff = run(MADDeadline(), seconds, np.zeros(50, int)).cutoff
@@ -292,22 +292,22 @@ class TestMADDeadline:
 
     def test_each_worker_by_its_own_times_waits_for_the_latest_of_them(self):
         chooser = MADDeadline(of="worker", k=2.0).start(np.zeros(3, int))
-        for times, finished, deadline in (
+        for times, arrived, deadline in (
             *(([10, 20, 90], True, None), ([12, 20, 91], True, None), ([14, 20, 99], True, 91 + 2 * 1)),
             ([200, 200, 90], [False, False, True], 90),  # two are late; half of the third's are 90: it has no deviation
             ([200, 200, 200], False, 400),
         ):
-            chooser.observe(np.array(times), np.broadcast_to(finished, 3))
+            chooser.observe(np.array(times), np.broadcast_to(arrived, 3))
             assert deadline is None or chooser.choose(NONE) == Deadline(deadline)
 
 
-class Told(Predictive):
+class FixedTimes(Predictive):
     times: tuple[float, ...] = (1.0, 1.1, 1.2, 3.5)
 
     def start(self, node_of: Any) -> Predictor:
-        return Teller(self, len(self.times))
+        return FixedPredictor(self, len(self.times))
 
-    def after(self, *seconds: float) -> Predictor:
+    def chooser_after(self, *seconds: float) -> Predictor:
         """Return a chooser after a round of which it chose nothing, and one in which all workers took these times, s."""
         chooser = self.start(None)
         for time in (1.0, *seconds):
@@ -316,8 +316,8 @@ class Told(Predictive):
         return chooser
 
 
-class Teller(Predictor):
-    def __init__(self, rule: Told, workers: int):
+class FixedPredictor(Predictor):
+    def __init__(self, rule: FixedTimes, workers: int):
         super().__init__(rule, workers)
         self.times = np.array(rule.times)
 
@@ -329,26 +329,28 @@ class Teller(Predictor):
 
 
 class TestPredictorsByTime:
-    RULE = Told(objective="round", by="count-or-deadline")
+    RULE = FixedTimes(objective="round", by="count-or-deadline")
 
     def test_they_announce_when_the_number_that_they_would_choose_is_expected(self):
         for objective, c in (("round", 3), ("throughput", 4)):
-            by_count, by_time = (Told(objective=objective, by=by).after(40.0).choose(NONE) for by in ("count", "deadline"))
+            by_count, by_time = (
+                FixedTimes(objective=objective, by=by).chooser_after(40.0).choose(NONE) for by in ("count", "deadline")
+            )
             assert (by_count, by_time) == (c, Deadline.after((1.0, 1.1, 1.2, 3.5)[c - 1])), objective
 
     def test_a_number_is_not_waited_for_longer_than_its_usual_deviations(self):
         """Three mean deviations of log x_(c), by NumPy: of all rounds at first, then with a weight of a quarter; each at most .2."""
         rng, mean, late = np.random.default_rng(0), 0.2, []
-        chooser = self.RULE.after()
+        chooser = self.RULE.chooser_after()
         for number in range(12):
-            chosen = chooser.choose(NONE)
-            assert isinstance(chosen, Deadline)
-            assert chosen.workers == 3
-            assert chosen.ns == pytest.approx(1.2e9 * math.exp(3 * mean), abs=1)
+            deadline = chooser.choose(NONE)
+            assert isinstance(deadline, Deadline)
+            assert deadline.workers == 3
+            assert deadline.ns == pytest.approx(1.2e9 * math.exp(3 * mean), abs=1)
             times = (rng.lognormal(0.2, 0.2, 4) * 1e9).astype(np.int64)
             times[1:] *= 10 if number == 8 else 1
-            this = Round.from_choice(times, chosen)
-            late.append(this.cutoff == chosen.ns)
+            this = Round.from_choice(times, deadline)
+            late.append(this.cutoff == deadline.ns)
             error = max(abs(math.log(this.cutoff / 1.2e9)), 0.05 if len(this.first) < 3 else 0.0)
             mean += max(0.25, 1 / (number + 1)) * (min(error, 0.2) - mean)
             chooser.observe(this.observed, this.in_time)
@@ -357,7 +359,7 @@ class TestPredictorsByTime:
 
     def test_a_worker_that_becomes_always_late_is_soon_waited_for(self):
         for late in (1.3, 2.0):
-            chooser, counts = self.RULE.after(), []
+            chooser, counts = self.RULE.chooser_after(), []
             for third in [1.2] * 30 + [late] * 30:
                 this = Round.from_choice((np.array([1.0, 1.1, third, 3.5]) * 1e9).astype(np.int64), chooser.choose(NONE))
                 chooser.observe(this.observed, this.in_time)
@@ -365,27 +367,27 @@ class TestPredictorsByTime:
             assert counts[:30] + counts[50:] == [3] * 40
 
     def test_a_round_that_others_cut_short_says_nothing_of_lateness(self):
-        chooser = self.RULE.after()
+        chooser = self.RULE.chooser_after()
         for played in [3] * 40 + [1] * 5:
-            chosen = chooser.choose(NONE)
+            deadline = chooser.choose(NONE)
             this = Round.from_choice((np.array([1.0, 1.1, 1.2, 3.5]) * 1e9).astype(np.int64), played)
             chooser.observe(this.observed, this.in_time)
-        assert isinstance(chosen, Deadline)
-        assert chosen.ns == pytest.approx(1.2e9, rel=1e-3)
+        assert isinstance(deadline, Deadline)
+        assert deadline.ns == pytest.approx(1.2e9, rel=1e-3)
 
     def test_a_time_expected_before_the_round_begins_is_none(self):
-        assert Told(by="deadline", at_least=0.5, times=(-2.0, -1.0)).after().choose(NONE) == Deadline(0)
+        assert FixedTimes(by="deadline", at_least=0.5, times=(-2.0, -1.0)).chooser_after().choose(NONE) == Deadline(0)
         seconds = np.random.default_rng(0).lognormal(0, 2.0, (60, 30))
         assert run(Elfving(by="deadline", at_least=0.01), seconds, NODES).cutoff.min() >= 1
 
     @pytest.mark.parametrize("by", ["count", "deadline", "count-or-deadline"])
     @given(rounds=st.lists(st.lists(st.integers(1, 60), min_size=4, max_size=4), min_size=1, max_size=5))
     def test_a_round_counts_the_same_whether_it_was_left_to_the_rule_or_all_were_waited_for(self, by, rounds):
-        alone, observed = (Told(by=by).after() for _ in range(2))
+        chooser, observed = (FixedTimes(by=by).chooser_after() for _ in range(2))
         for times in rounds:
-            whole = np.array(times) * 10**8
-            this = Round.from_choice(whole, alone.choose(NONE))
-            assert observed.choose(NONE) == alone.choose(NONE)
-            alone.observe(this.observed, this.in_time)
-            observed.observe(whole, np.ones(4, bool))
-        assert alone.choose(NONE) == observed.choose(NONE)
+            full = np.array(times) * 10**8
+            this = Round.from_choice(full, chooser.choose(NONE))
+            assert observed.choose(NONE) == chooser.choose(NONE)
+            chooser.observe(this.observed, this.in_time)
+            observed.observe(full, np.ones(4, bool))
+        assert chooser.choose(NONE) == observed.choose(NONE)

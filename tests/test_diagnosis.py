@@ -51,15 +51,15 @@ def in_spells() -> Diagnosis:
 
 class TestOneWorkerThatIsAlwaysSlow:
     def test_what_is_lost_is_exact(self, one_slow):
-        lost = one_slow.slowness
-        assert lost.slowdown == pytest.approx(TIMES) and lost.lost_share == pytest.approx(1 - 1 / TIMES)
-        assert lost.waiting == pytest.approx((WORKERS - 1) * (TIMES - 1) / (WORKERS * TIMES))
-        (slow,) = lost.slow
+        slowness = one_slow.slowness
+        assert slowness.slowdown == pytest.approx(TIMES) and slowness.lost_share == pytest.approx(1 - 1 / TIMES)
+        assert slowness.waiting == pytest.approx((WORKERS - 1) * (TIMES - 1) / (WORKERS * TIMES))
+        (slow,) = slowness.slow
         assert (slow.name, slow.pattern, slow.loss_share) == ("m5", "always", 1.0)
-        assert slow.times == pytest.approx(TIMES) and lost.together == 1.0
+        assert slow.times == pytest.approx(TIMES) and slowness.together == 1.0
 
     def test_every_gain_is_that_of_its_closed_form(self, one_slow):
-        rest, gains = WORKERS - 1, {each.remedy.name: each.ratio.value for each in one_slow.gains}
+        rest, gains = WORKERS - 1, {improvement.remedy.name: improvement.ratio.value for improvement in one_slow.gains}
         for name, expected in {
             **{"repair m5": TIMES, "remove m5": TIMES * rest / WORKERS, "1 backup worker": TIMES * rest / WORKERS},
             **{"2 backup workers": TIMES * (rest - 1) / WORKERS, "4 local steps": 1.0},
@@ -69,14 +69,17 @@ class TestOneWorkerThatIsAlwaysSlow:
         assert one_slow.bound.ratio.value == pytest.approx(TIMES * rest / WORKERS)
 
     def test_fit_reports_the_same_quantities_by_the_same_names(self, one_slow):
-        alone = np.zeros(WORKERS, np.int64)
-        fitted = describe(ONE_SLOW, alone).cost
+        node_of = np.zeros(WORKERS, np.int64)
+        fitted = describe(ONE_SLOW, node_of).cost
         parts = sections(one_slow)
         for sentence in (parts["Verdict"][0], parts["What is lost"][0]):
             assert sentence.replace(f"Waiting for all {WORKERS} workers", "waiting for all") in fitted
         assert f"Always waiting for {WORKERS - 1} of {WORKERS}: +150 % gradients per second" in fitted
-        known, gains = behaviour.measure_trace(ONE_SLOW, alone), {each.remedy.name: each.ratio.value for each in one_slow.gains}
-        measured = dict(zip(known.names, known.values, strict=True))
+        trace_costs, gains = (
+            behaviour.measure_trace(ONE_SLOW, node_of),
+            {improvement.remedy.name: improvement.ratio.value for improvement in one_slow.gains},
+        )
+        measured = dict(zip(trace_costs.names, trace_costs.values, strict=True))
         for name in ("1 backup worker", "2 backup workers"):
             assert measured[f"the gain of {name}"] == pytest.approx(gains[name])
 
@@ -84,14 +87,18 @@ class TestOneWorkerThatIsAlwaysSlow:
         assert one_slow.verdict == SAVES
         assert one_slow.recommended.fairness.excluded == [WORKERS - 1]
         assert one_slow.recommended.fairness.effective == pytest.approx(WORKERS - 1, abs=0.1)
-        said = " ".join(sections(one_slow)["What it costs"])
-        assert "It excludes 1 of 6 workers and their data, and takes the same workers in" in said
-        assert "With the data of all: repair m5 (+200 %), or asynchronous (+167 %)" in said
+        text = " ".join(sections(one_slow)["What it costs"])
+        assert "It excludes 1 of 6 workers and their data, and takes the same workers in" in text
+        assert "With the data of all: repair m5 (+200 %), or asynchronous (+167 %)" in text
 
     def test_nobody_is_slow_where_all_are_alike(self):
-        found = diagnose(trace(np.ones((100, 4))))
-        assert (found.slowness.slow, found.slowness.lost_share, found.verdict) == ((), 0.0, "saves little")
-        assert {each.ratio.value for each in found.gains if each.remedy.kind in ("rule", "local", "asynchronous")} == {1.0}
+        diagnosis = diagnose(trace(np.ones((100, 4))))
+        assert (diagnosis.slowness.slow, diagnosis.slowness.lost_share, diagnosis.verdict) == ((), 0.0, "saves little")
+        assert {
+            improvement.ratio.value
+            for improvement in diagnosis.gains
+            if improvement.remedy.kind in ("rule", "local", "asynchronous")
+        } == {1.0}
 
 
 class TestWhoIsNamed:
@@ -99,9 +106,9 @@ class TestWhoIsNamed:
     def test_two_that_are_slow_at_once_are_named_though_neither_alone_would_help(self):
         seconds = np.ones((100, 6))
         seconds[30:60, :2] = 4.0
-        lost = diagnose(trace(seconds)).slowness
-        assert {each.name for each in lost.slow} <= {"m0", "m1", "m0 and m1 (slow together)"} and lost.together == 1.0
-        assert {worker for each in lost.slow for worker in each.workers} == {0, 1}
+        slowness = diagnose(trace(seconds)).slowness
+        assert {group.name for group in slowness.slow} <= {"m0", "m1", "m0 and m1 (slow together)"} and slowness.together == 1.0
+        assert {worker for group in slowness.slow for worker in group.workers} == {0, 1}
 
     @pytest.mark.parametrize("iterations", [8, 9, 40])
     def test_nobody_is_named_where_times_are_chance(self, iterations):
@@ -110,11 +117,11 @@ class TestWhoIsNamed:
 
     def test_half_of_the_workers_are_one_group_though_the_median_lies_between_the_groups(self):
         seconds = np.where(np.arange(64) % 2, 6.0, 4.0) * np.exp(0.03 * np.random.default_rng(3).standard_normal((60, 64)))
-        found = diagnose(trace(seconds))
-        (slow,) = found.slowness.slow
+        diagnosis = diagnose(trace(seconds))
+        (slow,) = diagnosis.slowness.slow
         assert slow.workers == tuple(range(1, 64, 2)) and slow.times == pytest.approx(1.5, abs=0.02)
         quick = np.where(np.arange(64) % 2, np.median(seconds[15:, ::2], axis=1, keepdims=True), seconds[15:])
-        repaired = next(each for each in found.gains if each.remedy.kind == "repair")
+        repaired = next(improvement for improvement in diagnosis.gains if improvement.remedy.kind == "repair")
         assert repaired.ratio.value == pytest.approx(seconds[15:].max(axis=1).sum() / quick.max(axis=1).sum())
 
     @pytest.mark.slow
@@ -131,26 +138,26 @@ class TestWhoIsNamed:
         seconds = np.exp(0.02 * np.random.default_rng(6).standard_normal((400, 8)))
         seconds[:, :2] *= 1.3
         seconds[100:200, 7] *= 5.0
-        found = diagnose(trace(seconds))
-        named = {each.name: each for each in found.slowness.slow}
+        diagnosis = diagnose(trace(seconds))
+        named = {group.name: group for group in diagnosis.slowness.slow}
         assert list(named) == ["m7", "m0 and m1"] and named["m7"].loss_share > 0.5
         assert named["m0 and m1"].slowdown_alone == pytest.approx(1.33, abs=0.03)
-        assert "repair m7" in {each.remedy.name for each in found.gains}
+        assert "repair m7" in {improvement.remedy.name for improvement in diagnosis.gains}
 
 
 class TestTheWholeCluster:
     @pytest.mark.slow
     @pytest.mark.parametrize("seed", range(10))
     def test_chance_in_few_rounds_is_no_change(self, seed):
-        found = diagnose(trace(np.random.default_rng(seed).lognormal(0, 0.3, (20, 4))))
-        assert "median worker's time" not in " ".join(sections(found)["What is lost"])
+        diagnosis = diagnose(trace(np.random.default_rng(seed).lognormal(0, 0.3, (20, 4))))
+        assert "median worker's time" not in " ".join(sections(diagnosis)["What is lost"])
 
     @pytest.mark.slow
     def test_that_all_become_slower_is_said_but_is_no_loss(self):
         seconds = np.linspace(1.0, 1.5, 200)[:, None] * np.exp(0.01 * np.random.default_rng(2).standard_normal((200, 6)))
-        found = diagnose(trace(seconds))
-        assert found.slowness.slow == () and found.slowness.lost_share < 0.05
-        assert "The median worker's time changes: 1.1" in " ".join(sections(found)["What is lost"])
+        diagnosis = diagnose(trace(seconds))
+        assert diagnosis.slowness.slow == () and diagnosis.slowness.lost_share < 0.05
+        assert "The median worker's time changes: 1.1" in " ".join(sections(diagnosis)["What is lost"])
 
     def test_a_round_that_is_most_of_the_loss_is_named(self):
         seconds = np.exp(0.05 * np.random.default_rng(4).standard_normal((100, 6)))
@@ -160,19 +167,19 @@ class TestTheWholeCluster:
     @pytest.mark.slow
     @pytest.mark.parametrize("seed", range(5))
     def test_what_is_never_slower_has_no_interval_below_that(self, seed):
-        found = diagnose(trace(np.random.default_rng(seed).lognormal(0, 0.3, (60, 5))))
+        diagnosis = diagnose(trace(np.random.default_rng(seed).lognormal(0, 0.3, (60, 5))))
         kinds = ("repair", "local", "asynchronous")
-        assert all(each.ratio.low >= 1 for each in found.gains if each.remedy.kind in kinds)
+        assert all(improvement.ratio.low >= 1 for improvement in diagnosis.gains if improvement.remedy.kind in kinds)
 
     @pytest.mark.slow
     def test_a_rule_that_takes_the_same_five_excludes_the_others(self):
         seconds = np.where(np.arange(10) % 2, 3.0, 1.0) * np.exp(0.02 * np.random.default_rng(1).standard_normal((200, 10)))
-        found = diagnose(trace(seconds))
-        fair = found.recommended.fairness
+        diagnosis = diagnose(trace(seconds))
+        fair = diagnosis.recommended.fairness
         assert fair.excluded == [1, 3, 5, 7, 9] and fair.same_set_share > 0.9 and fair.effective == pytest.approx(5, abs=0.1)
-        assert found.slowness.slow[0].workers == (1, 3, 5, 7, 9)
-        said = " ".join(sections(found)["What it costs"])
-        assert "excludes 5 of 10 workers" in said and "m1, m3, m5, m7 and m9" in said
+        assert diagnosis.slowness.slow[0].workers == (1, 3, 5, 7, 9)
+        text = " ".join(sections(diagnosis)["What it costs"])
+        assert "excludes 5 of 10 workers" in text and "m1, m3, m5, m7 and m9" in text
 
 
 class TestSpells:
@@ -189,9 +196,9 @@ class TestSpells:
         def width(number: int, rounds: int) -> float:
             slow = np.tile(np.repeat([False, True, False], [rounds, rounds, rounds]), number)
             every = Played(np.ones((len(slow), 1)), np.where(slow, 2.0, 1.0)[:, None])
-            found = spell_ratio(slow, Played(np.ones((len(slow), 1)), np.ones((len(slow), 1))), every)
-            assert found.value == pytest.approx(4 / 3) and 1 < found.low < found.value < found.high < 2
-            return math.log(found.high / found.low)
+            ratio = spell_ratio(slow, Played(np.ones((len(slow), 1)), np.ones((len(slow), 1))), every)
+            assert ratio.value == pytest.approx(4 / 3) and 1 < ratio.low < ratio.value < ratio.high < 2
+            return math.log(ratio.high / ratio.low)
 
         assert width(1, 200) == pytest.approx(width(1, 20), rel=0.05)
         assert width(16, 20) < width(4, 20) / 1.6 < width(1, 20) / 2
@@ -202,8 +209,8 @@ class TestSpells:
         assert not spells.find_spells(late).any()
 
     def test_a_change_that_lasts_is_a_spell_to_the_end(self):
-        found = spells.find_spells(np.repeat([0.0, 1.0], [60, 40]) + 0.1 * np.sin(np.arange(100)))
-        assert found.nonzero()[0].tolist() == list(range(60, 100))
+        mask = spells.find_spells(np.repeat([0.0, 1.0], [60, 40]) + 0.1 * np.sin(np.arange(100)))
+        assert mask.nonzero()[0].tolist() == list(range(60, 100))
 
 
 @given(st.integers(2, 5), st.integers(0, 99))
@@ -223,9 +230,9 @@ def test_the_bound_is_that_of_all_choices():
 
 
 def test_few_iterations_give_no_verdict_and_say_how_many_would():
-    found = diagnose(trace(read("example").seconds[:60]))
-    assert found.verdict == CANNOT_TELL and found.more_iterations >= 40
-    assert f"Record about {found.more_iterations} more iterations" in " ".join(sections(found)["Next"])
+    diagnosis = diagnose(trace(read("example").seconds[:60]))
+    assert diagnosis.verdict == CANNOT_TELL and diagnosis.more_iterations >= 40
+    assert f"Record about {diagnosis.more_iterations} more iterations" in " ".join(sections(diagnosis)["Next"])
 
 
 def test_too_few_iterations_are_refused():
@@ -234,7 +241,7 @@ def test_too_few_iterations_are_refused():
 
 
 @pytest.fixture(scope="module")
-def written(tmp_path_factory) -> tuple[Path, dict]:
+def output(tmp_path_factory) -> tuple[Path, dict]:
     out = tmp_path_factory.mktemp("diagnosis") / "out"
     file = out.parent / "mine.csv"
     file.write_text(next_steps.trace_text(trace(ONE_SLOW, [0, 0, 1, 1, 2, 2])))
@@ -244,8 +251,8 @@ def written(tmp_path_factory) -> tuple[Path, dict]:
 
 class TestTheFigures:
     def test_rows_of_the_image_have_their_workers_in_the_middle(self, one_slow, in_spells):
-        for found, names in (one_slow, [f"m{i}" for i in range(6)]), (in_spells, [f"m{i}" for i in range(12)]):
-            axis = answer_page.draw_slowness(found).axes[0]
+        for diagnosis, names in (one_slow, [f"m{i}" for i in range(6)]), (in_spells, [f"m{i}" for i in range(12)]):
+            axis = answer_page.draw_slowness(diagnosis).axes[0]
             assert [label.get_text() for label in axis.get_yticklabels()] == names
             assert axis.get_yticks().tolist() == [0.5 + row for row in range(len(names))]
         many = answer_page.draw_slowness(diagnose(trace(np.tile(ONE_SLOW, 7)))).axes[0]
@@ -258,50 +265,52 @@ class TestTheFigures:
 
 
 class TestTheCommand:
-    def test_tables_show_the_numbers_of_the_json(self, written):
-        out, told = written
-        found = diagnose(read(out / "trace.csv"))
-        slow, helps = printed.tables(found)
+    def test_tables_show_the_numbers_of_the_json(self, output):
+        out, document = output
+        diagnosis = diagnose(read(out / "trace.csv"))
+        slow, helps = printed.tables(diagnosis)
         assert [" ".join(row[0].text.split()) for row in helps.cells] == [
-            *(each["name"] for each in told["remedies"]),
-            found.bound.remedy.name,
+            *(remedy["name"] for remedy in document["remedies"]),
+            diagnosis.bound.remedy.name,
         ]
-        for row, each in zip(helps.cells, told["remedies"], strict=False):
-            assert float(row[1].text.removesuffix(" %")) == pytest.approx(100 * (each["gain"] - 1), abs=0.5)
+        for row, remedy in zip(helps.cells, document["remedies"], strict=False):
+            assert float(row[1].text.removesuffix(" %")) == pytest.approx(100 * (remedy["gain"] - 1), abs=0.5)
             workers, *excluded = re.findall(r"[\d.]+", row[4].text)
-            assert float(workers) == pytest.approx(each["effective_workers"], abs=0.05)
-            assert len(each["excludes"]) == int(*excluded)
-        assert [" ".join(row[0].text.split()) for row in slow.cells[:-1]] == [each["name"] for each in told["lost"]["slow"]]
+            assert float(workers) == pytest.approx(remedy["effective_workers"], abs=0.05)
+            assert len(remedy["excludes"]) == int(*excluded)
+        assert [" ".join(row[0].text.split()) for row in slow.cells[:-1]] == [
+            worker["name"] for worker in document["lost"]["slow"]
+        ]
         page = (out / "report.html").read_text()
-        assert all(line.split("`")[0] in page for lines in sections(found).values() for line in lines)
+        assert all(line.split("`")[0] in page for lines in sections(diagnosis).values() for line in lines)
         assert "<script" not in page and "http" not in page.replace("http-equiv", "")
 
-    def test_its_tables_fit_a_terminal_of_80_columns_in_one_part(self, written):
-        answer = fred_command("diagnose", written[0].parent / "mine.csv", columns=80)
+    def test_its_tables_fit_a_terminal_of_80_columns_in_one_part(self, output):
+        answer = fred_command("diagnose", output[0].parent / "mine.csv", columns=80)
         assert answer.code == 0 and max(map(len, answer.out.splitlines())) <= 80
         assert len(re.findall(r"^─+$", answer.out, re.M)) == 2, "a line below the heading of each table"
         assert re.search(r"^remove node 2 .*4\.0, 2 excluded$", answer.out, re.M)
 
-    def test_the_page_has_code_and_no_backticks(self, written):
-        page = (written[0] / "report.html").read_text()
+    def test_the_page_has_code_and_no_backticks(self, output):
+        page = (output[0] / "report.html").read_text()
         words = re.sub(r"<style>.*?</style>|<img[^>]*>", "", page, flags=re.S)
         assert "<code>auto</code>" in words and "`" not in words
         for image in re.findall(r"base64,([^\"]*)", page):
             assert "`" not in re.sub(r"<!--.*?-->", "", base64.b64decode(image).decode(), flags=re.S)
 
     @pytest.mark.slow
-    def test_the_scenario_runs_and_comes_to_the_same_gains(self, written, tmp_path):
-        out, told = written
+    def test_the_scenario_runs_and_comes_to_the_same_gains(self, output, tmp_path):
+        out, document = output
         assert main(["run", str(out / "scenario.yaml"), "--out", str(tmp_path / "result"), "--no-report"]) == 0
         from fred.results.folder import load_result
 
         rates = load_result(tmp_path / "result").summary.set_index("name")["throughput"]
         for name in ("1 backup worker", "asynchronous", "4 local steps"):
-            expected = next(each["gain"] for each in told["remedies"] if each["name"] == name)
+            expected = next(remedy["gain"] for remedy in document["remedies"] if remedy["name"] == name)
             assert rates[name.replace(" ", "-")] / rates["waiting-for-all"] == pytest.approx(expected, rel=0.03), name
 
-    def test_the_files_are_a_cluster_and_a_trace(self, written):
-        out, _ = written
+    def test_the_files_are_a_cluster_and_a_trace(self, output):
+        out, _ = output
         cluster = next(iter(load(out / "scenario.yaml").runs.values())).cluster
         assert (cluster.size, cluster.node_of.tolist()) == (WORKERS, [0, 0, 1, 1, 2, 2])
         assert load_cluster(out / "cluster.yaml") == cluster
@@ -321,9 +330,9 @@ def test_with_a_task_each_remedy_is_run_to_the_target_on_the_recorded_times(tmp_
     file.write_text(next_steps.trace_text(trace(np.tile([1.0, 1.0, 1.0, 5.0], (60, 1)))))
     command = ["diagnose", str(file), "--for", str(task), "--seeds", "1", "--budget", "40", "--jobs", "1", "--out", str(out)]
     assert main([*command, "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert told == json.loads((out / "diagnosis.json").read_text())
-    (first, second) = told["time_to_target"]["ranking"]
+    document = json.loads(capsys.readouterr().out)
+    assert document == json.loads((out / "diagnosis.json").read_text())
+    (first, second) = document["time_to_target"]["ranking"]
     assert (first["run"], second["run"]) == ("1-backup-worker", "waiting-for-all")
     assert first["median"] < second["median"] and first["points"] == 2
     assert "1-backup-worker (learning_rate" in (out / "report.html").read_text()

@@ -25,9 +25,9 @@ class TwoNumbers(Model):
         return {"l0": {"x": jnp.ones(1)}, "l1": {"x": jnp.ones(1)}}
 
     def apply(self, params: Params, inputs: jax.Array) -> jax.Array:
-        both = params["l0"]["x"] + params["l1"]["x"]
-        shown = jax.lax.stop_gradient(jnp.concatenate((2 * both, params["l0"]["x"])))
-        return jnp.broadcast_to(shown, (len(inputs), 2)).at[:, 0].add((2 * both - jax.lax.stop_gradient(2 * both))[0])
+        total = params["l0"]["x"] + params["l1"]["x"]
+        outputs = jax.lax.stop_gradient(jnp.concatenate((2 * total, params["l0"]["x"])))
+        return jnp.broadcast_to(outputs, (len(inputs), 2)).at[:, 0].add((2 * total - jax.lax.stop_gradient(2 * total))[0])
 
 
 class Locally(Streaming):
@@ -37,7 +37,7 @@ class Locally(Streaming):
         return super().layout(cluster)._replace(answer=range(self.worker, self.worker + 1))
 
 
-def two_numbers(protocol: Any, updates: int, faults: Any = ()) -> list[tuple[float, float]]:
+def run_two_numbers(protocol: Any, updates: int, faults: Any = ()) -> list[tuple[float, float]]:
     run = outcome(
         {"name": "streaming-diloco", "learning_rate": 1.0, "outer_rate": 2.0, "outer": "sgd"},
         protocol,
@@ -80,21 +80,21 @@ FRAGMENTS = {"period": 6, "fragments": 2, "cut": "layers"}
 def test_streaming_is_torchfts(delay, mixing):
     options = FRAGMENTS | {"delay": delay, "mixing": mixing}
     columns = [[float(number) for number in text.split()] for text in TORCHFT[delay, mixing]]
-    assert two_numbers(Locally(**options), 15) == list(zip(*columns, strict=True))
-    common = two_numbers({"name": "streaming", **options}, 12)
+    assert run_two_numbers(Locally(**options), 15) == list(zip(*columns, strict=True))
+    common = run_two_numbers({"name": "streaming", **options}, 12)
     assert [common[updates] for updates in (3, 6, 9, 12)] == COMMON[delay, mixing]
 
 
 def test_a_crashed_worker_takes_the_model_of_the_other_as_in_torchfts_failure_test():
     """The second replica dies before the second meeting, and rejoins after the ninth update: -35 and -29, then as without."""
     options = FRAGMENTS | {"elastic": True}
-    away = [{"name": "outage", "workers": [1], "begin": 5.25, "end": 9.25}]
-    other, without = two_numbers(Locally(worker=1, **options), 15, away), two_numbers(Locally(**options), 15)
+    outages = [{"name": "outage", "workers": [1], "begin": 5.25, "end": 9.25}]
+    other, undisturbed = run_two_numbers(Locally(worker=1, **options), 15, outages), run_two_numbers(Locally(**options), 15)
     assert other[5] == (-15, -9)
     assert other[6:9] == [(-15, -9)] * 3, "away"
     assert other[9] == (-35, -29)
-    assert other[10:] == without[10:]
-    common = [two_numbers({"name": "streaming", **options}, 12, faults)[:10] for faults in (away, ())]
+    assert other[10:] == undisturbed[10:]
+    common = [run_two_numbers({"name": "streaming", **options}, 12, faults)[:10] for faults in (outages, ())]
     assert common[0] == common[1]
 
 
@@ -102,7 +102,7 @@ def steps(schedule: Schedule) -> list[float]:
     return (schedule["time_ns"][schedule.rows(Verb.COMMIT)] / 1e9).round(6).tolist()
 
 
-def timed(algorithm: str, protocol: Any, cluster: Any, seconds: float) -> Schedule:
+def record_timing(algorithm: str, protocol: Any, cluster: Any, seconds: float) -> Schedule:
     return outcome(algorithm, protocol, cluster, stop={"seconds": seconds}, task=None).schedule
 
 
@@ -115,11 +115,11 @@ SLOW = constant(0.5, 0.5, 0.5, 1.0)
 
 class TestRounds:
     def test_a_round_is_the_slowest_workers_steps_and_a_collective(self):
-        assert steps(timed("diloco", {"period": 3}, SLOW | latency(0.1), 8.0))[:2] == [3.6, 7.2]
+        assert steps(record_timing("diloco", {"period": 3}, SLOW | latency(0.1), 8.0))[:2] == [3.6, 7.2]
 
     def test_by_time_the_fast_make_more_steps(self):
         """They meet at the first end of an update after 2.2 s: 2.5 s, of the slow 3 s."""
-        schedule = timed("edit", {"every": 2.2}, SLOW, 6.25)
+        schedule = record_timing("edit", {"every": 2.2}, SLOW, 6.25)
         assert steps(schedule) == [3.0, 6.0]
         pushes = schedule.rows(Verb.PUSH)
         assert np.bincount(schedule["worker"][pushes[schedule["time_ns"][pushes] <= 3e9]]).tolist() == [5, 5, 5, 3]
@@ -127,18 +127,18 @@ class TestRounds:
     @pytest.mark.parametrize(("seconds", "ends"), [(0.1, [3.0, 6.0]), (0.5, [4.0, 8.0])])
     def test_an_allreduce_longer_than_the_steps_behind_which_it_hides_is_waited_for(self, seconds, ends):
         """Each has two updates of the slow, 2 s, time; six messages take 0.6 s, or 3 s."""
-        schedule = timed("streaming-diloco", {"period": 3, "fragments": 1, "delay": 2}, SLOW | latency(seconds), 8.25)
+        schedule = record_timing("streaming-diloco", {"period": 3, "fragments": 1, "delay": 2}, SLOW | latency(seconds), 8.25)
         syncs = schedule.rows(Verb.SYNC)
         assert (schedule["time_ns"][syncs][schedule["worker"][syncs] == 3] / 1e9)[:2].round(6).tolist() == ends
 
     def test_paced_workers_make_updates_in_proportion_to_their_speed(self):
         """4 s of eight, four and three updates (8 / 3 rounded up), of which the last takes 4.5 s."""
-        schedule = timed("diloco", {"period": 8, "paced": True}, constant(0.5, 1.0, 1.5) | latency(0.1), 15.0)
+        schedule = record_timing("diloco", {"period": 8, "paced": True}, constant(0.5, 1.0, 1.5) | latency(0.1), 15.0)
         assert steps(schedule) == [4.9, 9.8, 14.7], "4.5 s, and a ring of four messages"
         assert np.bincount(schedule["worker"][schedule.rows(Verb.PUSH)])[:3].tolist() == [24, 12, 9]
 
     def test_a_pull_takes_no_time(self):
-        schedule = timed("palsgd", {"period": 10, "pulls": 0.5}, constant(0.5), 400.25)
+        schedule = record_timing("palsgd", {"period": 10, "pulls": 0.5}, constant(0.5), 400.25)
         pulls = int((schedule["keep"][schedule.rows(Verb.SYNC)] == 1).sum())
         assert len(schedule.rows(Verb.PUSH)) == 800, "one each half second"
         assert abs(pulls - 800) < 4 * math.sqrt(2 * 800), "half of the steps, to four standard deviations"
@@ -188,8 +188,8 @@ class TestQuorum:
 
     def test_the_others_go_on_without_crashed_learners(self):
         """Half of the time half of the learners are away; one answer is enough, and all that are there compute all the time."""
-        away = [{"name": "outage", "workers": [0, 1], "begin": 9.1, "end": 29.1}]
-        schedule = self.run({}, constant(0.5, 0.5, 0.5, 0.5, faults=away), 40.0).schedule
+        outages = [{"name": "outage", "workers": [0, 1], "begin": 9.1, "end": 29.1}]
+        schedule = self.run({}, constant(0.5, 0.5, 0.5, 0.5, faults=outages), 40.0).schedule
         adds = schedule.rows(Verb.ADD)
         times, workers = schedule["time_ns"][adds] / 1e9, schedule["worker"][adds]
         assert set(workers[(times > 9.1) & (times < 29.1)].tolist()) == {2, 3}
@@ -220,7 +220,7 @@ class TestGrace:
 
     def times(self, cluster: Any, algorithm: str = "easgd", **options: Any) -> list[float]:
         seconds, buffered = options.pop("seconds"), {"name": "buffered", "buffer": 1}
-        return steps(timed(algorithm, buffered | options if algorithm == "easgd" else options, cluster, seconds))
+        return steps(record_timing(algorithm, buffered | options if algorithm == "easgd" else options, cluster, seconds))
 
     def test_asyncdiloco(self):
         workers = constant(0.58, 0.75, 1.51, 3.33)
@@ -232,7 +232,7 @@ class TestGrace:
         assert self.times(workers, "diloco", period=20, seconds=140.0) == [66.6, 133.2], "its synchronous rounds: 80 steps"
 
     def test_a_worker_that_waits_for_nobody_has_not_waited(self):
-        """Worker 1 comes 0.4 s after worker 0; then nobody is near: they start at 2.4 s, and from then on at once."""
+        """Worker 1 comes 0.4 s after worker 0; later no other worker is near. They start at 2.4 s, and from then on at once."""
         assert self.times(constant(1.0, 1.2), period=2, grace=0.5, seconds=7.5) == [2.0, 2.4, 4.4, 4.8, 6.8, 7.2]
         assert self.times(constant(1.0, 10.0), period=2, grace=0.5, seconds=7.5) == [2.0, 4.0, 6.0]
 
@@ -243,7 +243,9 @@ class TestGrace:
             assert self.times(cluster, period=2, seconds=11.0, **grace) == [2.5, 5.0, 7.5, 10.0], grace  # type: ignore[arg-type]
 
     def test_the_number_of_steps_is_in_proportion_to_a_workers_speed(self):
-        schedule = timed("easgd", {"name": "buffered", "buffer": 1, "period": 8, "paced": True}, constant(1.0, 2.0, 3.0), 33.5)
+        schedule = record_timing(
+            "easgd", {"name": "buffered", "buffer": 1, "period": 8, "paced": True}, constant(1.0, 2.0, 3.0), 33.5
+        )
         rows = schedule.rows(Verb.ADD)
         times = [(schedule["time_ns"][rows][schedule["worker"][rows] == worker] / 1e9).tolist() for worker in range(3)]
         assert times == [[8, 16, 24, 32], [8, 16, 24, 32], [9, 18, 27]], "8, 4 and 3 steps, the last rounded up"
@@ -256,7 +258,7 @@ def test_halos_of_a_local_server_that_is_never_mixed_is_delayed_nesterov():
             return super().layout(cluster)._replace(answer=range(cluster.size, cluster.size + 1))
 
     options, cluster = {"outer_rate": 0.5, "momentum": 0.4, "gathered": 3}, UNEQUAL | {"network": NETWORK}
-    alone = outcome({"name": "halos", **options}, Alone(period=4, paced=False, pushes=1000), cluster)
+    unmixed = outcome({"name": "halos", **options}, Alone(period=4, paced=False, pushes=1000), cluster)
     delayed = outcome({"name": "delayed-nesterov", **options}, {"period": 4, "buffer": 1}, cluster)
-    assert alone.params_digest == delayed.params_digest
-    assert alone.schedule.end_ns == delayed.schedule.end_ns
+    assert unmixed.params_digest == delayed.params_digest
+    assert unmixed.schedule.end_ns == delayed.schedule.end_ns

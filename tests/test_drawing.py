@@ -90,8 +90,8 @@ def test_papers_have_columns_of_a_known_width_no_title_and_the_same_bytes_each_t
 def test_some_runs_have_the_colours_that_they_have_among_all(stored, tmp_path):
     result = folder.load_result(stored)
     colours = {line.get_label(): to_hex(line.get_color()) for line in result.plot("loss").axes[0].get_lines()}
-    some = Result(result.scenario, [outcome for outcome in result.outcomes if outcome.name == "asgd_2"])
-    (line,) = some.pictures(coloured(result, View()))["loss"]().axes[0].get_lines()
+    subset = Result(result.scenario, [outcome for outcome in result.outcomes if outcome.name == "asgd_2"])
+    (line,) = subset.pictures(coloured(result, View()))["loss"]().axes[0].get_lines()
     assert (line.get_label(), to_hex(line.get_color())) == ("asgd_2", colours["asgd_2"])
     assert draw(stored, "loss --only asgd_2", tmp_path).code == 0
     svg = (tmp_path / "loss.svg").read_text().lower()
@@ -148,8 +148,8 @@ def test_latex_has_the_cells_of_what_is_printed(stored, swept):
     assert "Means over 2 seeds, ± half the range" in means
     assert begin == f"\\begin{{tabular}}{{l{'r' * (len(table.columns) - 1)}}}"
     body = [line.removesuffix(" \\\\").split(" & ") for line in lines if line.endswith("\\\\")]
-    plain = [[cell.replace("$\\pm$", "±").replace("\\_", "_") for cell in row] for row in body]
-    assert plain == [list(table.columns), *([cell.text for cell in row] for row in table.cells)]
+    texts = [[cell.replace("$\\pm$", "±").replace("\\_", "_") for cell in row] for row in body]
+    assert texts == [list(table.columns), *([cell.text for cell in row] for row in table.cells)]
     assert text.count("\\toprule") == text.count("\\midrule") == text.count("\\bottomrule") == 1
     points, best, _ = map(tabular, printing.tables(swept, stored))
     assert points.count("\\textbf{") == 2, "the best point of each run that was swept"
@@ -159,9 +159,9 @@ def test_latex_has_the_cells_of_what_is_printed(stored, swept):
 NAMES = ["loss", "error", "paired", "timeline", "pace"]
 
 
-DRAWN = SimpleNamespace(save=lambda file: file.write_text(f"of {file.stem}"))  # quickly
-QUICK: Any = SimpleNamespace(outcomes=[], pictures=lambda: dict.fromkeys(NAMES, lambda: DRAWN))
-WHOLE = {f"{name}.svg": f"of {name}".encode() for name in NAMES}
+FIGURE = SimpleNamespace(save=lambda file: file.write_text(f"of {file.stem}"))  # quickly
+QUICK: Any = SimpleNamespace(outcomes=[], pictures=lambda: dict.fromkeys(NAMES, lambda: FIGURE))
+CONTENTS = {f"{name}.svg": f"of {name}".encode() for name in NAMES}
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -182,21 +182,21 @@ def test_whatever_happens_to_another_all_are_drawn(unloaded, tmp_path, monkeypat
             raise OSError("no more processes")
         if end != "waits":
             other.set_running_or_notify_cancel()
-            (folder / "loss.svg").write_bytes(WHOLE["loss.svg"] if end == "has drawn" else b"half")
+            (folder / "loss.svg").write_bytes(CONTENTS["loss.svg"] if end == "has drawn" else b"half")
             other.set_result(["loss"]) if end == "has drawn" else other.set_exception(RuntimeError("killed"))
         return [other]
 
     monkeypatch.setattr(pool, "submit", submit)
     with figure_files.figures_drawn(QUICK, folder):
         pass
-    assert contents(folder) == WHOLE
+    assert contents(folder) == CONTENTS
 
 
 def test_only_this_process_draws_where_matplotlib_is_loaded_and_may_be_configured(monkeypatch, tmp_path):
     monkeypatch.setattr(pool, "number", lambda: pytest.fail("another process would draw"))
     with figure_files.figures_drawn(QUICK, tmp_path / "figures"):
         assert not contents(tmp_path / "figures")
-    assert contents(tmp_path / "figures") == WHOLE
+    assert contents(tmp_path / "figures") == CONTENTS
 
 
 def wait_for(folder: Path, number: int) -> None:
@@ -210,7 +210,7 @@ def wait_for(folder: Path, number: int) -> None:
 @pytest.mark.slow
 class TestAnotherProcess:
     @pytest.fixture(autouse=True)
-    def another(self, unloaded) -> Iterator[None]:
+    def use_drawer(self, unloaded) -> Iterator[None]:
         pool.end()
         with pool.ended():
             pool.begin(1)
@@ -222,11 +222,11 @@ class TestAnotherProcess:
         (tmp_path / "alone").mkdir()
         for name, draw in swept.pictures().items():
             draw().save(tmp_path / "alone" / f"{name}.svg")
-        alone = contents(tmp_path / "alone")
-        for number in (1, len(alone)):
+        expected = contents(tmp_path / "alone")
+        for number in (1, len(expected)):
             with figure_files.figures_drawn(swept, tmp_path / f"{number}"):
                 wait_for(tmp_path / f"{number}", number)
-            assert contents(tmp_path / f"{number}") == alone
+            assert contents(tmp_path / f"{number}") == expected
 
     def test_it_does_not_draw_on_after_an_error(self, swept, tmp_path):
         with pytest.raises(KeyboardInterrupt), figure_files.figures_drawn(swept, tmp_path / "figures"):
@@ -241,9 +241,9 @@ class TestAnotherProcess:
 def test_a_picture_is_laid_out_once_and_is_what_it_would_be_if_it_were_drawn_twice(swept, tmp_path, monkeypatch):
     for number, (name, draw) in enumerate(swept.pictures().items()):
         ending = FORMATS[number % len(FORMATS)]
-        once, twice = tmp_path / f"once.{ending}", tmp_path / f"twice.{ending}"
-        draw().save(once)
+        single, twice = tmp_path / f"once.{ending}", tmp_path / f"twice.{ending}"
+        draw().save(single)
         with monkeypatch.context() as patched:
             patched.setattr(Picture, "draw", Figure.draw)
             draw().save(twice)
-        assert once.read_bytes() == twice.read_bytes(), name
+        assert single.read_bytes() == twice.read_bytes(), name

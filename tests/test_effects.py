@@ -22,9 +22,9 @@ SIZES = TASK | {"division": "by-quantity", "concentration": 0.3}
 SLOW_FIRST = [[10.0, 1.0, 1.0, 1.0]] * 5  # s, of four workers
 
 
-def weights(found: Any) -> list[float]:
+def weights(result: Any) -> list[float]:
     """Return the weights of the first round."""
-    schedule = found.schedule
+    schedule = result.schedule
     return schedule["weight"][schedule.rows(Verb.ADD)][:4].round(3).tolist()
 
 
@@ -36,10 +36,12 @@ def test_message_bytes_leave_weights_by_size_as_they_are(algorithm):
         "network": {"latency": {"name": "constant", "seconds": 0.1}},
     }
     with_bytes = cluster | {"network": cluster["network"] | {"message_bytes": 12345}}
-    plain, sized = (outcome(algorithm, cluster=some, task=SIZES, stop={"seconds": 60.0}) for some in (cluster, with_bytes))
-    assert len(set(weights(plain))) > 1
-    assert weights(sized) == weights(plain)
-    assert sized.params_digest == plain.params_digest
+    unsized, sized = (
+        outcome(algorithm, cluster=machines, task=SIZES, stop={"seconds": 60.0}) for machines in (cluster, with_bytes)
+    )
+    assert len(set(weights(unsized))) > 1
+    assert weights(sized) == weights(unsized)
+    assert sized.params_digest == unsized.params_digest
 
 
 def test_message_bytes_scale_what_a_codec_sends():
@@ -103,35 +105,35 @@ class TestPaidWhileAway:
     @pytest.mark.parametrize(("paid", "cost"), [(False, 100.0), (True, 200.0)])
     def test_decides_whether_broken_machines_cost(self, absence, paid, cost):
         prices = {"workers": [{"per_hour": 3600.0, "paid_while_away": paid, "busy_watts": 1000.0, "idle_watts": 1000.0}]}
-        found = outcome("ssgd", cluster=constant(1.0, 1.0, prices=prices, **absence), task=None, stop={"seconds": 100.0})
-        assert found.summary["cost"]["workers"] == pytest.approx(cost)
-        assert found.summary["energy_kwh"] * 3600 == pytest.approx(100.0)
+        result = outcome("ssgd", cluster=constant(1.0, 1.0, prices=prices, **absence), task=None, stop={"seconds": 100.0})
+        assert result.summary["cost"]["workers"] == pytest.approx(cost)
+        assert result.summary["energy_kwh"] * 3600 == pytest.approx(100.0)
 
     def test_counts_the_broken_machine_alone(self):
         """Machine 0 is broken for 50 s; the other waits for it, and is paid."""
         failures = {"recorded": [[0, 10, 60]], "checkpoint": {"every_updates": 1}}
         cluster = constant(1.0, 1.0, prices={"workers": [{"per_hour": 3600.0}]}, failures=failures)
-        found = outcome("ssgd", cluster=cluster, task=None, stop={"seconds": 100.0})
-        assert found.summary["cost"]["workers"] == pytest.approx(150.0)
-        broken = found.schedule.intervals.select(What.BROKEN)
+        result = outcome("ssgd", cluster=cluster, task=None, stop={"seconds": 100.0})
+        assert result.summary["cost"]["workers"] == pytest.approx(150.0)
+        broken = result.schedule.intervals.select(What.BROKEN)
         assert (broken.worker.tolist(), broken.begin_ns.tolist(), broken.end_ns.tolist()) == ([0], [10**10], [6 * 10**10])
 
 
 def test_recorded_failures_that_a_waiting_job_misses_count_when_it_goes_on():
-    """The job waits from 98.6 s to 264.5 s; machines 1 and 3 fail and come back meanwhile."""
+    """The job waits from 98.6 s to 264.5 s; machines 1 and 3 fail and come back in this time."""
     recorded = [[0, 98.6, 264.5], [1, 100, 156.8], [3, 226.6, 238.6]]
     cluster = constant(*[1.0] * 4, failures={"recorded": recorded, "checkpoint": {"every_updates": 1}})
-    found = outcome("ssgd", cluster=cluster, task=None, stop={"seconds": 400.0})
-    assert found.summary["failures"]["number"] == 3
-    detected = found.schedule.intervals.select(What.DETECTING)
+    result = outcome("ssgd", cluster=cluster, task=None, stop={"seconds": 400.0})
+    assert result.summary["failures"]["number"] == 3
+    detected = result.schedule.intervals.select(What.DETECTING)
     assert (detected.begin_ns / 1e9).tolist() == [98.6, 264.5, 264.5]
 
 
 @pytest.mark.parametrize("numbers", [5, 7, 10, 15, 30, 60])
 def test_a_round_of_malenia_of_equal_numbers_needs_one_gradient_more_than_s(numbers):
     """Five workers of the same constant time; in floats, 5 x 1/3 is less than 5/3."""
-    found = outcome("malenia", {"batch": numbers}, constant(*[1.0] * 5), task=None, stop={"updates": 1})
-    assert len(found.schedule.rows(Verb.ADD)) == numbers + 1
+    result = outcome("malenia", {"batch": numbers}, constant(*[1.0] * 5), task=None, stop={"updates": 1})
+    assert len(result.schedule.rows(Verb.ADD)) == numbers + 1
 
 
 @pytest.mark.parametrize(
@@ -178,12 +180,12 @@ def test_what_cannot_have_its_effect_is_refused(options, message):
     with pytest.raises(FredError, match=message):
         make_run(
             **{"algorithm": "ssgd"}
-            | {name: _with_rate(value) if name == "algorithm" else value for name, value in options.items()},
+            | {name: _add_rate(value) if name == "algorithm" else value for name, value in options.items()},
             cluster=cluster,
         )
 
 
-def _with_rate(algorithm: Any) -> dict[str, Any]:
+def _add_rate(algorithm: Any) -> dict[str, Any]:
     return {"learning_rate": 0.1} | ({"name": algorithm} if isinstance(algorithm, str) else algorithm)
 
 
@@ -276,10 +278,12 @@ class TestMeasuredNetworks:
 
 def test_fedasync_has_hinge_weights_and_a_regulariser():
     """Fresh models alone have the whole weight; a strong pull keeps local models near the server's."""
-    plain = outcome("fedasync", {"period": 3})
-    assert outcome({"name": "fedasync", "hinge": [0.5, 1]}, {"period": 3}).params_digest != plain.params_digest
+    unweighted = outcome("fedasync", {"period": 3})
+    assert outcome({"name": "fedasync", "hinge": [0.5, 1]}, {"period": 3}).params_digest != unweighted.params_digest
     pulled = outcome({"name": "fedasync", "mu": 1.0}, {"period": 3})
-    moves = [np.sqrt(sum(((run.final[name] - run.initial[name]) ** 2).sum() for name in run.final)) for run in (plain, pulled)]
+    moves = [
+        np.sqrt(sum(((run.final[name] - run.initial[name]) ** 2).sum() for name in run.final)) for run in (unweighted, pulled)
+    ]
     assert moves[1] < moves[0]
 
 
@@ -323,11 +327,11 @@ class TestWhatCanBeSaid:
     def test_jobs_fail_after_a_number_of_updates_once(self):
         """Two workers, two updates a second: the fifth is made at 3 s; the checkpoint of the fourth, at 2 s, is loaded at 6 s."""
         job = {"at_updates": [[5, 0, 3.0], [7, 1, 2.0]], "checkpoint": {"every_updates": 2}}
-        found = outcome("asgd", cluster=constant(1, 1, failures=job), task=None, stop={"updates": 12})
-        begin, end = found.schedule.intervals.select(What.BROKEN)[1:3]
+        result = outcome("asgd", cluster=constant(1, 1, failures=job), task=None, stop={"updates": 12})
+        begin, end = result.schedule.intervals.select(What.BROKEN)[1:3]
         assert (begin / 1e9).tolist() == [3.0, 8.0]
         assert (end / 1e9).tolist() == [6.0, 10.0]
-        assert found.summary["failures"]["number"] == 2
+        assert result.summary["failures"]["number"] == 2
 
     def test_a_cause_may_strike_some_machines_only(self):
         often = {
@@ -377,8 +381,8 @@ def test_a_delay_longer_than_a_round_lets_a_random_worker_contribute_nothing_to_
     rows = result.schedule("ssgd").query("verb == 'ADD'")
     assert result.summary["virtual_seconds"].tolist() == [20.0]
     assert (rows.groupby("time_ns")["worker"].nunique() == 3).all()
-    absent = {sum(range(4)) - sum(group) for _, group in rows.groupby("time_ns")["worker"]}
-    assert absent == {0, 1, 2, 3}, "each worker's turn comes"
+    omitted = {sum(range(4)) - sum(group) for _, group in rows.groupby("time_ns")["worker"]}
+    assert omitted == {0, 1, 2, 3}, "each worker's turn comes"
 
 
 LINKS = {"latency": {"name": "constant", "seconds": 0.1}, "bandwidth": 1e6, "message_bytes": 1000}
@@ -387,15 +391,15 @@ SECOND = {"name": "constant", "seconds": 1.0}
 SITE = {"links": {"up": 1e6}, "routes": [{"between": [[0], [1]], "through": ["up"]}]}
 
 
-def settings(cluster: dict[str, Any], algorithm: str = "asgd", **more: Any) -> dict[str, Any]:
+def settings(cluster: dict[str, Any], algorithm: str = "asgd", **fields: Any) -> dict[str, Any]:
     """Return settings of a scenario; those of a network are added to `LINKS`."""
     network = {"network": LINKS | cluster["network"]} if "network" in cluster else {}
     system = {"name": algorithm, "learning_rate": 0.1}
-    return {"cluster": {"workers": 4, **cluster, **network}, "algorithm": system, "stop": {"updates": 4}, **more}
+    return {"cluster": {"workers": 4, **cluster, **network}, "algorithm": system, "stop": {"updates": 4}, **fields}
 
 
 @pytest.mark.parametrize(
-    ("given", "message", "cure"),
+    ("document", "message", "cure"),
     [
         (
             settings({"network": {"servers": [{"servers": [0], "bandwidth": 1e5}], "server_bandwidth": 1e6}}),
@@ -452,16 +456,16 @@ def settings(cluster: dict[str, Any], algorithm: str = "asgd", **more: Any) -> d
         ),
     ],
 )
-def test_an_option_that_nothing_uses_is_refused_with_a_cure(given, message, cure, tmp_path):
+def test_an_option_that_nothing_uses_is_refused_with_a_cure(document, message, cure, tmp_path):
     path = tmp_path / "given.yaml"
-    path.write_text(json.dumps(given))
+    path.write_text(json.dumps(document))
     with pytest.raises(FredError, match=f"given.yaml:1: .*{message}"):
         load(path)
     assert load(path, cure).runs
 
 
 @pytest.mark.parametrize(
-    ("given", "line", "cure"),
+    ("document", "line", "cure"),
     [
         (settings({"network": {"message_bytes": None}}), "bandwidth` .* have no size", {"cluster.network.message_bytes": 9}),
         (settings({"network": {"message_bytes": None}}), "bandwidth` .* have no size", {"task": TASK}),
@@ -521,8 +525,8 @@ def test_an_option_that_nothing_uses_is_refused_with_a_cure(given, message, cure
     ],
 )
 @pytest.mark.filterwarnings("error")
-def test_an_option_of_a_cluster_that_no_run_uses_is_a_line_of_the_result(given, line, cure):
-    scenario = fred.scenario(given)
+def test_an_option_of_a_cluster_that_no_run_uses_is_a_line_of_the_result(document, line, cure):
+    scenario = fred.scenario(document)
     assert re.search(f"`cluster.*{line}", "\n".join(unused_options(scenario.runs)))
     assert unused_options(scenario.replace(cure).runs) == []
 

@@ -1,4 +1,4 @@
-"""When a run ends, computed one way and the other, and what it says of it."""
+"""The end of a run: the same in a replay and inline, and the limit that it reports."""
 
 import math
 import re
@@ -15,10 +15,10 @@ from fred.results import experiment
 from fred.running.execution import execute
 from fred.specification.loading import Scenario
 from fred.specification.summary import summarise
-from tests.worlds import COMPUTE, make_run, same
+from tests.worlds import COMPUTE, make_run, same_outcome
 
-EVEN = {"workers": 2, "compute": {"name": "constant", "seconds": 1.0}}  # every update at a multiple of many spacings
-ALONE = {**EVEN, "workers": 1}
+EQUAL = {"workers": 2, "compute": {"name": "constant", "seconds": 1.0}}  # every update at a multiple of many spacings
+SINGLE = {**EQUAL, "workers": 1}
 UNEVEN = {"workers": 3, "compute": {**COMPUTE, "median": 1.0}}
 CADENCES = st.one_of(
     st.fixed_dictionaries({"every_updates": st.integers(1, 9)}),
@@ -30,12 +30,12 @@ SECONDS = st.sampled_from([0.5, 1.0, 2.5, 4.0, 6.1, 7.0])
 LIMITS = {"updates": st.integers(1, 12), "gradients": st.integers(1, 20), "seconds": SECONDS}
 
 
-def both(cluster: dict[str, Any], **options: Any) -> tuple[Outcome, Outcome]:
+def run_both_ways(cluster: dict[str, Any], **options: Any) -> tuple[Outcome, Outcome]:
     run = make_run(options.pop("algorithm", "asgd"), cluster=cluster, **options)
     return execute("run", run, 3), execute("run", run, 3, inline=True)
 
 
-def last(outcome: Outcome) -> tuple[float, int]:
+def end_of(outcome: Outcome) -> tuple[float, int]:
     return summarise(outcome)["virtual_seconds"], outcome.schedule.counts()["updates"]
 
 
@@ -43,7 +43,7 @@ def last(outcome: Outcome) -> tuple[float, int]:
 @settings(max_examples=12)
 @given(
     st.sampled_from(["asgd", "asgd", "ssgd", "d-psgd"]),
-    st.sampled_from([EVEN, ALONE, UNEVEN]),
+    st.sampled_from([EQUAL, SINGLE, UNEVEN]),
     CADENCES,
     st.fixed_dictionaries({}, optional=LIMITS).filter(bool),
     st.integers(0, 12),
@@ -53,19 +53,19 @@ def test_a_run_with_a_target_is_the_whole_run_up_to_the_first_point_that_reaches
 ):
     if algorithm == "d-psgd":
         cluster = UNEVEN
-    whole, inline = both(cluster, algorithm=algorithm, evaluate=evaluate, stop=limits)
-    assert same(whole, inline)
-    losses = whole.metrics["loss"].tolist()
+    full, inline = run_both_ways(cluster, algorithm=algorithm, evaluate=evaluate, stop=limits)
+    assert same_outcome(full, inline)
+    losses = full.metrics["loss"].tolist()
     target = {0: 100.0, 1: 1e-9}.get(where, losses[where % len(losses)])  # at once, never, or somewhere
     first = next((number for number, loss in enumerate(losses) if number > 0 and loss <= target), len(losses) - 1)
-    replayed, inline = both(cluster, algorithm=algorithm, evaluate=evaluate, stop={**limits, "target_loss": target})
-    assert replayed.metrics.equals(whole.metrics[: first + 1])
-    assert same(replayed, inline)
+    replayed, inline = run_both_ways(cluster, algorithm=algorithm, evaluate=evaluate, stop={**limits, "target_loss": target})
+    assert replayed.metrics.equals(full.metrics[: first + 1])
+    assert same_outcome(replayed, inline)
     assert summarise(replayed) == summarise(inline)
     if first < len(losses) - 1:
-        assert last(replayed)[0] == replayed.metrics["virtual_seconds"].iloc[-1]
+        assert end_of(replayed)[0] == replayed.metrics["virtual_seconds"].iloc[-1]
     elif target < min(losses[1:], default=math.inf):
-        assert replayed.schedule.digest() == whole.schedule.digest()
+        assert replayed.schedule.digest() == full.schedule.digest()
 
 
 BY_HAND: list[tuple[Any, Any, tuple[float, int]]] = [  # an update each second, and a target that is reached at the first look
@@ -81,13 +81,13 @@ BY_HAND: list[tuple[Any, Any, tuple[float, int]]] = [  # an update each second, 
 
 def test_a_run_ends_at_the_first_look_that_finds_its_target_reached():
     for evaluate, stop, end in BY_HAND:
-        replayed, inline = both(ALONE, evaluate=evaluate, stop={**stop, "target_loss": 100.0})
-        assert last(replayed) == last(inline) == end, (evaluate, stop)
-        assert same(replayed, inline), (evaluate, stop)
+        replayed, inline = run_both_ways(SINGLE, evaluate=evaluate, stop={**stop, "target_loss": 100.0})
+        assert end_of(replayed) == end_of(inline) == end, (evaluate, stop)
+        assert same_outcome(replayed, inline), (evaluate, stop)
 
 
 LOOKS = {"evaluate": {"every_updates": 2}}
-ENDED: list[tuple[dict[str, Any], str]] = [
+ENDS: list[tuple[dict[str, Any], str]] = [
     ({"stop": {"updates": 3, "seconds": 9.0}, "task": None}, "updates"),
     ({"stop": {"updates": 30, "seconds": 2.5}, "task": None}, "seconds"),
     ({"stop": {"updates": 30, "gradients": 2}, "task": None}, "gradients"),
@@ -98,7 +98,7 @@ ENDED: list[tuple[dict[str, Any], str]] = [
     (
         {
             "stop": {"seconds": 9.0},
-            "cluster": {**ALONE, "faults": [{"name": "outage", "workers": [0], "begin": 2.5}]},
+            "cluster": {**SINGLE, "faults": [{"name": "outage", "workers": [0], "begin": 2.5}]},
             "task": None,
         },
         "standstill",
@@ -107,28 +107,28 @@ ENDED: list[tuple[dict[str, Any], str]] = [
 
 
 def test_the_summary_says_which_limit_ended_a_run():
-    for options, limit in ENDED:
-        run = make_run(**{"cluster": ALONE, **options})
+    for options, limit in ENDS:
+        run = make_run(**{"cluster": SINGLE, **options})
         assert {summarise(execute("run", run, 3, inline))["ended_by"] for inline in (False, True)} == {limit}, options
 
 
-def printed(runs: dict[str, Any], capsys: pytest.CaptureFixture, seeds: tuple[int, ...] = (0,)) -> list[list[str]]:
-    made = {name: make_run(task=None, **options) for name, options in runs.items()}
+def print_runs(runs: dict[str, Any], capsys: pytest.CaptureFixture, seeds: tuple[int, ...] = (0,)) -> list[list[str]]:
+    runs_of = {name: make_run(task=None, **options) for name, options in runs.items()}
     capsys.readouterr()
-    printing.print_summary(experiment.run(Scenario(seeds=seeds, runs=made)), Path("here"))
+    printing.print_summary(experiment.run(Scenario(seeds=seeds, runs=runs_of)), Path("here"))
     lines = [re.split(r"  +", line.strip()) for line in capsys.readouterr().out.splitlines()]
     return [cells for cells in lines if cells[0] in ("run", *runs)]
 
 
 def test_the_limit_is_printed_where_there_is_more_than_one_and_counted_where_seeds_differ(capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "200")
-    later = {"stop": {"seconds": 2.0}, "cluster": ALONE}
-    header, *rows = printed({"sooner": {"stop": {"updates": 3, "seconds": 9.0}, "cluster": ALONE}, "later": later}, capsys)
+    second = {"stop": {"seconds": 2.0}, "cluster": SINGLE}
+    header, *rows = print_runs({"sooner": {"stop": {"updates": 3, "seconds": 9.0}, "cluster": SINGLE}, "later": second}, capsys)
     assert [cells[header.index("ended by")] for cells in rows] == ["updates", "seconds"]
-    assert all("ended by" not in cells for cells in printed({"later": later}, capsys))
+    assert all("ended by" not in cells for cells in print_runs({"later": second}, capsys))
     random = {"cluster": {**UNEVEN, "workers": 1}, "stop": {"updates": 9}}
     ends = [execute("run", make_run(task=None, **random), seed).summary["virtual_seconds"] for seed in (1, 2, 3)]
     seeds = tuple(seed for _, seed in sorted(zip(ends, (1, 2, 3), strict=True)))
     limit = {"updates": 9, "seconds": sum(sorted(ends)[1:]) / 2}
-    header, cells = printed({"random": {**random, "stop": limit}}, capsys, seeds)
+    header, cells = print_runs({"random": {**random, "stop": limit}}, capsys, seeds)
     assert cells[header.index("ended by")] == "updates (2), seconds (1)"

@@ -18,7 +18,7 @@ import pytest
 from fred.base import environment
 from tests.cases import TABLES
 from tests.conftest import ROOT
-from tests.golden import GOLDEN, SHORTENED, digests, locked, names, training
+from tests.golden import GOLDEN, SHORTENED, compare_environment, digest_training, digests, names
 
 PROGRAM = """
 import json, fred
@@ -31,8 +31,8 @@ print(json.dumps(result.summary[["name", "digests_schedule", "digests_params"]].
 def run(prefix: tuple[str, ...] = (), program: str = PROGRAM, **variables: str) -> Any:
     env = {name: value for name, value in os.environ.items() if name not in ("XLA_FLAGS", "PJRT_NPROC", "JAX_PLATFORMS")}
     command = [*prefix, sys.executable, "-c", program]
-    finished = subprocess.run(command, cwd=ROOT, env={**env, **variables}, capture_output=True, text=True, check=True)
-    return json.loads(finished.stdout)
+    process = subprocess.run(command, cwd=ROOT, env={**env, **variables}, capture_output=True, text=True, check=True)
+    return json.loads(process.stdout)
 
 
 @pytest.fixture(scope="module")
@@ -60,15 +60,15 @@ def test_digests_depend_on_no_setting_of_the_machine_and_not_on_the_number_of_co
 def test_jax_loaded_first_is_warned_about():
     program = "import warnings, jax\nwarnings.simplefilter('error')\nimport fred"
     env = {name: value for name, value in os.environ.items() if name not in ("XLA_FLAGS", "PJRT_NPROC")}
-    finished = subprocess.run([sys.executable, "-c", program], cwd=ROOT, env=env, capture_output=True, text=True, check=False)
-    assert finished.returncode == 1
-    assert "jax was imported before fred, without PJRT_NPROC=1" in finished.stderr
+    process = subprocess.run([sys.executable, "-c", program], cwd=ROOT, env=env, capture_output=True, text=True, check=False)
+    assert process.returncode == 1
+    assert "jax was imported before fred, without PJRT_NPROC=1" in process.stderr
 
 
-def wanted_flags(given: str) -> list[str]:
-    """Return the XLA flags that FRED would set for a user who has set these, as it warns once jax is loaded."""
+def wanted_flags(user_flags: str) -> list[str]:
+    """Return the XLA flags that FRED would set next to these flags of a user, from its warning once jax is loaded."""
     with pytest.MonkeyPatch.context() as patched:
-        patched.setenv("XLA_FLAGS", given)
+        patched.setenv("XLA_FLAGS", user_flags)
         with pytest.warns(UserWarning, match="jax was imported before fred") as warned:
             environment.prepare()
     (flags,) = re.findall(r"XLA_FLAGS=(.*?)(?:, [A-Z_]+=|: digests may differ)", str(warned[0].message))
@@ -90,9 +90,9 @@ def test_cpus_without_the_portable_kernels_are_a_class_each(monkeypatch, tmp_pat
 def test_arm64_is_of_one_class_with_x86_64_never_fuses_and_a_users_other_flags_stay(monkeypatch, machine):
     """Neither after instructions are selected (the pass that is switched off) nor before (scalable vectors)."""
     monkeypatch.setattr(platform, "machine", lambda: machine)
-    given = "--xla_backend_extra_options=-x --xla_cpu_max_isa=AVX512 --xla_embed_ir_in_executable=false"
+    user_flags = "--xla_backend_extra_options=-x --xla_cpu_max_isa=AVX512 --xla_embed_ir_in_executable=false"
     assert environment.cpu_class() == "x86-64-v3 or arm64"
-    assert wanted_flags(given) == [
+    assert wanted_flags(user_flags) == [
         "--xla_embed_ir_in_executable=false",
         "--xla_backend_extra_options=-aarch64-enable-mcr=false,-scalable-vectorization=off",
         "--xla_cpu_enable_platform_dependent_math=false",
@@ -125,7 +125,7 @@ ELSEWHERE = (*TABLES, *SHORTENED)  # compared in tests/test_every_case.py, and i
 @pytest.mark.parametrize("name", [name for name in names() if not name.startswith(ELSEWHERE)])
 def test_digests_are_the_pinned_ones(name):
     pinned = json.loads(GOLDEN.read_text())
-    if differences := locked(pinned["environment"]):
+    if differences := compare_environment(pinned["environment"]):
         assert digests(name) == digests(name)
         pytest.skip(f"not the locked environment ({'; '.join(differences)}): two runs agree, the pinned digests do not apply")
     assert digests(name) == pinned["digests"][name]
@@ -137,9 +137,9 @@ def test_every_pinned_run_is_compared():
 
 @pytest.mark.slow
 def test_training_and_decisions_are_the_pinned_ones():
-    pinned, first = json.loads(GOLDEN.read_text()), training()
-    if (differences := locked(pinned["environment"])) or pinned["numpyro"] != version("numpyro"):
-        assert training() == first
+    pinned, first = json.loads(GOLDEN.read_text()), digest_training()
+    if (differences := compare_environment(pinned["environment"])) or pinned["numpyro"] != version("numpyro"):
+        assert digest_training() == first
         pytest.skip(f"not the locked environment ({'; '.join(differences)}): two runs agree, the pinned ones do not apply")
     assert first == pinned["training"]
 
@@ -147,7 +147,7 @@ def test_training_and_decisions_are_the_pinned_ones():
 @pytest.mark.nightly
 def test_training_and_decisions_do_not_depend_on_a_machines_settings():
     program = "import json, fred; from tests.golden import training; print(json.dumps(training()))"
-    assert run(ON_ONE_CORE, program, **MACHINES[-1]) == training()
+    assert run(ON_ONE_CORE, program, **MACHINES[-1]) == digest_training()
 
 
 @pytest.mark.slow

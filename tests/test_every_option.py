@@ -71,29 +71,29 @@ def values(component: Component, name: str) -> Iterator[Any]:
     elif value is None:
         yield from (1, 2, 0.5, 0.05, 3, True, "sgd", "constant")
     elif isinstance(value, tuple) and value and isinstance(value[0], (int, float)):
-        yield from ([2 * each for each in value], [*value[1:], value[0]], value[:1])
+        yield from ([2 * item for item in value], [*value[1:], value[0]], value[:1])
     elif isinstance(value, tuple):
         yield from ((), [0], [1], [0.5], [[0, 1]])
     yield from _literals(field.annotation)
     if isinstance(value, Component):
-        kind = next((kind for kind, entries in registry.REGISTRY.items() if _in(entries, value)), None)
+        kind = next((kind for kind, entries in registry.REGISTRY.items() if _has_entry(entries, value)), None)
         yield from (registry.lookup(kind, entry).example() for entry in registry.REGISTRY[kind]) if kind else ()
 
 
-def _in(entries: Any, value: Component) -> bool:
+def _has_entry(entries: Any, value: Component) -> bool:
     return any(str(path).endswith(f":{type(value).__name__}") for path in entries.values())
 
 
 def _literals(annotation: Any) -> Iterator[Any]:
-    for each in get_args(annotation):
-        if isinstance(each, str):
-            yield each
-        elif not isinstance(each, (int, float)) and each is not None:
-            yield from _literals(each)
+    for argument in get_args(annotation):
+        if isinstance(argument, str):
+            yield argument
+        elif not isinstance(argument, (int, float)) and argument is not None:
+            yield from _literals(argument)
 
 
 def facts(run: Run) -> tuple[Any, ...]:
-    """Return what a run comes to, or why it cannot be run."""
+    """Return the results of a run, or the reason why it cannot run."""
     try:
         outcome: Outcome = execute("run", run, SEED, inline=run.task is not None)
     except FredError as error:
@@ -102,7 +102,7 @@ def facts(run: Run) -> tuple[Any, ...]:
     return (outcome.schedule_digest, outcome.params_digest, repr(metrics), repr(outcome.summary))
 
 
-def changed(run: Run, kind: str, new: Component) -> Run:
+def replace_component(run: Run, kind: str, new: Component) -> Run:
     """Return the run with another component in the place of the one under test."""
     cluster, protocol, algorithm = run.cluster, run.protocol, run.algorithm
     if kind in ("latency", "contention", "fault"):
@@ -122,13 +122,13 @@ def component_of(run: Run, kind: str) -> Component:
     return getattr(holder, place)
 
 
-def run_of(kind: str, name: str, more: dict[str, Any]) -> Run:
-    """Return a run with an entry that has no case, on a cluster with `more` options."""
+def run_of(kind: str, name: str, cluster_options: dict[str, Any]) -> Run:
+    """Return a run with an entry that has no case, on a cluster with these options."""
     new = registry.lookup(kind, name).example()
     protocols = {"selection": "dispatcher", "topology": "gossip"}
-    cluster = {"workers": 4, "nodes": 2, "compute": {"name": "lognormal", "median": 0.1, "sigma": 0.5}, **more}
+    cluster = {"workers": 4, "nodes": 2, "compute": {"name": "lognormal", "median": 0.1, "sigma": 0.5}, **cluster_options}
     usual = make_run("d-psgd" if kind == "topology" else "asgd", protocol=protocols.get(kind), cluster=cluster, task=None)
-    return changed(usual, kind, new)
+    return replace_component(usual, kind, new)
 
 
 def options_tested() -> Iterator[Any]:
@@ -139,9 +139,9 @@ def options_tested() -> Iterator[Any]:
             cls = registry.lookup(kind, entry)
             for name in cls.model_fields:
                 definer = next(base for base in reversed(cls.__mro__) if name in vars(base).get("__annotations__", {}))
-                known = (definer, name) in done
+                is_tested = (definer, name) in done
                 done.add((definer, name))
-                if not known and f"{entry} {name}" not in ELSEWHERE:
+                if not is_tested and f"{entry} {name}" not in ELSEWHERE:
                     yield pytest.param(kind, entry, name, id=f"{kind}-{entry}-{name}")
 
 
@@ -149,8 +149,8 @@ def options_tested() -> Iterator[Any]:
 @pytest.mark.parametrize(("kind", "entry", "name"), options_tested())
 def test_changing_an_option_alone_has_an_effect(kind, entry, name):
     cases = [case.run for case in CASES if case.kind == kind and case.entry == entry]
-    tried = 0
-    options, given, parts = CIRCUMSTANCES.get(f"{entry} {name}", ({}, [], {}))
+    attempts = 0
+    options, candidates, parts = CIRCUMSTANCES.get(f"{entry} {name}", ({}, [], {}))
     for run in cases or [run_of(kind, entry, parts.get("cluster", {}))]:
         component = component_of(run, kind) if cases else registry.lookup(kind, entry).example()
         component = component.model_copy(update=options)
@@ -162,22 +162,22 @@ def test_changing_an_option_alone_has_an_effect(kind, entry, name):
             world = run.model_copy(
                 update={"task": task, **{name: parts[name] for name in ("task", "algorithm") if name in parts}}
             )
-            usual = facts(changed(world, kind, component))
+            usual = facts(replace_component(world, kind, component))
             assert usual[0] != "refused", usual
-            for value in given or values(component, name):
+            for value in candidates or values(component, name):
                 try:
                     other = component.model_copy(update={name: value})
                 except ValidationError as error:
-                    if all(each["type"] == "value_error" for each in error.errors()):
+                    if all(problem["type"] == "value_error" for problem in error.errors()):
                         return  # refused for a reason, not for its type
                     continue
                 if other == component:
                     continue
-                tried += 1
+                attempts += 1
                 try:
-                    if facts(changed(world, kind, other)) != usual:
+                    if facts(replace_component(world, kind, other)) != usual:
                         return
                 except ValidationError:
                     return  # refused in this run
-    assert not tried, f"{tried} other values of `{name}` change nothing"
+    assert not attempts, f"{attempts} other values of `{name}` change nothing"
     pytest.fail(f"no other value of `{name}` is tried")

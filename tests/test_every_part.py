@@ -267,7 +267,7 @@ def models() -> dict[type[Component], None]:
 
 
 def _models_in(annotation: Any, metadata: Any = ()) -> Iterator[type[Component]]:
-    if kinds := [each.kind for each in metadata if isinstance(each, OneOf)]:
+    if kinds := [marker.kind for marker in metadata if isinstance(marker, OneOf)]:
         yield from (registry.lookup(kind, name) for kind in kinds for name in registry.REGISTRY[kind])
     elif get_origin(annotation) is Annotated:
         yield from _models_in(annotation.__origin__, annotation.__metadata__)
@@ -312,14 +312,14 @@ def _strip_name(path: str) -> str:
     return re.sub(r",[\w-]+", "", path)
 
 
-def changed(settings: Any, path: str, value: Any) -> Any:
+def replace_value(settings: Any, path: str, value: Any) -> Any:
     """Return settings with another value at a path."""
     first, _, rest = path.partition("/")
     if isinstance(settings, str):
         settings = {"name": settings}
     if isinstance(settings, list | tuple):
-        return [changed(item, rest, value) if number == int(first) else item for number, item in enumerate(settings)]
-    return {**(settings or {}), first: changed((settings or {}).get(first), rest, value) if rest else value}
+        return [replace_value(item, rest, value) if number == int(first) else item for number, item in enumerate(settings)]
+    return {**(settings or {}), first: replace_value((settings or {}).get(first), rest, value) if rest else value}
 
 
 def results(path: str, settings: Options) -> Any:
@@ -328,7 +328,9 @@ def results(path: str, settings: Options) -> Any:
     if path.startswith(("seeds", "report_seeds", "runs", "baseline", "until", "sweep")):
         result = fred.run(scenario)
         best = result.best.to_dict() if result.swept else None
-        return repr(([(each.name, each.seed) for each in result.outcomes], best, result.paired.to_dict(), result.notes))
+        return repr(
+            ([(outcome.name, outcome.seed) for outcome in result.outcomes], best, result.paired.to_dict(), result.notes)
+        )
     run = next(iter(scenario.runs.values()))
     if path.startswith(("task/data/", "task/model/")):
         assert run.task is not None
@@ -347,8 +349,11 @@ def results(path: str, settings: Options) -> Any:
 def proposals(part: Component, name: str) -> Iterator[Any]:
     """Yield other values of an option."""
     field = type(part).model_fields[name]
-    annotated = [*field.metadata, *(each for part in get_args(field.annotation) for each in getattr(part, "__metadata__", ()))]
-    if any(isinstance(each, OneOf) and each.kind == "latency" for each in annotated):
+    annotated = [
+        *field.metadata,
+        *(marker for part in get_args(field.annotation) for marker in getattr(part, "__metadata__", ())),
+    ]
+    if any(isinstance(marker, OneOf) and marker.kind == "latency" for marker in annotated):
         yield from (constant(0.5), constant(0.05))
     yield from values(part, name)
 
@@ -372,7 +377,7 @@ def rows() -> dict[str, list[tuple[str, Options, list[Any] | None]]]:
 def learns(name: str) -> bool:
     """Return True if an option is tried in runs that learn, which are compiled."""
     cls, _, option_name = name.partition(" ")
-    return cls in {each.__name__ for each in components_of("loss", "model", "data", "gate")} | {
+    return cls in {component.__name__ for component in components_of("loss", "model", "data", "gate")} | {
         "Task"
     } or option_name.startswith(("target", "gradient_norm", "tokens"))
 
@@ -405,12 +410,12 @@ def test_each_option_of_a_scenario_is_tried_or_has_a_reason_why_not(files):
 )
 def test_changing_an_option_of_a_part_alone_has_an_effect(name, files):
     attempts = []
-    for path, settings, chosen in rows()[name]:
+    for path, settings, candidates in rows()[name]:
         usual = results(path, settings)
         home, _, option_name = path.rpartition("/")
-        for value in chosen or proposals(find(home, settings), option_name):
+        for value in candidates or proposals(find(home, settings), option_name):
             try:
-                if results(path, changed(settings, path, value)) != usual:
+                if results(path, replace_value(settings, path, value)) != usual:
                     return
             except FredError as error:
                 attempts.append(f"{value!r} is refused: {error}")
@@ -456,7 +461,7 @@ OF_SOME_PROTOCOLS: list[tuple[Options, str, Any]] = [
 @pytest.mark.nightly
 @pytest.mark.parametrize("name", sorted(registry.REGISTRY["protocol"]))
 def test_an_option_that_is_reported_or_refused_as_unused_has_no_effect(name):
-    run = next(each.run for each in CASES if registry.name_of("protocol", each.run.protocol) == name)
+    run = next(case.run for case in CASES if registry.name_of("protocol", case.run.protocol) == name)
     if run.protocol.needs_values:
         pytest.skip("its timing depends on what is learned")
     system_settings = {
@@ -468,7 +473,7 @@ def test_an_option_that_is_reported_or_refused_as_unused_has_no_effect(name):
     for settings, path, value in OF_SOME_PROTOCOLS:
         base = merge(USUAL, TWO_NODES, system_settings, settings)
         outcomes = []
-        for changed_settings in (base, changed(base, path, value)):
+        for changed_settings in (base, replace_value(base, path, value)):
             with contextlib.suppress(FredError):
                 outcomes.append(execute("run", validated({"runs": {"run": changed_settings}}, str).runs["run"], 3))
         if len(outcomes) < 2:

@@ -21,7 +21,7 @@ from fred.specification.loading import Scenario
 from fred.views import perfetto
 from fred.views.perfetto import Part, trace
 from tests.program import fred_command, refusal
-from tests.worlds import CLUSTERS, COMPUTE, PROTOCOLS, constant, fitting, make_run, outcome, record, stale_gradients
+from tests.worlds import CLUSTERS, COMPUTE, PROTOCOLS, constant, fitting_protocol, make_run, outcome, record, stale_gradients
 
 NETWORK = {"latency": {"name": "constant", "seconds": 0.03}, "bandwidth": 1e5}
 CLUSTER: dict[str, Any] = {"workers": 4, "compute": COMPUTE, "network": NETWORK}
@@ -94,13 +94,13 @@ class Read:
         assert packet.HasField("timestamp")
         event, new = packet.track_event, packet.interned_data
         for names, interned in ((self.names, new.event_names), (self.facts, new.debug_annotation_names)):
-            for each in interned:
-                assert each.iid > 0 and each.iid not in names and each.name not in names.values()
-                names[each.iid] = each.name
+            for entry in interned:
+                assert entry.iid > 0 and entry.iid not in names and entry.name not in names.values()
+                names[entry.iid] = entry.name
         if event.name_iid:
             assert packet.sequence_flags == TracePacket.SEQ_NEEDS_INCREMENTAL_STATE
             assert event.name_iid in self.names
-            assert all(each.name_iid in self.facts for each in event.debug_annotations)
+            assert all(annotation.name_iid in self.facts for annotation in event.debug_annotations)
         assert self.tracks[event.track_uuid].HasField("counter") == (event.type == TrackEvent.TYPE_COUNTER)
 
     def _take(self, event: TrackEvent, time: int, order: int, stack: list[Slice]) -> None:
@@ -110,13 +110,16 @@ class Read:
             stack.pop().end = time
         else:
             annotations = event.debug_annotations
-            facts = {self.facts[each.name_iid]: getattr(each, str(each.WhichOneof("value"))) for each in annotations}
+            facts = {
+                self.facts[annotation.name_iid]: getattr(annotation, str(annotation.WhichOneof("value")))
+                for annotation in annotations
+            }
             flows = list(event.flow_ids), list(event.terminating_flow_ids)
-            one = Slice(event.track_uuid, self.names[event.name_iid], facts, time, order, time, *flows)
+            span = Slice(event.track_uuid, self.names[event.name_iid], facts, time, order, time, *flows)
             if event.type == TrackEvent.TYPE_SLICE_BEGIN:
                 assert not stack, "no slices above each other: what overlaps has a track of its own"
-                stack.append(one)
-            (self.slices if event.type == TrackEvent.TYPE_SLICE_BEGIN else self.instants).append(one)
+                stack.append(span)
+            (self.slices if event.type == TrackEvent.TYPE_SLICE_BEGIN else self.instants).append(span)
 
     def path(self, track: int) -> str:
         """The names of a track and of all above it, but for the one on top."""
@@ -124,22 +127,22 @@ class Read:
         return f"{self.path(parent)}/{self.tracks[track].name}".removeprefix("/") if parent else ""
 
     def below(self, path: str) -> list[Slice]:
-        return [one for one in (*self.slices, *self.instants) if f"{self.path(one.track)}/".startswith(path)]
+        return [event for event in (*self.slices, *self.instants) if f"{self.path(event.track)}/".startswith(path)]
 
-    def counted(self, name: str) -> list:
+    def counter_values(self, name: str) -> list:
         (track,) = (uuid for uuid, track in self.tracks.items() if track.name == name and track.HasField("counter"))
         return self.counts[track]
 
     def flows(self) -> dict[int, list[Slice]]:
         """Return the stations of each flow in order; it begins once, ends once, and goes forward in time."""
         flows = defaultdict[int, list[Slice]](list)
-        for one in sorted((*self.slices, *self.instants), key=lambda one: one.order):
-            for flow in (*one.passing, *one.ending):
-                flows[flow].append(one)
+        for event in sorted((*self.slices, *self.instants), key=lambda event: event.order):
+            for flow in (*event.passing, *event.ending):
+                flows[flow].append(event)
         for flow, places in flows.items():
             assert len(places) > 1
             assert [flow in place.ending for place in places] == [False] * (len(places) - 1) + [True]
-            assert all(one.begin <= other.begin for one, other in pairwise(places))
+            assert all(place.begin <= other.begin for place, other in pairwise(places))
         return flows
 
 
@@ -159,38 +162,41 @@ def check_workers(read: Read, part: Part) -> None:
         begin, end = max(begin, part.begin), min(end, part.end)
         if begin < end:
             expected[f"workers/worker {worker}"].append((begin, end, kind.replace("_", " ")))
-    for one in read.below("workers/"):
-        slices[read.path(one.track)].append((one.begin, one.end, one.name))
+    for event in read.below("workers/"):
+        slices[read.path(event.track)].append((event.begin, event.end, event.name))
     assert slices == expected
 
 
 def check_flows(read: Read, schedule: Schedule) -> None:
     flows, rows = read.flows(), list(schedule)
-    instants = {one.facts["row"]: one for one in read.below("parameters/")}
-    sent = [one for one in read.below("messages/") if "row" in one.facts]
-    served = {one.facts["row"]: one for one in sent if "server" in str(one.facts.get("to", one.facts.get("from")))}
-    computing = [one for one in read.slices if one.name in ("computing", "wasted")]
-    worker_of = {id(one): int(read.path(one.track).rsplit(" ", 1)[1]) for one in computing}
-    ended, begun = ({(worker_of[id(one)], getattr(one, at)): one for one in computing} for at in ("end", "begin"))
+    instants = {event.facts["row"]: event for event in read.below("parameters/")}
+    sent = [event for event in read.below("messages/") if "row" in event.facts]
+    served = {event.facts["row"]: event for event in sent if "server" in str(event.facts.get("to", event.facts.get("from")))}
+    computing = [event for event in read.slices if event.name in ("computing", "wasted")]
+    worker_of = {id(event): int(read.path(event.track).rsplit(" ", 1)[1]) for event in computing}
+    by_end, by_begin = ({(worker_of[id(event)], getattr(event, at)): event for event in computing} for at in ("end", "begin"))
     expected = Counter[tuple[int, ...]]()
     for number, row in enumerate(rows):
         if row.verb in GRADIENTS:
-            source = ended.get((row.worker, row.end_ns))
+            source = by_end.get((row.worker, row.end_ns))
             if source is None and row.begin_ns < row.end_ns:  # differences of models take no time
-                source = begun.get((row.worker, row.begin_ns))
+                source = by_begin.get((row.worker, row.begin_ns))
             expected[_ways(source, served.get(number), instants[number])] += 1
         elif row.verb == Verb.PULL and row.replica in schedule.on_servers:
             use = _first_use(rows, row)
-            target = None if use is None or use.begin_ns < row.end_ns else begun.get((row.worker, use.begin_ns))
+            target = None if use is None or use.begin_ns < row.end_ns else by_begin.get((row.worker, use.begin_ns))
             expected[_ways(instants[number], served.get(number), target)] += 1
     expected.pop((), None)
-    arrivals = {one.order for one in read.instants} - {one.order for one in instants.values()}
+    arrivals = {event.order for event in read.instants} - {event.order for event in instants.values()}
     trips = [places for places in flows.values() if places[-1].order in arrivals]
-    others = Counter(tuple(one.order for one in places) for places in flows.values() if places[-1].order not in arrivals)
-    assert others == expected
-    drawn = [(one.begin, other.begin, read.path(one.track), read.path(other.track)) for one, other in trips]
+    paths = Counter(tuple(event.order for event in places) for places in flows.values() if places[-1].order not in arrivals)
+    assert paths == expected
+    arrows = [
+        (source_event.begin, other.begin, read.path(source_event.track), read.path(other.track))
+        for source_event, other in trips
+    ]
     models = zip(*map(np.ndarray.tolist, schedule.intervals.select(What.TRIP)), strict=True)  # of the sender, to the receiver
-    assert sorted(drawn) == sorted(
+    assert sorted(arrows) == sorted(
         (begin, end, f"messages/worker {sender} sends", f"messages/worker {receiver} receives")
         for _, begin, end, _, sender, receiver in models
         if sender != NONE and (end < schedule.end_ns or begin == end)
@@ -203,43 +209,45 @@ def _first_use(rows: list[Row], read: Row) -> Row | None:
 
 
 def _ways(*places: Slice | None) -> tuple[int, ...]:
-    drawn = tuple(place.order for place in places if place is not None)
-    return drawn if len(drawn) > 1 else ()
+    path = tuple(place.order for place in places if place is not None)
+    return path if len(path) > 1 else ()
 
 
 def check_rows(read: Read, schedule: Schedule) -> None:
     instants = read.below("parameters/")
     rows = {number: row for number, row in enumerate(schedule) if row.verb != Verb.MIX}
     expected = [(number, row.time_ns, WORDS[Verb(row.verb).name]) for number, row in rows.items()]
-    assert sorted((one.facts["row"], one.begin, one.name) for one in instants) == expected
-    for one in instants:
-        row = rows[int(one.facts["row"])]
+    assert sorted((event.facts["row"], event.begin, event.name) for event in instants) == expected
+    for event in instants:
+        row = rows[int(event.facts["row"])]
         facts = (row.worker, row.step, row.bytes if row.messages else NONE)
-        assert tuple(one.facts.get(fact, NONE) for fact in ("worker", "step", "bytes")) == facts
-    assert len({one.track for one in instants}) == len({(row.replica, row.block) for row in rows.values()})
+        assert tuple(event.facts.get(fact, NONE) for fact in ("worker", "step", "bytes")) == facts
+    assert len({event.track for event in instants}) == len({(row.replica, row.block) for row in rows.values()})
 
 
 def check_counts(read: Read, schedule: Schedule) -> None:
-    assert [value for _, value in read.counted("staleness")] == stale_gradients(schedule)
+    assert [value for _, value in read.counter_values("staleness")] == stale_gradients(schedule)
     uses = schedule.rows(Verb.PUSH, Verb.ADD)
     columns = (schedule[name][uses].tolist() for name in ("time_ns", "staleness"))
-    assert len(schedule.rows(Verb.SYNC)) or read.counted("staleness") == list(zip(*columns, strict=True))
-    updates, changes = read.counted("updates"), [row.time_ns for row in schedule if row.verb in (Verb.PUSH, Verb.COMMIT)]
+    assert len(schedule.rows(Verb.SYNC)) or read.counter_values("staleness") == list(zip(*columns, strict=True))
+    updates, changes = read.counter_values("updates"), [row.time_ns for row in schedule if row.verb in (Verb.PUSH, Verb.COMMIT)]
     assert (updates[0], updates[-1][1]) == ((0, 0), schedule.counts()["updates"])
     assert [time for time, _ in updates[1:]] == changes
 
 
-def check_part(whole: Read, schedule: Schedule) -> None:
+def check_part(full: Read, schedule: Schedule) -> None:
     part = part_of(schedule, schedule.end_ns // 3, schedule.end_ns // 2)
     read = Read(trace(part))
     check_workers(read, part)
     read.flows()
-    assert all(part.begin <= one.begin <= one.end <= part.end for one in (*read.slices, *read.instants))
-    some, rows = (np.sort([one.facts["row"] for one in each.below("parameters/")]).astype(int) for each in (read, whole))
+    assert all(part.begin <= event.begin <= event.end <= part.end for event in (*read.slices, *read.instants))
+    part_rows, rows = (
+        np.sort([event.facts["row"] for event in source.below("parameters/")]).astype(int) for source in (read, full)
+    )
     times = schedule["time_ns"][rows]
-    assert some.tolist() == rows[(times >= part.begin) & (times <= part.end)].tolist()
-    inside = [(time, value) for time, value in whole.counted("updates")[1:] if part.begin <= time <= part.end]
-    assert read.counted("updates")[1:] == inside
+    assert part_rows.tolist() == rows[(times >= part.begin) & (times <= part.end)].tolist()
+    inside = [(time, value) for time, value in full.counter_values("updates")[1:] if part.begin <= time <= part.end]
+    assert read.counter_values("updates")[1:] == inside
 
 
 @pytest.mark.parametrize("name", RUNS)
@@ -259,7 +267,7 @@ def test_workers_flows_rows_and_counts_are_drawn_as_the_schedule_says(schedules,
 
 @given(CLUSTERS, PROTOCOLS, st.integers(0, 3))
 def test_random_clusters_are_drawn_as_their_rows_say(cluster, name, seed):
-    part = part_of(record(fitting(name, cluster), cluster, gradients=12, seconds=50, seed=seed))
+    part = part_of(record(fitting_protocol(name, cluster), cluster, gradients=12, seconds=50, seed=seed))
     assume(part.schedule.end_ns)
     read = Read(trace(part))
     check_workers(read, part)
@@ -267,8 +275,8 @@ def test_random_clusters_are_drawn_as_their_rows_say(cluster, name, seed):
 
 
 def test_faults_are_instants_with_their_durations(schedules):
-    faults = sorted(Read(trace(part_of(schedules["faults"]))).below("faults/"), key=lambda one: one.begin)
-    assert [(one.name, one.begin, one.facts["for, s"]) for one in faults] == [
+    faults = sorted(Read(trace(part_of(schedules["faults"]))).below("faults/"), key=lambda event: event.begin)
+    assert [(event.name, event.begin, event.facts["for, s"]) for event in faults] == [
         ("worker 1 is away", 500_000_000, "0.4"),
         ("server 0 is away", 700_000_000, "0.1"),
         ("worker 3 is away", 1_000_000_000, "for ever"),
@@ -278,14 +286,16 @@ def test_faults_are_instants_with_their_durations(schedules):
 def test_messages_that_have_not_arrived_when_the_run_ends_say_so():
     """A gradient takes 1 s, each message 0.25 s."""
     cluster = constant(1.0, network={"latency": {"name": "constant", "seconds": 0.25}})
-    asked = ("to workers", 0, 250_000_000, True)
+    request = ("to workers", 0, 250_000_000, True)
     arrival, end = ("to servers", 1_250_000_000, 1_500_000_000, True), ("to servers", 1_250_000_000, 1_400_000_000, False)
-    for seconds, expected in ((0.1, [("to workers", 0, 100_000_000, False)]), (1.4, [end, asked]), (1.6, [arrival, asked])):
+    for seconds, expected in ((0.1, [("to workers", 0, 100_000_000, False)]), (1.4, [end, request]), (1.6, [arrival, request])):
         schedule = outcome("asgd", task=None, cluster=cluster, stop={"seconds": seconds}).schedule
         rows = list(messages(schedule)[["way", "begin_ns", "end_ns", "arrived"]].itertuples(index=False, name=None))
         assert rows[: len(expected)] == expected
-        drawn = Read(trace(part_of(schedule))).below("messages/")
-        assert sorted((one.begin, one.end, "arrives" not in one.facts) for one in drawn) == sorted(row[1:] for row in rows)
+        events = Read(trace(part_of(schedule))).below("messages/")
+        assert sorted((event.begin, event.end, "arrives" not in event.facts) for event in events) == sorted(
+            row[1:] for row in rows
+        )
 
 
 def test_messages_that_overlap_have_tracks_of_one_name_under_one_parent_and_workers_lie_below_their_nodes(schedules):
@@ -295,16 +305,16 @@ def test_messages_that_overlap_have_tracks_of_one_name_under_one_parent_and_work
     assert len(tracks) > 1 == len({(track.parent_uuid, track.sibling_order_rank) for track in tracks})
     read = Read(trace(part_of(schedules["allreduce"], nodes=2)))
     expected = {f"workers/node {node}/worker {2 * node + number}" for node in (0, 1) for number in (0, 1)}
-    assert {read.path(one.track) for one in read.below("workers/")} == expected
+    assert {read.path(event.track) for event in read.below("workers/")} == expected
 
 
 def test_a_computation_has_the_facts_of_its_gradient(schedules):
     rows = list(schedules["a server"])
-    slices = [one for one in Read(trace(part_of(schedules["a server"]))).below("workers/") if one.name == "computing"]
-    for one in (one for one in slices if "row" in one.facts):
-        row = rows[int(one.facts["row"])]
-        facts = {"step": row.step, "version": row.timestamp, "staleness": row.staleness, "row": one.facts["row"]}
-        assert (one.facts, one.begin, one.end) == (facts, row.begin_ns, row.end_ns)
+    slices = [event for event in Read(trace(part_of(schedules["a server"]))).below("workers/") if event.name == "computing"]
+    for event in (event for event in slices if "row" in event.facts):
+        row = rows[int(event.facts["row"])]
+        facts = {"step": row.step, "version": row.timestamp, "staleness": row.staleness, "row": event.facts["row"]}
+        assert (event.facts, event.begin, event.end) == (facts, row.begin_ns, row.end_ns)
 
 
 def test_a_trace_that_is_too_large_for_a_browser_is_refused_with_a_smaller_part(schedules, monkeypatch):
@@ -329,12 +339,12 @@ class TestCommand:
         arguments = ["export", folder, "--only", "timed", "--seed", "2"]
         out = folder.parent / "result.timed.seed-2.pftrace"
         assert fred_command(*arguments).out.startswith(f"{out}: 0.0 MB; open it with https://ui.perfetto.dev")
-        run, written = make_run(task=None, cluster=SIZED, stop={"gradients": 20}), out.read_bytes()
-        assert written == trace(part_of(execute("timed", run, 2).schedule)._replace(name="timed, seed 2"))
-        assert fred_command(*arguments, "--out", out).code == 0 and out.read_bytes() == written
+        run, content = make_run(task=None, cluster=SIZED, stop={"gradients": 20}), out.read_bytes()
+        assert content == trace(part_of(execute("timed", run, 2).schedule)._replace(name="timed, seed 2"))
+        assert fred_command(*arguments, "--out", out).code == 0 and out.read_bytes() == content
         assert fred_command(*arguments, "--begin", 0.1, "--end", 0.2, "--out", tmp_path / "new" / "part").code == 0
         slices = Read((tmp_path / "new" / "part").read_bytes()).slices
-        assert 100_000_000 <= min(one.begin for one in slices) < max(one.end for one in slices) <= 200_000_000
+        assert 100_000_000 <= min(event.begin for event in slices) < max(event.end for event in slices) <= 200_000_000
 
     def test_what_cannot_be_exported_is_refused_in_one_line_and_nothing_is_written(self, folder, tmp_path, monkeypatch):
         monkeypatch.chdir(tmp_path)

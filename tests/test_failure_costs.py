@@ -10,7 +10,7 @@ from studies.failures.measure import CHOSEN, FOUND, GOODPUT
 from studies.tuning import REPORTED, TUNING
 
 MEASURED = pytest.mark.skipif(not FOUND.is_file(), reason="the study has not been run: python -m studies.failures")
-MIDDLE = {name: {key: some[len(some) // 2] for key, some in system.knobs.items()} for name, system in SYSTEMS.items()}
+MIDDLE = {name: {key: values[len(values) // 2] for key, values in system.knobs.items()} for name, system in SYSTEMS.items()}
 
 
 @pytest.mark.slow
@@ -19,10 +19,10 @@ def test_systems_that_are_alike_are_the_same_without_failures():
     for name, system in SYSTEMS.items():
         if other := SYSTEMS.get(system.alike or ""):
             assert system.knobs == other.knobs
-            own, others = (each.run(MIDDLE[name], NONE) for each in (system, other))
-            if any(own[part] != others[part] for part in ("algorithm", "protocol")):
+            run, other_run = (candidate.run(MIDDLE[name], NONE) for candidate in (system, other))
+            if any(run[part] != other_run[part] for part in ("algorithm", "protocol")):
                 short = cases.settings() | {"stop": {"updates": 12}, "evaluate": {"points": 1}}
-                result = fred.run(fred.scenario(short, runs={"own": own, "other": others}))
+                result = fred.run(fred.scenario(short, runs={"own": run, "other": other_run}))
                 assert result.outcome("own").params_digest == result.outcome("other").params_digest, name
 
 

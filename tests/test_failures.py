@@ -29,8 +29,8 @@ from tests.cases import CASES, Case
 from tests.draws import Draws
 from tests.laws import check_laws
 from tests.random_clusters import failures as random_failures
-from tests.recompute import PlainSGD, by_plain, largest_relative_error
-from tests.worlds import COMPUTE, TASK, make_run, mostly_slow, same
+from tests.recompute import PlainSGD, largest_relative_error, recompute_by
+from tests.worlds import COMPUTE, TASK, make_run, mostly_slow, same_outcome
 
 ONE_MODEL = {  # a case of each protocol that can go back to a checkpoint
     type(case.run.protocol).__name__: case
@@ -47,12 +47,12 @@ def failures(*recorded: tuple[int, float, float], checkpoint: dict[str, Any] = E
     return {"recorded": recorded, "checkpoint": checkpoint} | options
 
 
-def sent(to: str, size: int = 400_000, every: int = 2, **options: Any) -> dict[str, Any]:
+def carried_checkpoint(to: str, size: int = 400_000, every: int = 2, **options: Any) -> dict[str, Any]:
     """Return a checkpoint that the network carries; a share of each of four workers takes 0.1 s at 1 MB/s."""
     return {"every_updates": every, "to": to, "bytes": size, **options}
 
 
-def drawn(mean_up: float, repair: float = 0.0, **options: Any) -> dict[str, Any]:
+def drawn_failures(mean_up: float, repair: float = 0.0, **options: Any) -> dict[str, Any]:
     cause = {"mean_up": mean_up} | ({"repair": {"name": "exponential", "scale": repair}} if repair else {})
     return {"causes": [cause], "checkpoint": EVERY} | options
 
@@ -72,7 +72,7 @@ def failing_run(run: Run, job: dict[str, Any], **options: Any) -> Run:
 def carrying_run(run: Run, to: str, sharing: str, **options: Any) -> Run:
     checkpoint = {"every_updates": 3, "to": to, "bytes": 30_000, "blocking": sharing == "queue"}
     network = {"bandwidth": 1e6, "server_bandwidth": 1e6, "sharing": sharing}
-    return failing_run(run, drawn(8.0, repair=0.2, spares=1, checkpoint=checkpoint), network=network, **options)
+    return failing_run(run, drawn_failures(8.0, repair=0.2, spares=1, checkpoint=checkpoint), network=network, **options)
 
 
 def updates(schedule: Schedule) -> list[float]:
@@ -100,7 +100,7 @@ TWO = {"every_updates": 2}
 FAIR: dict[str, Any] = {"sharing": "fair"}
 REGIONS = {"regions": {"bandwidth": [[1e6]]}}
 WAY_BACK = {"training": 2, "undone": 0.5, "detecting": 0.25, "repairing": 1.25, "loading": 2.5}
-PAUSED, WRITTEN = EVERY | {"pause": 0.5}, EVERY | {"write": 0.75}
+PAUSED, BACKGROUND = EVERY | {"pause": 0.5}, EVERY | {"write": 0.75}
 
 
 class TestByHand:
@@ -120,8 +120,8 @@ class TestByHand:
             (failures((0, 1.5, 30.0), spares=1), [1, 2.5, 3.5], {"training": 3, "undone": 0.5}),
             # a checkpoint stops the job, or is written meanwhile, and lost until then
             (failures((0, 90, 91), checkpoint=PAUSED), [1, 2.5, 4], {"training": 3, "saving": 1}),
-            (failures((0, 1.76, 2), checkpoint=WRITTEN), [1, 3, 4], {"training": 3, "undone": 0.76, "repairing": 0.24}),
-            (failures((0, 1.74, 2), checkpoint=WRITTEN), [3, 4, 5], {"training": 3, "undone": 1.74, "repairing": 0.26}),
+            (failures((0, 1.76, 2), checkpoint=BACKGROUND), [1, 3, 4], {"training": 3, "undone": 0.76, "repairing": 0.24}),
+            (failures((0, 1.74, 2), checkpoint=BACKGROUND), [3, 4, 5], {"training": 3, "undone": 1.74, "repairing": 0.26}),
         ],
     )
     def test_updates_and_states(self, job, expected, states):
@@ -131,8 +131,8 @@ class TestByHand:
         assert failure_times(schedule)["number"] == sum(down < expected[-1] for _, down, _ in job["recorded"])
         assert schedule.counts() == {"updates": len(expected), "gradients": 2 * len(expected), "dropped": 0, "in_flight": 0}
         order = ("training", "saving", "undone", "detecting", "repairing", "loading")
-        training, saving, undone, *away = (states.get(state, 0) / expected[-1] for state in order)
-        activities = {"computing": training, "wasted": undone, "network": 0.0, "waiting": saving, "away": sum(away)}
+        training, saving, undone, *repair = (states.get(state, 0) / expected[-1] for state in order)
+        activities = {"computing": training, "wasted": undone, "network": 0.0, "waiting": saving, "away": sum(repair)}
         assert shares(spans(schedule)) == pytest.approx(activities)
 
     def test_retired_machines_are_not_repaired(self):
@@ -157,21 +157,21 @@ class TestByHand:
 
     def test_a_failure_costs_a_synchronous_job_nothing_but_time(self):
         machines = {"compute": {"name": "constant", "seconds": 0.1}, "workers": 4}
-        plain, never, failing = (
+        reliable, never, failing = (
             execute("run", make_run(protocol="synchronous", cluster={**machines, "failures": job}), 3)
-            for job in (None, drawn(1e9), drawn(4.0))
+            for job in (None, drawn_failures(1e9), drawn_failures(4.0))
         )
         assert (never.summary["failures"]["number"], failing.summary["failures"]["number"] > 0) == (0, True)
-        assert plain.params_digest == never.params_digest == failing.params_digest
-        assert failing.summary["virtual_seconds"] > never.summary["virtual_seconds"] == plain.summary["virtual_seconds"]
+        assert reliable.params_digest == never.params_digest == failing.params_digest
+        assert failing.summary["virtual_seconds"] > never.summary["virtual_seconds"] == reliable.summary["virtual_seconds"]
 
     def test_the_timeline_has_the_states_of_the_job(self):
         job = failures((0, 2.5, 4.0), checkpoint={"every_updates": 1, "pause": 0.25}, detect=SECOND, load=SECOND)
-        schedules = [record("synchronous", job, {"seconds": 10}, workers=3, failures=some) for some in (job, None)]
+        schedules = [record("synchronous", job, {"seconds": 10}, workers=3, failures=option) for option in (job, None)]
         figure = timeline({("job",): schedules[0], ("no job",): schedules[1]})
         labels = [[label.get_text() for label in axes.get_yticklabels()] for axes in figure.axes]
         assert labels == [["0", "1", "2", "job"], ["0", "1", "2"]]
-        begins = {each.get_label(): np.asarray(each.get_path().vertices)[::5, 0].tolist() for each in figure.axes[0].patches}
+        begins = {patch.get_label(): np.asarray(patch.get_path().vertices)[::5, 0].tolist() for patch in figure.axes[0].patches}
         assert [begins[f"job: {state}"] for state in ("detecting", "repairing", "loading")] == [[2.5], [3.5], [4.0]]
         assert begins["job: saving"][:2] == [1.0, 6.0]  # that of 2.25 s is undone
 
@@ -197,7 +197,7 @@ class TestMinibatches:
         assert numbers(usual) == [0, 1, 2, 3, 4]
 
     def test_failures_between_two_checkpoints_add_up(self):
-        """Gradients 2 and 3, then 4, then 5 and 6 are undone; the job then loads for 1 s, and fails meanwhile."""
+        """Gradients 2 and 3, then 4, then 5 and 6 are undone; the job then loads for 1 s, and fails while it loads."""
         times = [(0, 3.5, 5.0), (0, 6.5, 7.0), (0, 9.5, 10.0), (0, 10.5, 11.0)]
         schedule = record("asynchronous", failures(*times, **self.NEXT, load=SECOND), {"updates": 6}, workers=1)
         assert updates(schedule) == [1, 2, 13, 14, 15, 16]
@@ -212,7 +212,7 @@ class TestMinibatches:
 
     def test_a_lost_checkpoint_brings_no_minibatch_back(self):
         strikes = (0, 3.5, 5.0), (0, 6.5, 8.0), (1, 6.5, 8.0)
-        job = failures(*strikes, checkpoint=sent("peers", size=1), minibatches="next")
+        job = failures(*strikes, checkpoint=carried_checkpoint("peers", size=1), minibatches="next")
         schedule = record("allreduce", job, {"updates": 5}, network={"bandwidth": 1e12})
         assert updates(schedule) == pytest.approx([9, 10, 11, 12, 13])
         assert numbers(schedule) == numbers(schedule, 1) == [6, 7, 8, 9, 10]
@@ -228,7 +228,7 @@ class TestMinibatches:
 class TestClosedForms:
     @staticmethod
     def goodput(every: int, mean_up: float, seconds: float, pause: float, load: float = 0.0, detect: float = 0.0) -> float:
-        job = drawn(mean_up, checkpoint={"every_updates": every, "pause": pause}, **times(load=load, detect=detect))
+        job = drawn_failures(mean_up, checkpoint={"every_updates": every, "pause": pause}, **times(load=load, detect=detect))
         return len(updates(record("asynchronous", job, {"seconds": seconds}, workers=1))) / seconds
 
     @staticmethod
@@ -253,7 +253,7 @@ class TestClosedForms:
     @pytest.mark.parametrize(("workers", "spares", "crews"), [(4, 0, None), (4, 1, 1), (10, 3, 2), (3, 2, None)])
     def test_machines_with_spares_are_a_birth_death_process(self, workers, spares, crews):
         mean_up, repair = 100.0, 20.0
-        cluster = Cluster(workers=workers, failures=drawn(mean_up, repair, spares=spares, crews=crews))
+        cluster = Cluster(workers=workers, failures=drawn_failures(mean_up, repair, spares=spares, crews=crews))
         failing, now, waited = failing_of(cluster, seed=1), 0, 0
         for _ in range(40_000):
             failing.resume(now)
@@ -277,7 +277,7 @@ class TestClosedForms:
 
 
 SAVED = {"every_updates": 3, "pause": 0.02, "write": 0.05}
-JOB = drawn(8.0, repair=0.2, spares=1, **times(detect=0.05, load=0.1), checkpoint=SAVED)
+JOB = drawn_failures(8.0, repair=0.2, spares=1, **times(detect=0.05, load=0.1), checkpoint=SAVED)
 
 
 class TestEveryProtocol:
@@ -313,18 +313,18 @@ class TestEveryProtocol:
         for run in (failing_run(case.run, JOB | {"minibatches": "next"}), carrying_run(case.run, "store", "fair")):
             replayed, inline = execute("run", run, 3), execute("run", run, 3, inline=True)
             assert replayed.summary["failures"]["number"] > 0
-            assert same(replayed, inline)
+            assert same_outcome(replayed, inline)
 
     @pytest.mark.parametrize(
         ("protocol", "minibatches"),
         [("asynchronous", "same"), ("asynchronous", "next"), ("synchronous", "next"), ("allreduce", "next")],
     )
     def test_another_program_finds_the_same_parameters(self, protocol, minibatches):
-        job = drawn(2.0, checkpoint={"every_updates": 3}, minibatches=minibatches)
+        job = drawn_failures(2.0, checkpoint={"every_updates": 3}, minibatches=minibatches)
         outcome = execute("run", make_run(protocol=protocol, cluster={"workers": 4, "compute": COMPUTE, "failures": job}), 0)
         assert outcome.summary["failures"]["number"] > 0
         assert bool(len(outcome.schedule.intervals.select(What.SKIPPED).what)) == (minibatches == "next")
-        (params,) = by_plain(outcome, [PlainSGD(outcome.initial, 0.1)])
+        (params,) = recompute_by(outcome, [PlainSGD(outcome.initial, 0.1)])
         assert largest_relative_error(outcome.final, params) < 1e-5
         if protocol == "asynchronous":
             renumbered = replace(outcome, schedule=outcome.schedule.by_minibatch())
@@ -335,13 +335,13 @@ class TestEveryProtocol:
     )
     def test_a_target_ends_the_run_where_work_lasts(self, protocol, evaluate):
         cluster = {"workers": 4, "compute": COMPUTE}
-        cluster["failures"] = drawn(4.0, checkpoint={"every_updates": 10}, **times(load=0.3))
+        cluster["failures"] = drawn_failures(4.0, checkpoint={"every_updates": 10}, **times(load=0.3))
         for target in (1.2, 1.0):
             stop = {"gradients": 400, "target_loss": target}
             run = make_run(protocol=protocol, cluster=cluster, stop=stop, evaluate=evaluate)
             replayed, inline = execute("run", run, 1), execute("run", run, 1, inline=True)
-            assert same(replayed, inline) and replayed.summary["ended_by"] == "target_loss"
-            (params,) = by_plain(replayed, [PlainSGD(replayed.initial, 0.1)])
+            assert same_outcome(replayed, inline) and replayed.summary["ended_by"] == "target_loss"
+            (params,) = recompute_by(replayed, [PlainSGD(replayed.initial, 0.1)])
             assert largest_relative_error(replayed.final, params) < 1e-5
 
     def test_messages_under_way_are_lost(self):
@@ -355,23 +355,35 @@ class TestEveryProtocol:
 def test_impossible_failures_are_refused():
     for options, message in (
         ({"checkpoint": EVERY}, "needs `causes` of failures, a `file` of recorded ones, or `at_updates`"),
-        (drawn(1.0) | {"checkpoint": {}}, "give `every_updates` or `every_seconds`"),
-        (drawn(1.0, spares=1), "`spares` needs a cause with `repair`"),
+        (drawn_failures(1.0) | {"checkpoint": {}}, "give `every_updates` or `every_seconds`"),
+        (drawn_failures(1.0, spares=1), "`spares` needs a cause with `repair`"),
         (failures((0, 2, 1)), "worker 0 is up at 1 s, which is not after it was down at 2 s"),
         (failures((7, 1, 2)), "there are 2 workers, numbered from 0; `recorded` names 7"),
         ({"causes": [{}], "checkpoint": EVERY}, "give `mean_up`, for exponential times, or their distribution as `up`"),
         ({"causes": [{"of": "regions", "mean_up": 1.0}], "checkpoint": EVERY}, "`of: regions` needs `network.regions`"),
-        (drawn(1.0) | {"file": "there.csv", "recorded": [[0, 1, 2]]}, "give `recorded` or `file`, not both"),
-        (drawn(1.0, checkpoint=EVERY | {"bytes": 9}), "`bytes` needs `to`: `store` or `peers`"),
-        (drawn(1.0, checkpoint=EVERY | {"blocking": True}), "`blocking` needs `to`"),
-        (drawn(1.0, checkpoint=EVERY | {"to": "store"}), "`to` needs `bytes`"),
-        (drawn(1.0, checkpoint=sent("store", write=1.0)), "leave out `write`, or `to`"),
-        (drawn(1.0, checkpoint=sent("peers", store_bandwidth=1e6)), "`store_bandwidth` needs `to: store`"),
-        (drawn(1.0, checkpoint=sent("store")), "needs a `network` that carries checkpoints"),
-        (drawn(9.0) | {"workers": 1, "network": {}, "checkpoint": sent("peers")}, "needs 2 workers or more"),
-        (drawn(9.0) | {"network": FAIR, "checkpoint": sent("store", blocking=True)}, "needs `network.sharing: queue`"),
-        (drawn(9.0) | {"network": REGIONS, "checkpoint": sent("store")}, "no place in `network.regions`"),
-        (drawn(9.0) | {"faults": [{"name": "crashes", "mean_up": 9.0}]}, "leave one of them out"),
+        (drawn_failures(1.0) | {"file": "there.csv", "recorded": [[0, 1, 2]]}, "give `recorded` or `file`, not both"),
+        (drawn_failures(1.0, checkpoint=EVERY | {"bytes": 9}), "`bytes` needs `to`: `store` or `peers`"),
+        (drawn_failures(1.0, checkpoint=EVERY | {"blocking": True}), "`blocking` needs `to`"),
+        (drawn_failures(1.0, checkpoint=EVERY | {"to": "store"}), "`to` needs `bytes`"),
+        (drawn_failures(1.0, checkpoint=carried_checkpoint("store", write=1.0)), "leave out `write`, or `to`"),
+        (
+            drawn_failures(1.0, checkpoint=carried_checkpoint("peers", store_bandwidth=1e6)),
+            "`store_bandwidth` needs `to: store`",
+        ),
+        (drawn_failures(1.0, checkpoint=carried_checkpoint("store")), "needs a `network` that carries checkpoints"),
+        (
+            drawn_failures(9.0) | {"workers": 1, "network": {}, "checkpoint": carried_checkpoint("peers")},
+            "needs 2 workers or more",
+        ),
+        (
+            drawn_failures(9.0) | {"network": FAIR, "checkpoint": carried_checkpoint("store", blocking=True)},
+            "needs `network.sharing: queue`",
+        ),
+        (
+            drawn_failures(9.0) | {"network": REGIONS, "checkpoint": carried_checkpoint("store")},
+            "no place in `network.regions`",
+        ),
+        (drawn_failures(9.0) | {"faults": [{"name": "crashes", "mean_up": 9.0}]}, "leave one of them out"),
     ):
         cluster = {"workers": 2, **{name: options[name] for name in ("workers", "network", "faults") if name in options}}
         job = {name: value for name, value in options.items() if name not in cluster}
@@ -385,7 +397,7 @@ GATED = {"name": "b-fasgd", "learning_rate": 0.1}
 
 
 def test_protocols_that_cannot_go_back_are_refused():
-    cluster = {"workers": 2, "failures": drawn(9.0, minibatches="next")}
+    cluster = {"workers": 2, "failures": drawn_failures(9.0, minibatches="next")}
     for options, message in (
         ({"protocol": "gossip"}, "a checkpoint holds one model"),
         ({"task": {**TASK, "sampling": "sequential"}, "cluster": cluster}, ONE_ORDER),
@@ -393,10 +405,13 @@ def test_protocols_that_cannot_go_back_are_refused():
             {"algorithm": GATED, "protocol": {"name": "gated", "push_gate": {"name": "statistical", "c": 0.2}}},
             "timing depends on what is learned",
         ),
-        ({"cluster": {"workers": 2, "network": {}, "failures": failures((0, 1, 2), checkpoint=sent("peers"))}}, ON_SERVERS),
+        (
+            {"cluster": {"workers": 2, "network": {}, "failures": failures((0, 1, 2), checkpoint=carried_checkpoint("peers"))}},
+            ON_SERVERS,
+        ),
     ):
         with pytest.raises(FredError, match=message):
-            make_run(**{"cluster": {"workers": 2, "failures": drawn(9.0)}, **options})
+            make_run(**{"cluster": {"workers": 2, "failures": drawn_failures(9.0)}, **options})
 
 
 def test_failures_from_a_file(tmp_path: Path):
@@ -417,9 +432,9 @@ def test_failures_from_a_file(tmp_path: Path):
 def test_a_stored_result_is_read_again(tmp_path: Path, undrawn):
     jobs: dict[str, dict[str, Any]] = {
         "recorded": {},
-        "restarted": {"failures": drawn(4.0) | {"recorded": []}},
+        "restarted": {"failures": drawn_failures(4.0) | {"recorded": []}},
         "skipping": {"failures": failures((0, 3.5, 5.0), **TestMinibatches.NEXT)},
-        "carrying": {"network": {}, "failures": failures((0, 3.5, 5.0), checkpoint=sent("store"))},
+        "carrying": {"network": {}, "failures": failures((0, 3.5, 5.0), checkpoint=carried_checkpoint("store"))},
     }
     scenario = fred.scenario(
         cluster={"workers": 2, "compute": SECOND, "failures": failures((0, 3.5, 5.0))},
@@ -432,17 +447,17 @@ def test_a_stored_result_is_read_again(tmp_path: Path, undrawn):
     result = fred.load_result(tmp_path / "result")
     row = result.summary.to_dict("records")[0]
     states = {f"failures_time_{state}" for state in ("training", *STATES)}
-    others = {"failures_number", "failures_goodput", "failures_seconds_between"}
-    assert {column for column in row if str(column).startswith("failures_")} == states | others
+    totals = {"failures_number", "failures_goodput", "failures_seconds_between"}
+    assert {column for column in row if str(column).startswith("failures_")} == states | totals
     table = summary_table(result.summary, printed=False)
-    shown = {name: cell.text for name, cell in zip(table.columns, table.cells[0], strict=True)}
+    cells = {name: cell.text for name, cell in zip(table.columns, table.cells[0], strict=True)}
     expected = {"failures": "1", "goodput, %": "80", "undone, %": "5", "repairing, %": "15"}  # 0.5 s undone, 1.5 s of repair
-    assert expected.items() <= shown.items()
+    assert expected.items() <= cells.items()
     for minibatches in (None, "same", "next"):
         job = failures((0, 3.5, 5.0)) | ({"minibatches": minibatches} if minibatches else {})
-        written = Cluster(workers=2, failures=job).model_dump()["failures"]
-        assert ("minibatches" in written) == (minibatches == "next")
-        assert written["checkpoint"].keys() == {"every_updates", "every_seconds", "pause", "write"}, "others on the network"
+        dumped = Cluster(workers=2, failures=job).model_dump()["failures"]
+        assert ("minibatches" in dumped) == (minibatches == "next")
+        assert dumped["checkpoint"].keys() == {"every_updates", "every_seconds", "pause", "write"}, "others on the network"
     assert result.outcome("skipping").schedule.intervals.select(What.SKIPPED).worker.tolist() == [0, 1]
 
 
@@ -476,46 +491,56 @@ class TestOnTheNetwork:
     def test_the_schedule_is_that_of_given_times(self, protocol, options, cluster, write, load, blocking):
         """Servers' cards are unlimited, or their checkpoints have the network for themselves. A job fails while it loads."""
         blocking |= "servers" in cluster
-        given = {"every_updates": 2} | ({"pause": 0.25 + write} if blocking else {"pause": 0.25, "write": write})
+        timed = {"every_updates": 2} | ({"pause": 0.25 + write} if blocking else {"pause": 0.25, "write": write})
         strikes = (0, 9.53, 11.0), (2, 11.1, 11.3), (1, 15.07, 15.1), (2, 27.01, 28.0)
         network = NETWORK | cluster.get("network", {})
         machines: dict[str, Any] = {"workers": 4, "speeds": [1.0, 1.05, 1.1, 1.15], **cluster, "network": network}
-        checkpoints = (sent(**options, blocking=blocking, pause=0.25), 0.5), (given, 0.5 + load)
+        checkpoints = (carried_checkpoint(**options, blocking=blocking, pause=0.25), 0.5), (timed, 0.5 + load)
         jobs = [failures(*strikes, checkpoint=saved, **times(load=seconds)) for saved, seconds in checkpoints]
-        carried, stated = (record(protocol, job, {"seconds": 40}, **machines) for job in jobs)
+        carried, fixed = (record(protocol, job, {"seconds": 40}, **machines) for job in jobs)
         assert failure_times(carried)["number"] == 4
-        assert carried.digest() == stated.digest()
+        assert carried.digest() == fixed.digest()
 
     @pytest.mark.parametrize(
         ("network", "strikes", "checkpoint", "expected"),
         [
             # a card takes 2 s for the checkpoint: a pull passes before it (1.2 s), the next one waits until 3.3 s
-            (ONE_SERVER, [RARELY], sent("store", 2 * MB, 1), [1.2, 2.4, 4.5]),
-            (ONE_SERVER | FAIR, [RARELY], sent("store", 2 * MB, 1), [1.2, 2.5, 3.8]),  # it has half of the card: 0.2 s
-            (ONE_SERVER, [RARELY], sent("store", 2 * MB, 1, blocking=True), [1.2, 4.4, 7.6]),  # the network for itself
+            (ONE_SERVER, [RARELY], carried_checkpoint("store", 2 * MB, 1), [1.2, 2.4, 4.5]),
+            (
+                ONE_SERVER | FAIR,
+                [RARELY],
+                carried_checkpoint("store", 2 * MB, 1),
+                [1.2, 2.5, 3.8],
+            ),  # it has half of the card: 0.2 s
+            (
+                ONE_SERVER,
+                [RARELY],
+                carried_checkpoint("store", 2 * MB, 1, blocking=True),
+                [1.2, 4.4, 7.6],
+            ),  # the network for itself
             # a job may fail before the checkpoint arrives at 2.3 s, or after; loading takes 1 s
-            (ONE_SERVER, [(0, 2.25, 3)], sent("store", MB, 1), [4.2, 5.4]),
-            (ONE_SERVER, [(0, 2.35, 3)], sent("store", MB, 1), [1.2, 5.2]),
-            (ONE_SERVER | FAIR, [(0, 2.35, 3)], sent("store", MB, 1), [1.2, 5.2]),
+            (ONE_SERVER, [(0, 2.25, 3)], carried_checkpoint("store", MB, 1), [4.2, 5.4]),
+            (ONE_SERVER, [(0, 2.35, 3)], carried_checkpoint("store", MB, 1), [1.2, 5.2]),
+            (ONE_SERVER | FAIR, [(0, 2.35, 3)], carried_checkpoint("store", MB, 1), [1.2, 5.2]),
             # a share needs 2 s alone; after the 1 s of a gradient, the allreduce of 0.6 s has half of each link
-            (PEERS | FAIR | {"message_bytes": 400_000}, [RARELY], sent("store", 8 * MB), [1.6, 3.2, 5.4, 7.0]),
+            (PEERS | FAIR | {"message_bytes": 400_000}, [RARELY], carried_checkpoint("store", 8 * MB), [1.6, 3.2, 5.4, 7.0]),
             # neighbours lose everything, others do not; a neighbour that fails while the first one loads, and after that
-            (PEERS, [(1, 4.5, 6), (2, 4.5, 6)], sent("peers"), [7, 8, 9, 10, 11]),
-            (PEERS, [(0, 4.5, 6), (2, 4.5, 6)], sent("peers"), [1, 2, 3, 4, 7.2]),
-            (PEERS | FAIR, [(0, 4.5, 6), (2, 4.5, 6)], sent("peers"), [1, 2, 3, 4, 7.2]),
-            (PEERS, [(1, 4.5, 6), (2, 6.1, 7)], sent("peers"), [8, 9, 10, 11, 12]),
-            (PEERS, [(1, 4.5, 6), (2, 6.3, 7)], sent("peers"), [1, 2, 3, 4, 8.2]),
+            (PEERS, [(1, 4.5, 6), (2, 4.5, 6)], carried_checkpoint("peers"), [7, 8, 9, 10, 11]),
+            (PEERS, [(0, 4.5, 6), (2, 4.5, 6)], carried_checkpoint("peers"), [1, 2, 3, 4, 7.2]),
+            (PEERS | FAIR, [(0, 4.5, 6), (2, 4.5, 6)], carried_checkpoint("peers"), [1, 2, 3, 4, 7.2]),
+            (PEERS, [(1, 4.5, 6), (2, 6.1, 7)], carried_checkpoint("peers"), [8, 9, 10, 11, 12]),
+            (PEERS, [(1, 4.5, 6), (2, 6.3, 7)], carried_checkpoint("peers"), [1, 2, 3, 4, 8.2]),
         ],
     )
     def test_updates_beside_checkpoints(self, network, strikes, checkpoint, expected):
-        """Of one worker and a server, or of four workers in step."""
+        """The job has one worker and a server, or four workers in step."""
         protocol, workers = ("asynchronous", 1) if "server_bandwidth" in network else ("allreduce", 4)
         job = failures(*strikes, checkpoint=checkpoint)
         schedule = record(protocol, job, {"updates": len(expected)}, workers=workers, network=network)
         assert updates(schedule) == pytest.approx(expected, abs=1e-3)
 
     def test_everything_since_the_beginning_is_undone_but_failures_count(self):
-        job = failures((3, 2.5, 3), (1, 5.7, 6), (2, 5.7, 6), checkpoint=sent("peers"), detect=SECOND)
+        job = failures((3, 2.5, 3), (1, 5.7, 6), (2, 5.7, 6), checkpoint=carried_checkpoint("peers"), detect=SECOND)
         schedule = record("allreduce", job, {"updates": 5}, workers=4, network=PEERS)
         assert failure_times(schedule)["number"] == 2
         assert time_of(schedule) == pytest.approx({"training": 5, "undone": 5.7, "detecting": 1}, abs=1e-3)
@@ -523,8 +548,14 @@ class TestOnTheNetwork:
 
     def test_a_job_that_never_gets_anywhere_or_always_loses_everything_is_refused(self, monkeypatch):
         with pytest.raises(FredError, match="10,000 failures since the checkpoint at 0 s: give longer times"):
-            record("allreduce", drawn(0.1), {"updates": 3})
+            record("allreduce", drawn_failures(0.1), {"updates": 3})
         monkeypatch.setattr(restarts, "MOST_TRIES", 50)
         causes = [{"of": "nodes", "up": {"name": "constant", "seconds": 2.5}}]
         with pytest.raises(FredError, match="50 failures since the checkpoint at 2 s"):
-            record("allreduce", {"causes": causes, "checkpoint": sent("peers", 1, 1)}, {"updates": 3}, network={}, nodes=2)
+            record(
+                "allreduce",
+                {"causes": causes, "checkpoint": carried_checkpoint("peers", 1, 1)},
+                {"updates": 3},
+                network={},
+                nodes=2,
+            )

@@ -1,4 +1,4 @@
-"""Crashes, absences and lost messages: what comes of them, by hand and as properties of random clusters."""
+"""Crashes, absences and lost messages: their effects, by hand and as properties of random clusters."""
 
 import math
 from heapq import heapify, heappop, heappush
@@ -17,7 +17,7 @@ from fred.components.limits import NANOSECONDS
 from fred.running.execution import execute
 from fred.schedule.schedule import What
 from tests.cases import options
-from tests.worlds import CLUSTERS, constant, fitting, make_run, mostly_slow, record
+from tests.worlds import CLUSTERS, constant, fitting_protocol, make_run, mostly_slow, record
 
 SECOND = {"name": "constant", "seconds": 1.0}
 CRASHES = {"name": "crashes", "mean_up": 3.0, "away": {"name": "constant", "seconds": 1.0}}
@@ -33,7 +33,7 @@ OF_REPLICAS = (
 OUTAGE = st.builds(lambda begin, length: outage(0, begin, begin + length), st.floats(0, 5), st.floats(0.01, 5))
 OUTAGES = st.lists(OUTAGE, min_size=1, max_size=3)
 EIGHTHS = st.tuples(st.integers(0, 3), st.integers(0, 99), st.integers(1, 40))
-ABSENCES = st.lists(EIGHTHS.map(lambda drawn: (drawn[0], drawn[1] / 8, drawn[2] / 8)), max_size=5)  # worker, begin, length
+ABSENCES = st.lists(EIGHTHS.map(lambda sample: (sample[0], sample[1] / 8, sample[2] / 8)), max_size=5)  # worker, begin, length
 
 
 def cluster(*faults: dict, workers: int = 3, **options) -> Cluster:
@@ -41,15 +41,15 @@ def cluster(*faults: dict, workers: int = 3, **options) -> Cluster:
 
 
 def use(text: str) -> Protocol:
-    chosen = options(text)
-    return registry.lookup("protocol", chosen.pop("name")).model_validate(chosen)
+    parameters = options(text)
+    return registry.lookup("protocol", parameters.pop("name")).model_validate(parameters)
 
 
-def with_faults(machines: Cluster, *faults: dict) -> Cluster:
+def add_faults(machines: Cluster, *faults: dict) -> Cluster:
     return machines.model_copy(update={"faults": Cluster(workers=1, faults=faults).faults})
 
 
-def pushed(schedule: Schedule, worker: int) -> list[float]:
+def push_times(schedule: Schedule, worker: int) -> list[float]:
     """Return the times of the updates by a worker's gradients, s."""
     rows = schedule.rows(Verb.PUSH, Verb.ADD)
     return (schedule["time_ns"][rows][schedule["worker"][rows] == worker] / NANOSECONDS).tolist()
@@ -58,13 +58,13 @@ def pushed(schedule: Schedule, worker: int) -> list[float]:
 def elastic_rounds(times: list[float], outages: list[Any], timeout: float, spare: int, until: float) -> list[tuple[float, int]]:
     """Return when elastic rounds end, s, and their gradients, simulated from moment to moment: an independent program."""
     version, rounds = 0, list[tuple[float, int]]()
-    present, absent = set[int](), set[int]()
+    present, offline = set[int](), set[int]()
     ends: dict[int, tuple[float, int]] = {}  # of gradients: when, and at which version
     events = [(until, 3, -1), *((moment, 0, worker) for worker, *span in outages for moment in span if moment > 0)]
     heapify(events)
 
-    def away(worker: int, now: float) -> bool:
-        return any(who == worker and begin <= now < end for who, begin, end in outages)
+    def is_offline(worker: int, now: float) -> bool:
+        return any(member == worker and begin <= now < end for member, begin, end in outages)
 
     def begin(worker: int, now: float) -> None:
         ends[worker] = now + times[worker], version
@@ -74,33 +74,33 @@ def elastic_rounds(times: list[float], outages: list[Any], timeout: float, spare
         ends.pop(worker, None)
         heappush(events, (now + timeout, 1, worker))
 
-    there = {worker: not away(worker, 0.0) for worker in range(len(times))}
-    for worker in there:
-        (begin if there[worker] else leave)(worker, 0.0)
+    available = {worker: not is_offline(worker, 0.0) for worker in range(len(times))}
+    for worker in available:
+        (begin if available[worker] else leave)(worker, 0.0)
     while True:
         now, kind, worker = heappop(events)
         if kind == 3:
             return rounds
-        if kind == 0 and there[worker] == away(worker, now):
-            there[worker] = not there[worker]
-            absent.discard(worker)
-            if not there[worker]:
+        if kind == 0 and available[worker] == is_offline(worker, now):
+            available[worker] = not available[worker]
+            offline.discard(worker)
+            if not available[worker]:
                 leave(worker, now)
             elif worker not in present:
                 begin(worker, now)
-        elif kind == 1 and away(worker, now):
-            absent.add(worker)
+        elif kind == 1 and is_offline(worker, now):
+            offline.add(worker)
         elif kind == 2 and ends.get(worker, (0.0, 0))[0] == now:
             if ends.pop(worker)[1] == version:
                 present.add(worker)
             else:
                 begin(worker, now)
-        if kind > 0 and present and len(times) - len(present | absent) <= spare:
+        if kind > 0 and present and len(times) - len(present | offline) <= spare:
             rounds.append((now, len(present)))
             version += 1
             waiting, present = present, set()
             for other in waiting:
-                if not away(other, now):
+                if not is_offline(other, now):
                     begin(other, now)
 
 
@@ -111,10 +111,10 @@ def outage(worker: int, begin: float = 0.0, end: float | None = None) -> dict[st
 class TestByHand:
     def test_a_worker_that_crashes_loses_its_gradient_and_begins_again(self):
         schedule = record(use("asynchronous"), cluster(outage(1, 2.5, 4.25)), seconds=7)
-        assert pushed(schedule, 0) == [1, 2, 3, 4, 5, 6]
-        assert pushed(schedule, 1) == [1, 2, 5.25, 6.25]
+        assert push_times(schedule, 0) == [1, 2, 3, 4, 5, 6]
+        assert push_times(schedule, 1) == [1, 2, 5.25, 6.25]
         assert schedule.counts()["dropped"] == 1
-        assert pushed(record(use("asynchronous"), cluster(outage(0, end=3.0)), seconds=6), 0) == [4, 5], "it joins late"
+        assert push_times(record(use("asynchronous"), cluster(outage(0, end=3.0)), seconds=6), 0) == [4, 5], "it joins late"
         pulls = schedule.rows(Verb.PULL)
         assert 4.25 in schedule["time_ns"][pulls[schedule["worker"][pulls] == 1]] / NANOSECONDS, "it reads again"
 
@@ -131,8 +131,8 @@ class TestByHand:
         st.sampled_from([None, 0.0, 0.3, 2.0]),
         st.integers(0, 2),
     )
-    def test_elastic_rounds_are_those_of_another_program(self, drawn, timeout, spare):
-        begins = [(worker, at / 100 + 0.0037 * (place + 1), lasts / 100) for place, (worker, at, lasts) in enumerate(drawn)]
+    def test_elastic_rounds_are_those_of_another_program(self, absences, timeout, spare):
+        begins = [(worker, at / 100 + 0.0037 * (place + 1), lasts / 100) for place, (worker, at, lasts) in enumerate(absences)]
         outages = [(worker, begin, begin + lasts + 0.00053) for worker, begin, lasts in begins]  # nothing at the same time
         times = [1.0, 1.0103, 1.1007, 1.7]
         machines = Cluster(**constant(*times, faults=[outage(*absence) for absence in outages]))
@@ -154,8 +154,8 @@ class TestByHand:
     def test_random_crashes_come_as_often_as_stated(self):
         crashes = {"name": "crashes", "mean_up": 20.0, "away": {"name": "constant", "seconds": 5.0}}
         schedule = record(use("asynchronous"), cluster(crashes, workers=50), seconds=400)
-        counts, away = schedule.counts(), schedule.intervals.select(What.AWAY)
-        begins, ends = (np.array(column)[np.array(away.worker) == 0] for column in (away.begin_ns, away.end_ns))
+        counts, absences = schedule.counts(), schedule.intervals.select(What.AWAY)
+        begins, ends = (np.array(column)[np.array(absences.worker) == 0] for column in (absences.begin_ns, absences.end_ns))
         assert len(set((begins[1:] - ends[:-1]).tolist())) == len(begins) - 1 > 5, "each time up is drawn anew"
         expected = 50 * 400 / 25  # a crash each 20 s of being up and 5 s of being away
         assert abs(counts["dropped"] - expected) < 4 * math.sqrt(expected)
@@ -191,12 +191,12 @@ class TestAmongCrashes:
     def test_a_gradient_that_was_dropped_is_not_used_afterwards(self, protocol):
         machines = cluster(CRASHES, workers=4, servers=2, network=self.MESSAGES)
         schedule = record(use(protocol), machines, seconds=200)
-        lost: set[tuple[int, int]] = set()
+        dropped: set[tuple[int, int]] = set()
         for row in schedule:
             if row.verb == Verb.DROP:
-                lost.add((row.worker, row.step))
-            assert row.verb not in (Verb.PUSH, Verb.ADD) or (row.worker, row.step) not in lost
-        assert lost
+                dropped.add((row.worker, row.step))
+            assert row.verb not in (Verb.PUSH, Verb.ADD) or (row.worker, row.step) not in dropped
+        assert dropped
 
     def test_a_round_has_one_gradient_of_each(self):
         schedule = record(use("synchronous"), cluster(CRASHES, workers=4, network=self.MESSAGES), seconds=300)
@@ -204,7 +204,7 @@ class TestAmongCrashes:
         ends = np.flatnonzero(schedule["verb"][rows] == Verb.COMMIT) + 1
         rounds = np.split(schedule["worker"][rows], ends)
         assert len(rounds) > 20
-        assert all(sorted(each[:-1].tolist()) == [0, 1, 2, 3] for each in rounds[:-1])
+        assert all(sorted(row[:-1].tolist()) == [0, 1, 2, 3] for row in rounds[:-1])
 
     @pytest.mark.parametrize("protocol", WAIT_FOR_ALL)
     def test_links_that_become_slow_later_slow_collectives_from_then_on(self, protocol):
@@ -214,20 +214,22 @@ class TestAmongCrashes:
         assert 4 * (4 + 190 / 17) - 5 < gradients < 4 * (4 + 190 / 15) + 5
 
 
-def soonest(start: float, work: float, away: list[tuple[float, float]]) -> float:
+def soonest(start: float, work: float, absences: list[tuple[float, float]]) -> float:
     """Return the end of work that no absence may interrupt, begun at `start` or at any return."""
-    begins = sorted([start, *(end for _, end in away if end > start)])
-    return next(each for each in begins if not any(end > each and begin < each + work for begin, end in away)) + work
+    begins = sorted([start, *(end for _, end in absences if end > start)])
+    return (
+        next(moment for moment in begins if not any(end > moment and begin < moment + work for begin, end in absences)) + work
+    )
 
 
 class TestLostMessages:
-    LOST = {"name": "lost-messages", "share": 0.3, "again_after": 0.125}
+    LOSSES = {"name": "lost-messages", "share": 0.3, "again_after": 0.125}
     LATENCY = {"latency": {"name": "constant", "seconds": 0.25}}
 
     @pytest.mark.parametrize(("servers", "messages"), [(1, 1), (3, 3)])
     def test_what_is_sent_again_is_counted_with_what_arrives(self, servers, messages):
         """Nothing queues, so that by how much a message is late says how often it was lost."""
-        schedule = record(use("asynchronous"), cluster(self.LOST, servers=servers, network=self.LATENCY), gradients=300)
+        schedule = record(use("asynchronous"), cluster(self.LOSSES, servers=servers, network=self.LATENCY), gradients=300)
         for verb, begin, end in ((Verb.PULL, "begin_ns", "end_ns"), (Verb.PUSH, "end_ns", "time_ns")):
             rows = schedule.rows(verb)
             seconds = (schedule[end][rows] - schedule[begin][rows]) / NANOSECONDS
@@ -241,11 +243,11 @@ class TestLostMessages:
     )
     def test_a_message_is_sent_as_often_as_it_is_lost(self, protocol):
         network = {**self.LATENCY, "servers": [{"servers": [0], "bandwidth": 1e9}]}
-        machines = [cluster(*faults, workers=4, servers=2, network=network) for faults in ([self.LOST], [])]
-        lossy, sure = (record(use(protocol), each, gradients=2000) for each in machines)
-        per_gradient = [each["messages"].sum() / each.counts()["gradients"] for each in (lossy, sure)]
+        machines = [cluster(*faults, workers=4, servers=2, network=network) for faults in ([self.LOSSES], [])]
+        lossy, sure = (record(use(protocol), machine, gradients=2000) for machine in machines)
+        per_gradient = [schedule["messages"].sum() / schedule.counts()["gradients"] for schedule in (lossy, sure)]
         assert per_gradient[0] == pytest.approx(per_gradient[1] / 0.7, rel=0.03)
-        sizes = [each["bytes"].sum() / each["messages"].sum() for each in (lossy, sure)]
+        sizes = [schedule["bytes"].sum() / schedule["messages"].sum() for schedule in (lossy, sure)]
         assert sizes[0] == pytest.approx(sizes[1])
 
 
@@ -260,28 +262,30 @@ class TestWhoIsAwayWhenAnAverageIsMade:
         machines = cluster(*faults, workers=4, speeds=[1, 1, 0.5, 0.8], network=self.RING)
         schedule = record(use(protocol), machines, gradients=28)
         everybody = [(begin, begin + length) for _, begin, length in absences]
-        away = [[span for span, (each, *_) in zip(everybody, absences, strict=True) if each == w] for w in range(4)]
+        absences_of = [
+            [span for span, (absentee, *_) in zip(everybody, absences, strict=True) if absentee == w] for w in range(4)
+        ]
         expected, now = [], 0.0
         for _ in range(6):
-            computed = [soonest(now, 1 / speed, away[worker]) for worker, speed in enumerate((1, 1, 0.5, 0.8))]
+            computed = [soonest(now, 1 / speed, absences_of[worker]) for worker, speed in enumerate((1, 1, 0.5, 0.8))]
             expected.append(now := soonest(max(computed), 1.5, everybody))
         verb = Verb.MIX if schedule.replicas > 1 else Verb.COMMIT
-        found = np.unique(schedule["time_ns"][schedule.rows(verb)]) / NANOSECONDS
-        assert found[:6].tolist() == expected
+        times = np.unique(schedule["time_ns"][schedule.rows(verb)]) / NANOSECONDS
+        assert times[:6].tolist() == expected
 
     def eager(self, *faults: dict, **options: Any) -> list[Any]:
         schedule = record(use("eager start_by=solo period=None"), cluster(*faults, network=self.RING, **options), seconds=9)
         return [row for row in schedule if row.verb in (Verb.ADD, Verb.COMMIT)]
 
     def test_eager_sgd_goes_on_without_it_and_its_gradient_is_part_of_a_later_sum(self):
-        """Worker 0 arrives at 1 s, the message that starts the allreduce two latencies later; worker 1 was there meanwhile."""
+        """Worker 0 arrives at 1 s, the message that starts the allreduce two latencies later; worker 1 was available in between."""
         adds = [row for row in self.eager(outage(1, 1.375, 4.0), speeds=[1, 0.8, 0.1]) if row.verb == Verb.ADD]
         first = [(row.time_ns / NANOSECONDS, row.worker) for row in adds[:2]]
         assert first == [(1.5 + 2 * 0.25, 0), (2.0 + 1 + 0.5 + 2 * 0.25, 0)], "two of the three in the ring"
-        own = [row for row in adds if row.worker == 1]
-        assert [row.step for row in own] == list(range(len(own)))
-        assert own[0].time_ns == (4.0 + 1 + 0.5 + 2 * 0.25 + 0.5) * NANOSECONDS, "finished at 1.25 s"
-        assert own[0].bytes == round(4 / 3 * 1000), "it has taken part in no other"
+        gradients = [row for row in adds if row.worker == 1]
+        assert [row.step for row in gradients] == list(range(len(gradients)))
+        assert gradients[0].time_ns == (4.0 + 1 + 0.5 + 2 * 0.25 + 0.5) * NANOSECONDS, "finished at 1.25 s"
+        assert gradients[0].bytes == round(4 / 3 * 1000), "it has taken part in no other"
 
     def test_an_eager_worker_is_charged_for_each_allreduce_what_that_has_cost(self):
         """Worker 3 needs 2.5 s, worker 2 is away when the first allreduce begins: three in a ring, then all four."""
@@ -298,7 +302,7 @@ class TestWhoIsAwayWhenAnAverageIsMade:
 
     @pytest.mark.parametrize("order", ["update-first", "compute-first"])
     def test_in_gossip_it_takes_the_average_when_it_is_back(self, order):
-        """Worker 1 needs 2 s; worker 0, who waits for its model, is away from 1.5 s on, but has sent its own."""
+        """Worker 1 needs 2 s; worker 0 waits for its model and is offline from 1.5 s on, but has sent its own model."""
         machines = cluster(outage(0, 1.5, 5.0), workers=4, nodes=4, speeds=[1, 0.5, 1, 1])
         schedule = record(use(f"gossip order={order}"), machines, seconds=5.5)
         syncs = schedule.rows(Verb.SYNC)
@@ -306,20 +310,20 @@ class TestWhoIsAwayWhenAnAverageIsMade:
         assert first == [5.0, 2.0, 2.0, 1.0]
 
     @pytest.mark.parametrize(
-        ("name", "chosen"),
+        ("name", "parameters"),
         [
             *((name, {}) for name in OF_REPLICAS),
             ("streaming", {"elastic": True}),
             ("quorum", {"fragments": 3}),
             ("group-averaging", {"group_waits": True, "period": None}),
-            *(("gossip", chosen) for chosen in ({"order": "mix-first"}, {"overlap": 2}, {"exchanges": 3})),
+            *(("gossip", parameters) for parameters in ({"order": "mix-first"}, {"overlap": 2}, {"exchanges": 3})),
         ],
     )
     @settings(max_examples=3)
     @given(machines=CLUSTERS, faults=OUTAGES, seed=st.integers(0, 99))
-    def test_it_reads_sends_and_takes_nothing_meanwhile(self, name, chosen, machines, faults, seed):
-        machines = with_faults(machines, *faults)
-        schedule = record(fitting(name, machines, **chosen), machines, seconds=20, seed=seed)
+    def test_it_reads_sends_and_takes_nothing_meanwhile(self, name, parameters, machines, faults, seed):
+        machines = add_faults(machines, *faults)
+        schedule = record(fitting_protocol(name, machines, **parameters), machines, seconds=20, seed=seed)
         rows = schedule.rows(Verb.PULL, Verb.PUSH, Verb.SYNC)
         times = schedule["time_ns"][rows][schedule["worker"][rows] == 0]
         for fault in faults:
@@ -347,7 +351,7 @@ class TestStandstillAmongRandomCrashes:
     def test_no_protocol_is_taken_for_one_that_stands_still(self, name, monkeypatch):
         monkeypatch.setattr("fred.timing.world._MANY_EVENTS", 1)
         machines = cluster(self.RARE, workers=4, servers=3, network={"latency": {"name": "exponential", "scale": 0.001}})
-        schedule = record(fitting(name, machines), machines, gradients=400)
+        schedule = record(fitting_protocol(name, machines), machines, gradients=400)
         assert not schedule.standstill
         assert schedule.counts()["gradients"] >= 400
 
@@ -357,8 +361,8 @@ class TestStandstillAmongRandomCrashes:
 @settings(max_examples=3)
 @given(machines=LIGHT_TAILED, faults=OUTAGES, seed=st.integers(0, 99))
 def test_after_the_last_fault_everybody_goes_on(name, machines, faults, seed):
-    machines, over = with_faults(machines, *faults), max(fault["end"] for fault in faults)
-    schedule = record(fitting(name, machines), machines, seconds=over + TO_WORK, seed=seed)
+    machines, end_of_faults = add_faults(machines, *faults), max(fault["end"] for fault in faults)
+    schedule = record(fitting_protocol(name, machines), machines, seconds=end_of_faults + TO_WORK, seed=seed)
     counts = schedule.counts()
     assert counts["in_flight"] >= 0
     assert counts["gradients"] + counts["dropped"] + counts["in_flight"] == schedule.started
@@ -366,20 +370,20 @@ def test_after_the_last_fault_everybody_goes_on(name, machines, faults, seed):
     rows = rows[schedule["worker"][rows] == 0]
     for fault in faults:
         begin, end = fault["begin"] * NANOSECONDS, fault["end"] * NANOSECONDS
-        while_away = (schedule["begin_ns"][rows] < end - 1) & (schedule["end_ns"][rows] > begin + 1)
-        assert not while_away.any(), "computed while away"
+        overlap = (schedule["begin_ns"][rows] < end - 1) & (schedule["end_ns"][rows] > begin + 1)
+        assert not overlap.any(), "computed while away"
     active = schedule.rows(Verb.PUSH, Verb.ADD, Verb.DROP)
     for worker in range(machines.size):
         last = schedule["end_ns"][active][schedule["worker"][active] == worker].max(initial=0)
-        assert last > over * NANOSECONDS, f"worker {worker} did nothing after the last fault"
+        assert last > end_of_faults * NANOSECONDS, f"worker {worker} did nothing after the last fault"
 
 
 @pytest.mark.parametrize("name", WITH_CLOCK)
 @settings(max_examples=3)
 @given(machines=CLUSTERS, begin=st.floats(0, 3), seed=st.integers(0, 99))
 def test_nobody_waits_in_silence_for_one_who_has_left(name, machines, begin, seed):
-    machines = with_faults(machines, outage(0, begin))
-    protocol = fitting(name, machines)
+    machines = add_faults(machines, outage(0, begin))
+    protocol = fitting_protocol(name, machines)
     try:
         schedule = record(protocol, machines, gradients=400, seed=seed)
     except FredError as error:

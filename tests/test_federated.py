@@ -21,7 +21,7 @@ from fred.schedule.schedule import Row, Schedule, Verb, What
 from fred.schedule.traffic import messages
 from tests.draws import Draws
 from tests.laws import check_laws
-from tests.recompute import measured
+from tests.recompute import measure
 from tests.worlds import TASK, constant, make_run, mostly_slow, outcome, record
 
 SIX = {"workers": 6, "speeds": [1, 1, 1, 0.5, 0.3, 2], "compute": {"name": "lognormal", "median": 0.1, "sigma": 0.7}}
@@ -42,12 +42,12 @@ def test_fedavg_with_one_step_is_synchronous_sgd_and_spare_clients_are_backup_wo
         ssgd = outcome("ssgd", synchronous, SIX, stop={"updates": 20})
         assert times(fedavg.schedule) == times(ssgd.schedule)
         assert all(np.allclose(fedavg.final[k], ssgd.final[k], rtol=1e-5, atol=1e-6) for k in ssgd.final)
-        counts, others = fedavg.schedule.counts(), ssgd.schedule.counts()
-        assert {**counts, "updates": 0} == {**others, "updates": 0}
+        counts, reference = fedavg.schedule.counts(), ssgd.schedule.counts()
+        assert {**counts, "updates": 0} == {**reference, "updates": 0}
         assert (counts["dropped"] > 20) == ("spare" in federated)
 
 
-def sampled(protocol: ClientRounds, cluster: Cluster, seconds: float = 400.0) -> list[int]:
+def sample_clients(protocol: ClientRounds, cluster: Cluster, seconds: float = 400.0) -> list[int]:
     schedule = record(protocol, cluster, seconds=seconds)
     return schedule["worker"][schedule.rows(Verb.ADD)].tolist()
 
@@ -56,9 +56,9 @@ def sampled(protocol: ClientRounds, cluster: Cluster, seconds: float = 400.0) ->
 def test_samples_are_uniform_or_in_proportion_to_speed_and_have_nobody_twice():
     cluster = Cluster(workers=10, speeds=[1.0] * 5 + [3.0] * 5, compute={"name": "constant", "seconds": 0.3})
     for sampling, expected in (("uniform", 0.5), ("speed", 0.75)):
-        clients = sampled(ClientRounds(clients=1, period=1, sampling=sampling), cluster)
+        clients = sample_clients(ClientRounds(clients=1, period=1, sampling=sampling), cluster)
         assert abs(np.mean(np.array(clients) >= 5) - expected) < 4 * np.sqrt(0.25 / len(clients)), sampling
-    four = np.array(sampled(ClientRounds(clients=4, period=1), cluster)[:4000]).reshape(-1, 4)
+    four = np.array(sample_clients(ClientRounds(clients=4, period=1), cluster)[:4000]).reshape(-1, 4)
     assert (np.diff(np.sort(four)) > 0).all() and len(np.unique(four)) == 10
 
 
@@ -89,14 +89,14 @@ def test_a_round_ends_at_its_deadline_but_waits_for_its_minimum():
     drops = late.rows(Verb.DROP)
     assert late["worker"][drops].tolist() == [2, 2] and late["time_ns"][drops].tolist() == [3e9, 3e9], "wasted"
     pulls = late.rows(Verb.PULL)
-    again = late["worker"][pulls[(late["time_ns"][pulls] == 2.5e9) & (late["messages"][pulls] > 0)]]
-    assert again.tolist() == [0, 1], "late clients are busy"
+    restarted = late["worker"][pulls[(late["time_ns"][pulls] == 2.5e9) & (late["messages"][pulls] > 0)]]
+    assert restarted.tolist() == [0, 1], "late clients are busy"
 
 
 def test_only_available_clients_are_sampled_and_the_server_waits_for_enough():
-    away = [{"name": "outage", "workers": [0, 1], "begin": 0.0, "end": 50.0}]
-    cluster = Cluster(workers=4, compute={"name": "constant", "seconds": 1.0}, faults=away)
-    assert set(sampled(ClientRounds(clients=2, period=1), cluster, seconds=49.5)) == {2, 3}
+    outages = [{"name": "outage", "workers": [0, 1], "begin": 0.0, "end": 50.0}]
+    cluster = Cluster(workers=4, compute={"name": "constant", "seconds": 1.0}, faults=outages)
+    assert set(sample_clients(ClientRounds(clients=2, period=1), cluster, seconds=49.5)) == {2, 3}
     waiting = record(ClientRounds(clients=3, period=1, minimum=3), cluster, seconds=60)
     assert times(waiting)[0] == 51e9
 
@@ -126,11 +126,11 @@ def test_each_client_has_a_loss_and_an_error_of_its_own():
             continue
         assert run.task is not None
         data = loaded(run.task.data, 0).train
-        for name, value in zip(("loss", "error"), measured(single.final, data.inputs, data.answers), strict=True):
+        for name, value in zip(("loss", "error"), measure(single.final, data.inputs, data.answers), strict=True):
             assert np.average(frame[name], weights=frame["examples"]) == pytest.approx(value, rel=1e-5)
         if division == "by-label":
             part = divide(0, len(data), 6, data.answers).order[: frame["examples"][0]]
-            assert frame["error"][0] == pytest.approx(measured(single.final, data.inputs[part], data.answers[part])[1])
+            assert frame["error"][0] == pytest.approx(measure(single.final, data.inputs[part], data.answers[part])[1])
 
 
 def test_memories_that_do_not_fit_are_refused_in_one_line(monkeypatch):
@@ -148,7 +148,7 @@ Task = tuple[float, int]  # beginning (ns), local steps
 Update = tuple[float, list[tuple[int, int]]]  # time (ns), clients with their staleness
 
 
-def grouped(protocol: dict[str, Any], cluster: Any = SPREAD, algorithm: str = "fedcompass", **options: Any) -> Outcome:
+def run_grouped(protocol: dict[str, Any], cluster: Any = SPREAD, algorithm: str = "fedcompass", **options: Any) -> Outcome:
     options = {"stop": {"seconds": 30.0}, "task": None, **options}
     return outcome({"name": algorithm, "learning_rate": 0.1}, {"name": "arrival-groups", **protocol}, cluster, **options)
 
@@ -207,7 +207,7 @@ class Compass:
         if arrived:
             self.update(self.general + arrived)
             self.general = []
-        for client, _ in sorted(arrived, key=lambda each: self.info[each[0]]["speed"]):
+        for client, _ in sorted(arrived, key=lambda arrival: self.info[arrival[0]]["speed"]):
             self.assign(client)
 
     def update(self, models: list[tuple[int, int]]) -> None:
@@ -215,60 +215,60 @@ class Compass:
         self.stamp += 1
 
     def assign(self, client: int) -> None:
-        speed, chosen, steps = self.info[client]["speed"], None, -1
+        speed, group_number, steps = self.info[client]["speed"], None, -1
         for number, group in self.groups.items():
-            own = math.floor((group["expected"] - self.now) / speed)
-            if self.q_min <= own <= self.q_max and own >= steps:
-                chosen, steps = number, own
-        if chosen is None:
-            chosen, steps = self.opened, self.alone(speed)
+            affordable = math.floor((group["expected"] - self.now) / speed)
+            if self.q_min <= affordable <= self.q_max and affordable >= steps:
+                group_number, steps = number, affordable
+        if group_number is None:
+            group_number, steps = self.opened, self.count_steps(speed)
             self.opened += 1
             end = steps * speed
-            self.groups[chosen] = {"clients": [], "arrived": [], "expected": self.now + end}
-            self.groups[chosen]["latest"] = self.now + math.ceil(end * self.factor)
-            heapq.heappush(self.events, (self.groups[chosen]["latest"] + 1, 0, "timer", chosen))
-        self.groups[chosen]["clients"].append(client)
-        self.ask(client, chosen, steps)
+            self.groups[group_number] = {"clients": [], "arrived": [], "expected": self.now + end}
+            self.groups[group_number]["latest"] = self.now + math.ceil(end * self.factor)
+            heapq.heappush(self.events, (self.groups[group_number]["latest"] + 1, 0, "timer", group_number))
+        self.groups[group_number]["clients"].append(client)
+        self.ask(client, group_number, steps)
 
-    def alone(self, speed: float) -> int:
+    def count_steps(self, speed: float) -> int:
         steps = -1
         for group in self.groups.values():
             members = group["clients"] + [client for client, _ in group["arrived"]]
             fastest = min(self.info[member]["speed"] for member in members)
-            own = math.floor((group["latest"] + fastest * self.q_max - self.now) / speed)
-            if own <= self.q_max:
-                steps = max(steps, own)
+            affordable = math.floor((group["latest"] + fastest * self.q_max - self.now) / speed)
+            if affordable <= self.q_max:
+                steps = max(steps, affordable)
         return self.q_max if steps < 0 else max(steps, self.q_min)
 
 
-def recorded(schedule: Schedule) -> tuple[list[list[Row]], list[list[list[Row]]], list[Update]]:
-    begun, updates, joined = [list[Row]() for _ in range(schedule.workers)], list[Update](), list[tuple[int, int]]()
+def read_schedule(schedule: Schedule) -> tuple[list[list[Row]], list[list[list[Row]]], list[Update]]:
+    pulls, updates, adds = [list[Row]() for _ in range(schedule.workers)], list[Update](), list[tuple[int, int]]()
     steps: list[list[list[Row]]] = [[] for _ in range(schedule.workers)]
     for row in schedule:
         if row.verb == Verb.PULL and row.replica == 1:
-            begun[row.worker].append(row)
+            pulls[row.worker].append(row)
         elif row.verb == Verb.SYNC:
             steps[row.worker].append([])
         elif row.verb == Verb.PUSH:
             steps[row.worker][-1].append(row)
         elif row.verb == Verb.ADD:
-            joined.append((row.worker, row.staleness))
+            adds.append((row.worker, row.staleness))
         elif row.verb == Verb.COMMIT:
-            updates.append((row.time_ns, joined))
-            joined = []
-    return begun, steps, updates
+            updates.append((row.time_ns, adds))
+            adds = []
+    return pulls, steps, updates
 
 
 def check_against_other_program(single: Outcome) -> Compass:
     check_laws(single)
-    begun, steps, updates = recorded(single.schedule)
+    pulls_of, steps, updates = read_schedule(single.schedule)
     gradients = [[row.end_ns - row.begin_ns for task in tasks for row in task] for tasks in steps]
-    down = [[row.end_ns - row.begin_ns for row in pulls] for pulls in begun]
+    down = [[row.end_ns - row.begin_ns for row in pulls] for pulls in pulls_of]
     up = [[task[-1].time_ns - task[-1].end_ns for task in tasks] for tasks in steps]
     compass = Compass(single.run.protocol, gradients, down, up)
     compass.run(single.schedule.end_ns)
     assert compass.updates == updates and len(updates) > 5
-    for pulls, gradients, tasks in zip(begun, steps, compass.tasks, strict=True):  # type: ignore[assignment]
+    for pulls, gradients, tasks in zip(pulls_of, steps, compass.tasks, strict=True):  # type: ignore[assignment]
         assert [time for time, _ in tasks] == [row.time_ns for row in pulls]
         assert [number for _, number in tasks[: len(gradients)]] == [len(task) for task in gradients]
     return compass
@@ -280,47 +280,47 @@ def test_another_program_finds_the_same_tasks_and_updates():
         ({"period": 5, "least": 5, "lateness": 3.0, "decay": 0.0}, {}),
         ({"period": 12, "lateness": 1.1}, {"network": NETWORK, "contention": [SLOW]}),
     ):
-        compass = check_against_other_program(grouped(protocol, {**SPREAD, **cluster}, stop={"seconds": 60.0}))
+        compass = check_against_other_program(run_grouped(protocol, {**SPREAD, **cluster}, stop={"seconds": 60.0}))
         assert (compass.late > 0) == (protocol["lateness"] < 3), "Q_min = Q_max and long waits"
 
 
 @pytest.mark.parametrize("seed", mostly_slow(range(12), range(4)))
 def test_another_program_finds_the_same_with_random_options(seed):
     draws = Draws(seed)
-    period, first = draws.between(1, 25), draws.between(1, 30)
-    protocol = {"period": period, "least": draws.between(1, period), "first": draws.one(None, first)}
-    protocol |= {"lateness": draws.one(1.0, draws.real(1.0, 4.0)), "decay": draws.one(0.0, draws.real(0.0, 0.95))}
+    period, first = draws.integer(1, 25), draws.integer(1, 30)
+    protocol = {"period": period, "least": draws.integer(1, period), "first": draws.choose(None, first)}
+    protocol |= {"lateness": draws.choose(1.0, draws.real(1.0, 4.0)), "decay": draws.choose(0.0, draws.real(0.0, 0.95))}
     compute = {"name": "lognormal", "median": 0.1, "sigma": draws.real(0.05, 1.5)}
-    speeds = [draws.real(0.1, 3.0) for _ in range(draws.between(1, 9))]
-    cluster = {"workers": len(speeds), "speeds": speeds, "compute": compute, "network": draws.one(None, NETWORK)}
-    check_against_other_program(grouped(protocol, cluster, stop={"seconds": 60.0}))
+    speeds = [draws.real(0.1, 3.0) for _ in range(draws.integer(1, 9))]
+    cluster = {"workers": len(speeds), "speeds": speeds, "compute": compute, "network": draws.choose(None, NETWORK)}
+    check_against_other_program(run_grouped(protocol, cluster, stop={"seconds": 60.0}))
 
 
 def test_clients_alike_are_fedavg_to_the_last_bit():
     options: dict[str, Any] = {"task": TASK, "stop": {"updates": 160}}
     cluster = constant(*[0.1] * 5, network={"latency": {"name": "constant", "seconds": 0.03}})
-    known = {"period": 3, "least": 3, "speeds": "known", "lateness": 2.0}
-    groups, averaged = (grouped(known, cluster, name, **options) for name in ("fedcompass", "fedavg"))
-    usual = grouped({"name": "client-rounds", "period": 3}, cluster, "fedavg", **options)
+    settings = {"period": 3, "least": 3, "speeds": "known", "lateness": 2.0}
+    groups, averaged = (run_grouped(settings, cluster, name, **options) for name in ("fedcompass", "fedavg"))
+    usual = run_grouped({"name": "client-rounds", "period": 3}, cluster, "fedavg", **options)
     assert times(groups.schedule) == times(usual.schedule) and len(times(groups.schedule)) == 10
     assert groups.params_digest == averaged.params_digest == usual.params_digest
 
 
 def test_a_late_pseudo_gradient_counts_in_the_next_group_and_its_client_goes_on_at_once():
-    away = [{"name": "outage", "workers": [2], "begin": 1.0, "end": 6.25}]
-    options, cluster = {"period": 4, "least": 4, "first": 4}, constant(0.1, 0.1, 0.1, faults=away)
-    begun, steps, updates = recorded(grouped(options, cluster, stop={"seconds": 8.0}).schedule)
+    outages = [{"name": "outage", "workers": [2], "begin": 1.0, "end": 6.25}]
+    options, cluster = {"period": 4, "least": 4, "first": 4}, constant(0.1, 0.1, 0.1, faults=outages)
+    pulls, steps, updates = read_schedule(run_grouped(options, cluster, stop={"seconds": 8.0}).schedule)
     assert [round(task[-1].time_ns / 1e9, 6) for task in steps[2]][:3] == [0.4, 0.8, 6.45]
-    assert begun[2][3].time_ns == 6.45e9
+    assert pulls[2][3].time_ns == 6.45e9
     number = next(n for n, (time, _) in enumerate(updates) if time > 6.45e9)
     assert updates[number][1][0] == (2, number - 4), "it had read the model after four updates"
-    waiting = {client for _, joined in updates[5:number] for client, _ in joined}
+    waiting = {client for _, members in updates[5:number] for client, _ in members}
     assert waiting == {0, 1} and updates[4][0] == 1.4e9 + 1, "the others waited until the latest arrival"
 
 
 def test_time_in_a_group_is_waiting_and_not_sending():
     network = {"bandwidth": 1e6, "message_bytes": 1e4}
-    schedule = grouped({"period": 10, "lateness": 3.0}, {**SPREAD, "network": network}).schedule
+    schedule = run_grouped({"period": 10, "lateness": 3.0}, {**SPREAD, "network": network}).schedule
     sent = messages(schedule)
     up = sent[sent["way"].eq("to servers") & sent["arrived"]]
     assert ((up["end_ns"] - up["begin_ns"]) == 0.01e9).all()

@@ -29,7 +29,6 @@ from tests.laws import stretches
 from tests.pages import (
     ASGD,
     BLUE,
-    BOTH,
     CLUSTER,
     COLOURS_OF_TIME,
     DARK,
@@ -37,6 +36,7 @@ from tests.pages import (
     KINDS,
     LEARNED,
     NETWORKED,
+    PAIR,
     RED,
     TIMED,
     TIMINGS,
@@ -73,7 +73,7 @@ def points_of(metrics: pd.DataFrame, run: str, seed: int, *columns: str) -> list
     return [rows[column].to_list() for column in columns]
 
 
-def between(x: float, xs: list[float], ys: list[float]) -> float:
+def interpolate(x: float, xs: list[float], ys: list[float]) -> float:
     i = min(max(bisect.bisect_right(xs, x), 1), len(xs) - 1)
     share = (x - xs[i - 1]) / (xs[i] - xs[i - 1])
     return ys[i - 1] + min(share, 1) * (ys[i] - ys[i - 1])
@@ -87,8 +87,8 @@ def caption_of(picture: Picture) -> str:
     return picture.get_supxlabel().replace("\n", " ")
 
 
-def some(result: Result, *names: str, seeds: tuple[int, ...] = (3, 1, 2)) -> Result:
-    return Result(result.scenario, [each for each in result.outcomes if each.name in names and each.seed in seeds])
+def select(result: Result, *names: str, seeds: tuple[int, ...] = (3, 1, 2)) -> Result:
+    return Result(result.scenario, [outcome for outcome in result.outcomes if outcome.name in names and outcome.seed in seeds])
 
 
 def texts_of(artists: Any) -> list[str]:
@@ -103,8 +103,10 @@ def redrawn(learned: Any, *frames: pd.DataFrame, figure: Any = "loss", **options
     """Return the first panel of the first seed's runs, if they had these metrics; columns that are missing are 0, 1, 2, ..."""
     outcomes = [outcome for outcome in learned.outcomes if outcome.seed == 3]
     counts = ("updates", "virtual_seconds")
-    whole = [frame.assign(**{name: np.arange(float(len(frame))) for name in counts if name not in frame}) for frame in frames]
-    changed = [dataclasses.replace(outcome, metrics=frame) for outcome, frame in zip(outcomes, whole, strict=False)]
+    completed = [
+        frame.assign(**{name: np.arange(float(len(frame))) for name in counts if name not in frame}) for frame in frames
+    ]
+    changed = [dataclasses.replace(outcome, metrics=frame) for outcome, frame in zip(outcomes, completed, strict=False)]
     return Result(learned.scenario, changed).plot(figure, **options).axes[0]
 
 
@@ -127,7 +129,7 @@ def test_learning_curves_are_the_mean_of_the_seeds_in_the_band_of_the_seeds(lear
                     continue
                 seeds = [points_of(learned.metrics, run, seed, column, quantity) for seed in (3, 1, 2)]
                 assert (x[0], x[-1]) == (0, min(xs[-1] for xs, _ in seeds)), "as far as all seeds reach"
-                heights = [sorted(between(at, xs, ys) for xs, ys in seeds) for at in x]
+                heights = [sorted(interpolate(at, xs, ys) for xs, ys in seeds) for at in x]
                 np.testing.assert_allclose(y, [math.fsum(three) / 3 for three in heights], rtol=1e-9)
                 corners = np.asarray(band.get_paths()[0].vertices)
                 for at, (low, _, high) in list(zip(x, heights, strict=True))[1:-1:9]:
@@ -151,7 +153,7 @@ def test_axes_become_logarithmic_where_small_values_would_be_hidden(learned):
 
 
 def test_losses_that_diverge_or_are_nearly_nothing_for_a_moment_leave_room_for_the_rest(learned):
-    """Of 40 evaluations one is 10^-9, or the last ones grow to 10^30; all others are between 1 and 0.5."""
+    """One of 40 evaluations is 10^-9, or the last ones grow to 10^30; all others are between 1 and 0.5."""
     steady = [1 - place / 80 for place in range(40)]
     for losses, scale in (([1e-9, *steady[1:]], "linear"), ([*steady[:38], 1e10, 1e30], "log")):
         axis = redrawn(learned, pd.DataFrame({"loss": losses}), pd.DataFrame({"loss": steady}))
@@ -163,8 +165,8 @@ def test_losses_that_diverge_or_are_nearly_nothing_for_a_moment_leave_room_for_t
 
 def test_models_that_are_equal_but_for_rounding_do_not_hide_the_distances_of_the_others(learned):
     """A third of the evaluations finds models that have just been averaged, as those of local SGD."""
-    apart = np.where(np.arange(40) % 3, np.linspace(0.05, 1.5, 40), 5e-7)
-    axis = redrawn(learned, pd.DataFrame({"disagreement": apart}), figure="disagreement")
+    disagreement = np.where(np.arange(40) % 3, np.linspace(0.05, 1.5, 40), 5e-7)
+    axis = redrawn(learned, pd.DataFrame({"disagreement": disagreement}), figure="disagreement")
     low, high = axis.get_ylim()
     assert 1e-3 < low < 0.2 < 1.5 < high and axis.get_yscale() == "log"
 
@@ -183,7 +185,7 @@ def test_learning_is_shown_against_the_quantities_that_are_chosen(learned):
     assert [axis.get_xlabel() for axis in axes] == ["gradients", "updates", "virtual time, s"]
     for run, line in zip(NAMES, axes[0].get_lines(), strict=False):
         assert data_of(line)[0][-1] == min(points_of(learned.metrics, run, seed, "gradients")[0][-1] for seed in (3, 1, 2))
-    (axis,) = some(learned, "no-clock").plot("error").axes
+    (axis,) = select(learned, "no-clock").plot("error").axes
     assert axis.get_xlabel() == "updates", "without a clock there is no curve against time"
 
 
@@ -206,15 +208,15 @@ def test_captions_tell_means_from_ranges(learned, untrained):
     assert caption_of(learned.plot("workers-time")) == "means over 3 seeds"
     assert caption_of(untrained.plot("throughput")) == "bars: means over 2 seeds; lines: their range, least to largest"
     assert caption_of(untrained.plot("timeline")) == "seed 3, of 2"
-    assert caption_of(some(learned, *NAMES, seeds=(3,)).plot("loss")) == "", "one seed is neither"
+    assert caption_of(select(learned, *NAMES, seeds=(3,)).plot("loss")) == "", "one seed is neither"
 
 
 def test_a_run_has_the_same_colour_in_every_figure(learned):
     colours = {line.get_label(): to_hex(line.get_color()) for line in learned.plot("loss").axes[0].get_lines()}
     assert len(set(colours.values())) == 3
     (bars,) = learned.plot("throughput").axes
-    drawn = zip(texts_of(bars.get_yticklabels()), (to_hex(bar.get_facecolor()) for bar in rectangles(bars)), strict=True)
-    assert dict(drawn) == {name: colours[name] for name in NAMES[:2]}
+    bar_colours = zip(texts_of(bars.get_yticklabels()), (to_hex(bar.get_facecolor()) for bar in rectangles(bars)), strict=True)
+    assert dict(bar_colours) == {name: colours[name] for name in NAMES[:2]}
     for axis in learned.plot("staleness").axes:
         (outline,) = (patch for patch in axis.patches if isinstance(patch, StepPatch))
         assert to_hex(outline.get_facecolor()) == colours[axis.get_title().split("\n")[0]]
@@ -257,25 +259,25 @@ def heights_of(axis: Axes) -> dict[float, float]:
 def test_histograms_of_staleness_are_plain_counts(untrained):
     picture = untrained.plot("staleness")
     shared = {"dispatched": "dispatched", "asgd": "asgd, same", "backup": "backup", "peers": "peers"}
-    shown, fresh = list[str](), list[str]()
+    titles, fresh = list[str](), list[str]()
     for run, name in shared.items():
         counts = Counter(stale for seed in (3, 1) for stale in stale_gradients(untrained.outcome(run, seed).schedule))
         if set(counts) == {0}:
             fresh.append(name)
             continue
-        axis = picture.axes[len(shown)]
-        shown.append(name)
+        axis = picture.axes[len(titles)]
+        titles.append(name)
         mean = sum(stale * count for stale, count in counts.items()) / (total := counts.total())
         assert axis.get_title() == f"{name}\nmean {mean:.1f}, max {max(counts)}"
         assert (axis.get_xlabel(), axis.get_ylabel()) == ("staleness, updates", "% of gradients")
         assert {left + 0.5: height * total / 100 for left, height in heights_of(axis).items()} == pytest.approx(counts)
-    assert len([axis for axis in picture.axes if axis.axison]) == len(shown) > 0
+    assert len([axis for axis in picture.axes if axis.axison]) == len(titles) > 0
     assert caption_of(picture).endswith(f"staleness 0 throughout: {', '.join(fresh)}"), "no panel without anything in it"
     assert fresh
 
 
 def test_where_nothing_is_stale_a_line_says_so(untrained):
-    fresh = some(untrained, "backup")
+    fresh = select(untrained, "backup")
     assert "staleness" not in fresh.pictures(), "a picture without anything in it is only drawn if somebody asks for it"
     picture = fresh.plot("staleness")
     assert not [axis for axis in picture.axes if axis.axison]
@@ -284,11 +286,11 @@ def test_where_nothing_is_stale_a_line_says_so(untrained):
 
 
 def test_histograms_have_one_scale_unless_that_would_hide_one():
-    for workers, ends, more in (((10, 50), {49.5}, ""), ((5, 50), {4.5, 49.5}, "; scales differ between panels")):
+    for workers, ends, suffix in (((10, 50), {49.5}, ""), ((5, 50), {4.5, 49.5}, "; scales differ between panels")):
         runs = {f"of-{number}": {"cluster": {"workers": number}} for number in workers}
         picture = run_all(runs, task=None, stop={"gradients": 90}).plot("staleness")
         assert {axis.get_xlim()[1] for axis in picture.axes} == ends
-        assert caption_of(picture) == f"all gradients that were used{more}"
+        assert caption_of(picture) == f"all gradients that were used{suffix}"
 
 
 def test_long_histograms_have_wider_bars_that_hold_everything():
@@ -309,7 +311,7 @@ def test_traffic_is_the_mean_of_the_summarys_bytes(untrained):
     assert texts_of(legend.get_texts()) == [way.replace("_", " ") for way in ways]
     colours = dict(zip(ways, (to_hex(patch.get_facecolor()) for patch in legend.get_patches()), strict=True))
     places = {bar: round(bar.get_y() + bar.get_height() / 2) for bar in rectangles(axis) if bar.get_width()}
-    drawn = {(row, to_hex(bar.get_facecolor())): (bar.get_x(), bar.get_width()) for bar, row in places.items()}
+    segments = {(row, to_hex(bar.get_facecolor())): (bar.get_x(), bar.get_width()) for bar, row in places.items()}
     summary, expected = untrained.summary, {}
     for number, name in enumerate(names):
         left = 0.0
@@ -317,7 +319,7 @@ def test_traffic_is_the_mean_of_the_summarys_bytes(untrained):
             if width := statistics.fmean(summary[summary["name"] == name][f"bytes_{way}"]) / 1e3:
                 expected[number, colours[way]] = pytest.approx((left, width))
             left += width
-    assert drawn == expected
+    assert segments == expected
 
 
 def test_each_kind_of_runs_has_its_figures(learned, untrained):
@@ -329,8 +331,8 @@ def test_each_kind_of_runs_has_its_figures(learned, untrained):
     assert set(clockless.pictures()) == {"staleness"}, "nothing was sent"
 
 
-def test_figures_without_data_and_options_that_no_run_has_are_refused(learned, untrained, many):
-    own = "nothing to plot: in these runs workers have no models of their own"
+def test_figures_without_data_and_options_that_no_run_has_are_refused(learned, untrained, many_workers):
+    no_models = "nothing to plot: in these runs workers have no models of their own"
     for result, figure, options, message in (
         (learned, "eror", {}, r"no figure `eror`; did you mean `error`\?; there are loss, error, perplexity, "),
         (learned, "loss", {"begin": 1.0}, "`begin` is for the figure timeline; got `loss`"),
@@ -339,13 +341,13 @@ def test_figures_without_data_and_options_that_no_run_has_are_refused(learned, u
         (learned, "perplexity", {}, "there is no perplexity to plot: only sequences"),
         (untrained, "loss", {}, "there is no loss to plot: the scenario has no `task`"),
         (untrained, "error", {}, "there is no error to plot: the scenario has no `task`"),
-        *((result, figure, {}, own) for result in (untrained, learned) for figure in ("disagreement", "replicas-error")),
-        (some(untrained, "dispatched"), "throughput", {}, "nothing to plot: these runs have no clock"),
+        *((result, figure, {}, no_models) for result in (untrained, learned) for figure in ("disagreement", "replicas-error")),
+        (select(untrained, "dispatched"), "throughput", {}, "nothing to plot: these runs have no clock"),
         (untrained, "sweep", {}, "nothing to plot: the scenario has no `sweep`"),
-        (many, "timeline", {"workers": []}, "the timeline needs workers"),
-        (many, "timeline", {"begin": -1.0}, "the timeline cannot begin at -1 s; expected 0 or more"),
-        (many, "timeline", {"begin": float("nan")}, "the timeline cannot begin at nan s"),
-        (many, "timeline", {"end": float("inf")}, "the timeline cannot end at inf s"),
+        (many_workers, "timeline", {"workers": []}, "the timeline needs workers"),
+        (many_workers, "timeline", {"begin": -1.0}, "the timeline cannot begin at -1 s; expected 0 or more"),
+        (many_workers, "timeline", {"begin": float("nan")}, "the timeline cannot begin at nan s"),
+        (many_workers, "timeline", {"end": float("inf")}, "the timeline cannot end at inf s"),
     ):
         with pytest.raises(FredError, match=message):
             result.plot(figure, **options)  # type: ignore[arg-type]
@@ -358,7 +360,7 @@ def test_quantities_of_replicas_are_those_of_runs_whose_workers_have_models():
         assert (left.get_ylabel(), len(left.get_lines()), len(right.get_lines())) == (label, 1, 1)
         xs, ys = points_of(result.metrics, "peers", 1, "updates", quantity)
         x, y = data_of(left.get_lines()[0])
-        np.testing.assert_allclose(y, [between(at, xs, ys) for at in x], rtol=1e-9)
+        np.testing.assert_allclose(y, [interpolate(at, xs, ys) for at in x], rtol=1e-9)
 
 
 def test_a_picture_is_the_same_bytes_each_time_whatever_the_readers_own_style(learned, tmp_path):
@@ -410,11 +412,15 @@ def test_timelines_show_what_the_first_seeds_schedule_says():
         end = axis.get_xlim()[1] * 1e9
         schedule, bars = untrained.outcome(run, 3).schedule, bars_of(axis)
         for worker in range(4):
-            own = sorted((begin, stop, colour) for colour, who, begin, stop in bars if who == worker)
-            assert [stop for _, stop, _ in own[:-1]] == [begin for begin, *_ in own[1:]], "each moment once"
-            drawn = [(colour, [stop for _, stop, _ in some][-1]) for colour, some in groupby(own, lambda bar: bar[2])]
+            bars_of_worker = sorted((begin, stop, colour) for colour, owner, begin, stop in bars if owner == worker)
+            assert [stop for _, stop, _ in bars_of_worker[:-1]] == [begin for begin, *_ in bars_of_worker[1:]], (
+                "each moment once"
+            )
+            runs_of_colour = [
+                (colour, [stop for _, stop, _ in group][-1]) for colour, group in groupby(bars_of_worker, lambda bar: bar[2])
+            ]
             expected = [(COLOURS_OF_TIME[kind], stop) for kind, stop in stretches(schedule, list(schedule), worker)]
-            assert [bar for bar in drawn if bar[1] < end] == [bar for bar in expected if bar[1] < end]
+            assert [bar for bar in runs_of_colour if bar[1] < end] == [bar for bar in expected if bar[1] < end]
         assert ticks_of(axis) == [row.time_ns for row in rows if row.verb in ("PUSH", "COMMIT") and row.time_ns < end]
         assert {worker for _, worker, *_ in bars} == {0, 1, 2, 3}
         assert any(colour == RED for colour, *_ in bars) == (run == "backup")
@@ -427,18 +433,18 @@ def test_a_timeline_marks_workers_that_are_slower_by_themselves():
     marks = [line.get_ydata() for line in picture.axes[0].get_lines()]
     assert [np.asarray(ends, float).mean() for ends in marks] == [3.0, 4.0]
     assert "line at the right: slow workers" in caption_of(picture)
-    (alone,) = timing_of({**cluster, "speeds": []}, seconds=30).plot("timeline").axes
-    assert not alone.get_lines()
+    (axis,) = timing_of({**cluster, "speeds": []}, seconds=30).plot("timeline").axes
+    assert not axis.get_lines()
 
 
 def test_a_timeline_shows_the_first_fault_unless_a_run_ends_before():
-    """Of six seconds, two before worker 1 crashes at 10.5 s; it is back at 12 s. Another run ends before."""
+    """It shows six seconds, two of them before worker 1 crashes at 10.5 s; it is back at 12 s. Another run ends before."""
     cluster = crashing(2, 1, 10.5, 12.0)
     (axis,) = timing_of(cluster, seconds=30).plot("timeline").axes
     assert axis.get_xlim() == (8.5, 14.5)
     begins = {0: [8, 9, 10, 11, 12, 13, 14], 1: [8, 9, 10, 12, 13, 14]}
-    expected = {(who, begin): (BLUE, begin + 1) for who, own in begins.items() for begin in own}
-    bars = {(who, begin / 1e9): (colour, end / 1e9) for colour, who, begin, end in bars_of(axis)}
+    expected = {(worker, begin): (BLUE, begin + 1) for worker, starts in begins.items() for begin in starts}
+    bars = {(worker, begin / 1e9): (colour, end / 1e9) for colour, worker, begin, end in bars_of(axis)}
     assert bars == expected | {(1, 10): (RED, 10.5), (1, 10.5): (DARK, 12)}
     assert set(ticks_of(axis)) == {second * 10**9 for second in range(9, 15)}
     axes = run_all({f"{end}": {"stop": {"seconds": end}} for end in (5, 30)}, task=None, cluster=cluster).plot("timeline").axes
@@ -446,13 +452,13 @@ def test_a_timeline_shows_the_first_fault_unless_a_run_ends_before():
 
 
 @pytest.fixture(scope="module")
-def many() -> Result:
+def many_workers() -> Result:
     runs = {"large": {"cluster": crashing(40, 21, 2.5, 4.0)}, "small": {"cluster": {"workers": 4, "compute": SECOND}}}
     return run_all(runs, task=None, stop={"seconds": 12})
 
 
-def test_sixteen_of_many_workers_are_shown_evenly_spaced_but_one_that_is_away_takes_the_place_of_the_nearest(many):
-    picture, expected = many.plot("timeline"), {round(39 * place / 15) for place in range(16)}
+def test_sixteen_of_many_workers_are_shown_evenly_spaced_but_one_that_is_away_takes_the_place_of_the_nearest(many_workers):
+    picture, expected = many_workers.plot("timeline"), {round(39 * place / 15) for place in range(16)}
     large, small = picture.axes
     assert 21 in expected, "so nobody has to give way"
     assert [{worker for _, worker, *_ in bars_of(axis)} for axis in (large, small)] == [expected, set(range(4))]
@@ -462,23 +468,23 @@ def test_sixteen_of_many_workers_are_shown_evenly_spaced_but_one_that_is_away_ta
     assert {worker for _, worker, *_ in bars_of(axis)} == expected - {21, 23} | {22, 23}
 
 
-def test_a_timeline_has_the_chosen_workers_and_times(many):
-    large, small = many.plot("timeline", begin=7.5, end=9.0, workers=[39, 2, 0]).axes
+def test_a_timeline_has_the_chosen_workers_and_times(many_workers):
+    large, small = many_workers.plot("timeline", begin=7.5, end=9.0, workers=[39, 2, 0]).axes
     assert large.get_xlim() == small.get_xlim() == (7.5, 9.0)
     assert texts_of(large.get_yticklabels()) == ["39", "2", "0"], "in this order, from the top"
     assert large.get_ylim()[0] > large.get_ylim()[1]
-    seconds = [(BLUE, who, begin * 10**9, (begin + 1) * 10**9) for who in (0, 2, 39) for begin in (7, 8)]
+    seconds = [(BLUE, worker, begin * 10**9, (begin + 1) * 10**9) for worker in (0, 2, 39) for begin in (7, 8)]
     assert bars_of(large) == sorted(seconds)
     assert texts_of(small.get_yticklabels()) == ["2", "0"], "there is no worker 39"
-    (only,) = many.plot("timeline", workers=[30]).axes
+    (only,) = many_workers.plot("timeline", workers=[30]).axes
     assert (only.get_title(), only.get_xlim()[0]) == ("large", 0), "who is away is not shown, nor when"
-    assert [each.get_xlim() for each in many.plot("timeline", end=9).axes] == [(3, 9)] * 2, "six gradients before"
+    assert [axis.get_xlim() for axis in many_workers.plot("timeline", end=9).axes] == [(3, 9)] * 2, "six gradients before"
 
 
 def test_where_updates_are_many_their_number_is_drawn():
     result = timing_of({"workers": 60, "compute": COMPUTE}, gradients=900)
     (axis,) = result.plot("timeline", begin=0.0).axes
-    assert not [each for each in axis.collections if isinstance(each, LineCollection)]
+    assert not [collection for collection in axis.collections if isinstance(collection, LineCollection)]
     (profile,) = (patch for patch in axis.patches if isinstance(patch, StepPatch))
     heights, edges, base = profile.get_data()
     pushes = (row.time_ns / 1e9 for row in rows_of(result.outcome("run").schedule) if row.verb == "PUSH")
@@ -497,8 +503,8 @@ ODD: dict[str, dict[str, Any]] = {
         "stop": {"updates": 5},
         "algorithm": ASGD,
     },
-    "a sweep of one point": {**TIMED, "runs": BOTH, "sweep": {"over": {"cluster.workers": [2]}}},
-    "a sweep of nothing": {**TIMED, "runs": BOTH, "stop": {"seconds": 1e-9}, "sweep": {"over": {"cluster.workers": [2, 3]}}},
+    "a sweep of one point": {**TIMED, "runs": PAIR, "sweep": {"over": {"cluster.workers": [2]}}},
+    "a sweep of nothing": {**TIMED, "runs": PAIR, "stop": {"seconds": 1e-9}, "sweep": {"over": {"cluster.workers": [2, 3]}}},
 }
 
 

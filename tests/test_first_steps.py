@@ -20,7 +20,7 @@ from tests.conftest import ROOT
 from tests.program import fred_command, refusal
 
 BRIEF = ("--seed", "1", "--set", "stop={updates: 4}", "--set", "task=null", "--set", "evaluate={points: 2}")
-OWN = "title: mine\ncluster: {workers: 2}\nalgorithm: {name: asgd, learning_rate: 0.1}\nstop: {updates: 4}\n"
+SCENARIO = "title: mine\ncluster: {workers: 2}\nalgorithm: {name: asgd, learning_rate: 0.1}\nstop: {updates: 4}\n"
 
 
 @pytest.fixture
@@ -52,12 +52,12 @@ class TestScenariosByName:
         (folder / "quickstart").mkdir()
         assert load("quickstart").title.startswith("Six ways")
         (folder / "quickstart").rmdir()
-        (folder / "quickstart").write_text(OWN)
+        (folder / "quickstart").write_text(SCENARIO)
         assert load("quickstart").title == "mine"
 
     def test_the_nearest_of_files_and_names_is_suggested(self, folder):
-        (folder / "mine.yaml").write_text(OWN)
-        for word, meant in {
+        (folder / "mine.yaml").write_text(SCENARIO)
+        for word, suggestion in {
             "quikstart": "quickstart",
             "quickstart.yaml": "quickstart",
             "ssp": "systems/ssp",
@@ -68,7 +68,7 @@ class TestScenariosByName:
         }.items():
             message = refusal("run", word)
             assert message.startswith(f"fred: cannot read {word}: No such file")
-            assert f"did you mean `{meant}`?" in message
+            assert f"did you mean `{suggestion}`?" in message
         assert names_in() == ["mine.yaml"]
 
 
@@ -79,8 +79,8 @@ def test_the_list_has_each_scenario_with_its_first_line():
         name = path.relative_to(ROOT / "scenarios").with_suffix("").as_posix()
         promise = path.read_text().split("\n")[0].removeprefix("# Look for: ")
         assert re.search(rf"^{re.escape(name)} +{re.escape(promise)}", answer.out, re.MULTILINE), name
-    one = fred_command("scenarios", "systems/ssp")
-    assert one == (0, (ROOT / "scenarios" / "systems" / "ssp.yaml").read_text(), "")
+    printed = fred_command("scenarios", "systems/ssp")
+    assert printed == (0, (ROOT / "scenarios" / "systems" / "ssp.yaml").read_text(), "")
     assert "no scenario of this name comes with FRED; did you mean `systems/ssp`?" in refusal("scenarios", "ssp")
 
 
@@ -94,9 +94,9 @@ class TestOneOfYourOwn:
         assert pointer
         jsonschema.validate(YAML(typ="safe").load(folder / "mine.yaml"), json.loads((folder / pointer[1]).read_text()))
         assert list(load("mine.yaml").runs) == ["wait-for-all", "backup-workers", "wait-for-none"]
-        whole, lines = re.subn(r"^( *)# (?= *[\w.]+:)", r"\1", text, flags=re.MULTILINE)  # with what is commented out
+        uncommented, lines = re.subn(r"^( *)# (?= *[\w.]+:)", r"\1", text, flags=re.MULTILINE)  # with what is commented out
         assert lines == 5
-        (folder / "all.yaml").write_text(whole)
+        (folder / "all.yaml").write_text(uncommented)
         runs = load("all.yaml").runs
         assert len(runs) == 3 * 5 and all(run.cluster.contention and run.cluster.faults for run in runs.values())
 
@@ -110,7 +110,7 @@ class TestOneOfYourOwn:
         assert fred_command("new", "own/again.yaml", "--from", "cutoff-sgd/figure4").code == 0, "those files are the same"
 
     def test_nothing_is_overwritten_and_what_cannot_be_written_refused(self, folder):
-        (folder / "mine.yaml").write_text(OWN)
+        (folder / "mine.yaml").write_text(SCENARIO)
         (folder / "cluster158.npz").write_text("mine")
         for arguments, message in (
             ("mine.yaml", "mine.yaml exists and is not overwritten"),

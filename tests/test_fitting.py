@@ -26,14 +26,14 @@ from tests.worlds import make_run, mostly_slow, record
 
 COMPUTE = {"name": "lognormal", "median": 1.0, "sigma": 0.1}
 NODES = np.repeat(np.arange(3), 4)
-ALONE = np.zeros(12, np.int64)
+ONE_NODE_EACH = np.zeros(12, np.int64)
 
 
 def trace(seconds: np.ndarray, node_of: np.ndarray | None = None) -> Trace:
     return Trace(seconds, tuple(f"w{worker}" for worker in range(seconds.shape[1])), node_of)
 
 
-def written(path: Path, seconds: np.ndarray, name: str = "") -> Path:
+def write_trace(path: Path, seconds: np.ndarray, name: str = "") -> Path:
     rows = [f"{t},{name}{w},{x!r}" for t, row in enumerate(seconds.tolist()) for w, x in enumerate(row)]
     path.write_text("\n".join(["iteration,worker,seconds", *rows]) + "\n")
     return path
@@ -61,8 +61,8 @@ def test_one_slow_worker_is_named_and_a_backup_worker_gains_as_much_as_in_the_tr
     assert one_slow.sentences == ["Worker w4 is always 6.0 times slower than the median worker."]
     assert one_slow.block.options["speeds"][4] == pytest.approx(1 / 6, rel=0.02)
     assert "contention" not in one_slow.block.options
-    again = behaviour.simulate_rounds(Cluster.model_validate(one_slow.block.options), 500, seed=7)
-    assert gain(again) == pytest.approx(gain(one_slow.trace.seconds), rel=0.03)
+    simulated = behaviour.simulate_rounds(Cluster.model_validate(one_slow.block.options), 500, seed=7)
+    assert gain(simulated) == pytest.approx(gain(one_slow.trace.seconds), rel=0.03)
     assert one_slow.behaviour.holds
 
 
@@ -112,7 +112,7 @@ def test_workers_that_all_have_spells_share_one_regime_with_the_share_of_all():
     for worker in range(12):
         for start in rng.choice(28, 3, replace=False) * 10:
             slow[start : start + 10, worker] = 1
-    (spells,) = fit_model(times(4) * (1 + 2 * slow), ALONE).regimes
+    (spells,) = fit_model(times(4) * (1 + 2 * slow), ONE_NODE_EACH).regimes
     assert isinstance(spells, InSpells) and (spells.of, spells.entities) == ("worker", ())
     assert spells.slowdown == pytest.approx(3.0, rel=0.03)
     assert spells.share == pytest.approx(slow.mean(), abs=0.01)
@@ -122,12 +122,12 @@ def test_workers_that_all_have_spells_share_one_regime_with_the_share_of_all():
 def test_a_worker_that_drifts_and_a_daily_cycle_are_told_by_their_shape():
     drifting = times(5)
     drifting[:, 3] *= np.linspace(1, 3, 300)
-    drift, *rest = fit_model(drifting, ALONE).regimes
+    drift, *rest = fit_model(drifting, ONE_NODE_EACH).regimes
     assert isinstance(drift, InWaves) and drift.drift
     assert drift.slowdown == pytest.approx(3.0, rel=0.2)
-    assert {each.entities for each in (drift, *rest)} == {(3,)}
+    assert {regime.entities for regime in (drift, *rest)} == {(3,)}
     cluster = {"workers": 12, "compute": COMPUTE, "contention": [{"name": "diurnal", "slowdown": 2.0, "period": 100.0}]}
-    day = fit_model(behaviour.simulate_rounds(Cluster.model_validate(cluster), 200), ALONE).regimes[0]
+    day = fit_model(behaviour.simulate_rounds(Cluster.model_validate(cluster), 200), ONE_NODE_EACH).regimes[0]
     assert isinstance(day, InWaves) and day.of == "cluster"
     assert day.period == pytest.approx(100.0, rel=0.03)
     assert day.slowdown == pytest.approx(2.0, rel=0.1)
@@ -154,7 +154,7 @@ def test_a_single_worker_that_wanders_has_noise_of_its_own():
         state[step] = 0.9 * state[step - 1] + np.sqrt(1 - 0.9**2) * rng.normal()
     seconds = times(6, (400, 12))
     seconds[:, 7] *= np.exp(0.4 * state)
-    (wanders,) = fit_model(seconds, ALONE).regimes
+    (wanders,) = fit_model(seconds, ONE_NODE_EACH).regimes
     assert isinstance(wanders, Wanders) and wanders.entities == (7,)
     assert wanders.deviation == pytest.approx(0.4, rel=0.3)
     assert wanders.persistence == pytest.approx(0.9, abs=0.06)
@@ -172,7 +172,7 @@ def test_heavy_tails_and_traces_of_chance_have_no_regimes(seed):
 def test_workers_that_scatter_differently_have_latencies_of_their_own():
     sigma = np.where(np.arange(12) < 4, 0.05, 0.3)
     seconds = np.exp(sigma * np.random.default_rng(8).normal(size=(300, 12)))
-    options = cluster_block(fit_model(seconds, ALONE), "lognormal", seconds.max(1), ALONE).options
+    options = cluster_block(fit_model(seconds, ONE_NODE_EACH), "lognormal", seconds.max(1), ONE_NODE_EACH).options
     assert sum(group["workers"] for group in options["groups"]) == 12
     cluster = Cluster.model_validate(options)
     assert [latency.model_dump()["sigma"] for latency in cluster.latencies()] == pytest.approx(sigma, rel=0.1)
@@ -181,16 +181,16 @@ def test_workers_that_scatter_differently_have_latencies_of_their_own():
 @pytest.mark.parametrize("name", FITS)
 def test_latencies_are_recovered_and_their_densities_are_their_samplers(name):
     parts = (LogNormal(median=1.0, sigma=0.1), LogNormal(median=3.0, sigma=0.3))
-    known = Mixture(components=parts, weights=(0.9, 0.1)) if name == "mixture" else None
-    latency = known or registry.lookup("latency", name).example()
+    mixture = Mixture(components=parts, weights=(0.9, 0.1)) if name == "mixture" else None
+    latency = mixture or registry.lookup("latency", name).example()
     times = latency.sample((np.arange(50_000) + 0.5) / 50_000)
-    again = FITS[name](times)
-    if isinstance(again, Mixture):
-        assert [part.model_dump()["median"] for part in again.components] == pytest.approx([1.0, 3.0], rel=0.01)
-        assert again.weights == pytest.approx((0.9, 0.1), rel=0.01)
-    for option, value in () if known else latency.model_dump().items():
+    refitted = FITS[name](times)
+    if isinstance(refitted, Mixture):
+        assert [part.model_dump()["median"] for part in refitted.components] == pytest.approx([1.0, 3.0], rel=0.01)
+        assert refitted.weights == pytest.approx((0.9, 0.1), rel=0.01)
+    for option, value in () if mixture else latency.model_dump().items():
         if option != "floor":
-            assert getattr(again, option) == (value if value is None else pytest.approx(value, rel=0.01)), option
+            assert getattr(refitted, option) == (value if value is None else pytest.approx(value, rel=0.01)), option
     edges = np.quantile(times, np.linspace(0.1, 0.9, 9))
     grid = np.linspace(edges[:-1], edges[1:], 2001)
     assert np.trapezoid(np.exp(log_density(latency, grid)), grid, axis=0) == pytest.approx(np.full(8, 0.1), abs=1e-4)
@@ -211,28 +211,28 @@ def test_waiting_for_exponential_times_loses_what_their_harmonic_number_says():
 
 def test_arrivals_and_gains_are_those_of_numpy():
     seconds = times(10, (60, 5)) * [1, 1, 1, 1, 2]
-    found = behaviour.measure_trace(seconds, np.zeros(5, np.int64)).compare(seconds, np.zeros(5, np.int64))
+    report = behaviour.measure_trace(seconds, np.zeros(5, np.int64)).compare(seconds, np.zeros(5, np.int64))
     ordered = np.sort(seconds, 1)
-    assert [each.cluster for each in found.arrivals] == pytest.approx(ordered[:, 2:].mean(0))
-    assert [each.trace for each in found.gains] == pytest.approx([gain(seconds, 1) * 4 / 5, gain(seconds, 2) * 3 / 5])
-    assert found.holds
+    assert [interval.cluster for interval in report.arrivals] == pytest.approx(ordered[:, 2:].mean(0))
+    assert [interval.trace for interval in report.gains] == pytest.approx([gain(seconds, 1) * 4 / 5, gain(seconds, 2) * 3 / 5])
+    assert report.holds
 
 
 def test_intervals_hold_the_mean_of_independent_rounds_nineteen_times_in_twenty():
     """The last arrival of two exponential times has mean 1.5; a binomial of 200 at .95 is within 182 to 198."""
     rng = np.random.default_rng(11)
-    held = 0
+    covered = 0
     for _ in range(200):
         low, high = block_ratios(np.stack([rng.exponential(size=(150, 2)).max(1), np.ones(150)])[:, :, None])
-        held += low[0] <= 1.5 <= high[0]
-    assert 180 <= held <= 198
+        covered += low[0] <= 1.5 <= high[0]
+    assert 180 <= covered <= 198
 
 
 def test_a_cluster_unlike_the_trace_is_told_by_what_is_off(one_slow):
     cluster = Cluster.model_validate({**one_slow.block.options, "speeds": [1.0] * 12})
-    alike = behaviour.measure_trace(one_slow.trace.seconds, ALONE).judge(cluster)
-    first = alike.gains[0]
-    assert not alike.holds and first in alike.outside and first.bounds[0] >= first.low
+    judgement = behaviour.measure_trace(one_slow.trace.seconds, ONE_NODE_EACH).judge(cluster)
+    first = judgement.gains[0]
+    assert not judgement.holds and first in judgement.outside and first.bounds[0] >= first.low
     assert first.excess == pytest.approx(first.bounds[0] / first.cluster - 1)
     wide = behaviour.Measure("the gain of 1 backup worker", trace=3.0, low=1.0, high=9.0, cluster=4.0)  # a third off
     assert not wide.inside and wide.excess == pytest.approx(4.0 / 3.6 - 1)
@@ -243,14 +243,14 @@ def test_where_nothing_simple_fits_the_cluster_takes_the_recorded_times(tmp_path
     """All workers are slow in the same single iterations, each by another factor: no candidate has that."""
     rng = np.random.default_rng(12)
     seconds = times(12, (90, 6)) * np.where(rng.random((90, 1)) < 0.1, rng.uniform(2, 9, (90, 6)) ** 2, 1.0)
-    fitted = fit(trace(seconds), {"file": str(written(tmp_path / "times.csv", seconds))})
+    fitted = fit(trace(seconds), {"file": str(write_trace(tmp_path / "times.csv", seconds))})
     assert fitted.verdict.startswith("No simple cluster behaves like this trace")
     assert fitted.text.startswith("# fred fit: No simple cluster")
     assert all(candidate.behaviour.outside for candidate in fitted.candidates[:-1])
     assert fitted.block.options["compute"]["name"] == "trace"
-    again = behaviour.simulate_rounds(Cluster.model_validate(fitted.block.options), 3000)
-    assert {*np.round(again[:, 0], 6)} <= {*np.round(seconds[:, 0], 6)}
-    assert gain(again) == pytest.approx(gain(seconds), rel=0.1)
+    simulated = behaviour.simulate_rounds(Cluster.model_validate(fitted.block.options), 3000)
+    assert {*np.round(simulated[:, 0], 6)} <= {*np.round(seconds[:, 0], 6)}
+    assert gain(simulated) == pytest.approx(gain(seconds), rel=0.1)
 
 
 def test_rounds_are_simulated_as_the_protocol_records_them():
@@ -271,18 +271,18 @@ def test_small_traces_are_fitted_without_complaint_but_not_too_few_iterations(sh
     with pytest.raises(FredError, match="has 7 complete iterations; expected at least 8"):
         fit(trace(np.ones((7, shape[1]))))
     assert fit(trace(np.random.default_rng(0).lognormal(size=shape))).block.options["workers"] == shape[1]
-    assert not [str(each.message) for each in recwarn]
+    assert not [str(warning.message) for warning in recwarn]
 
 
 def test_workers_that_never_vary_are_fitted(recwarn):
     fitted = fit(trace(np.ones((50, 4)) * [1.0, 1.0, 2.0, 2.0]))
-    again = behaviour.simulate_rounds(Cluster.model_validate(fitted.block.options), 10)
-    assert again == pytest.approx(np.ones((10, 4)) * [1.0, 1.0, 2.0, 2.0], rel=0.01)
-    assert not [str(each.message) for each in recwarn]
+    simulated = behaviour.simulate_rounds(Cluster.model_validate(fitted.block.options), 10)
+    assert simulated == pytest.approx(np.ones((10, 4)) * [1.0, 1.0, 2.0, 2.0], rel=0.01)
+    assert not [str(warning.message) for warning in recwarn]
 
 
 def test_the_command_begins_with_sentences_and_writes_a_block_that_runs(tmp_path):
-    path, out = written(tmp_path / "times.csv", times(13, (40, 6)) * [1, 1, 1, 1, 1, 4], "rank"), tmp_path / "out"
+    path, out = write_trace(tmp_path / "times.csv", times(13, (40, 6)) * [1, 1, 1, 1, 1, 4], "rank"), tmp_path / "out"
     command = ["fit", path, "--nodes", "2", "--out", out]
     answer = fred_command(*command, columns=200)
     first, second, *_ = answer.out.splitlines()
@@ -290,14 +290,14 @@ def test_the_command_begins_with_sentences_and_writes_a_block_that_runs(tmp_path
     assert re.fullmatch(r"Worker rank5 is always 4\.\d times slower than the median worker\.", second)
     block = (out / "cluster.yaml").read_text()
     assert block.startswith(f"# fred fit: {first}\n") and block[block.index("cluster:") :] in answer.out
-    more = "algorithm: {name: cutoff-sgd, learning_rate: 0.1}\nstop: {updates: 3}\nruns: {a: {}}\n"
-    (tmp_path / "scenario.yaml").write_text(block + more)
+    settings = "algorithm: {name: cutoff-sgd, learning_rate: 0.1}\nstop: {updates: 3}\nruns: {a: {}}\n"
+    (tmp_path / "scenario.yaml").write_text(block + settings)
     assert fred_command("run", tmp_path / "scenario.yaml", "--out", tmp_path / "result").code == 0
     assert (out / "trace.svg").read_text().startswith("<?xml")
-    files = {each.name: each.read_bytes() for each in out.iterdir()}
+    files = {file.name: file.read_bytes() for file in out.iterdir()}
     document = json.loads(fred_command(*command, "--json").out)
-    assert {each.name: each.read_bytes() for each in out.iterdir()} == files
-    assert document["verdict"] + "." == first and all(each["inside"] for each in document["behaviour"])
+    assert {file.name: file.read_bytes() for file in out.iterdir()} == files
+    assert document["verdict"] + "." == first and all(quantity["inside"] for quantity in document["behaviour"])
     assert make_run("asgd", cluster=document["cluster"]).cluster.size == 6
     assert fred_command("fit", tmp_path / "absent.csv").code == 2
 
@@ -309,13 +309,13 @@ def test_a_place_that_cannot_be_written_is_refused_before_anything_is_done(tmp_p
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(text)
     before = {path: path.is_file() and path.read_text() for path in tmp_path.rglob("*")}
-    another = "choose another place"
+    cure = "choose another place"
     for out, message in (
-        ("file", rf"cannot write .*cluster.yaml: .*file is not a folder; {another} with --out\n"),
-        ("file/deeper", rf"cannot write .*cluster.yaml: .*file is not a folder; {another} with --out\n"),
-        ("folder", rf"cannot write .*fit.json: it is a folder; {another} with --out\n"),
-        (".", rf".*cluster.yaml is there already, and not what this command writes; {another}.*\n"),
-        ("mine", rf".*fit.json is there already, and not what this command writes; {another}.*\n"),
+        ("file", rf"cannot write .*cluster.yaml: .*file is not a folder; {cure} with --out\n"),
+        ("file/deeper", rf"cannot write .*cluster.yaml: .*file is not a folder; {cure} with --out\n"),
+        ("folder", rf"cannot write .*fit.json: it is a folder; {cure} with --out\n"),
+        (".", rf".*cluster.yaml is there already, and not what this command writes; {cure}.*\n"),
+        ("mine", rf".*fit.json is there already, and not what this command writes; {cure}.*\n"),
     ):
         assert re.fullmatch(f"fred: {message}", refusal("fit", "example", "--out", tmp_path / out))
     assert {path: path.is_file() and path.read_text() for path in tmp_path.rglob("*")} == before

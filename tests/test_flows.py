@@ -32,24 +32,26 @@ from tests.worlds import make_run, mostly_slow
 SIMGRID = Path(__file__).parent / "simgrid_flows.py"
 
 
-def world(seed: int, plain: bool = False) -> tuple[list[Message], list[float]]:
-    """Return random messages, and the capacities of random links, bytes per ns; `plain`: equal weights, and no limits."""
+def world(seed: int, simple: bool = False) -> tuple[list[Message], list[float]]:
+    """Return random messages, and the capacities of random links, bytes per ns; `simple`: equal weights, and no limits."""
     draws = Draws(seed)
-    capacities = [draws.one(0.001, 0.01, 0.003, draws.real(0.001, 0.02)) for _ in range(draws.between(1, 10))]
+    capacities = [draws.choose(0.001, 0.01, 0.003, draws.real(0.001, 0.02)) for _ in range(draws.integer(1, 10))]
     messages = [
         Message(
-            begin=draws.one(0, 0, 10**8, draws.between(0, 10**9)),
-            path=tuple(draws.some(*range(len(capacities)))[:4]),
-            size=draws.one(10**5, 10**6, draws.between(1, 10**7)),
-            weight=1.0 if plain else draws.one(1.0, 2.0, draws.real(0.3, 3)),
-            limit=math.inf if plain else draws.one(math.inf, draws.real(0.0005, 0.02)),
+            begin=draws.choose(0, 0, 10**8, draws.integer(0, 10**9)),
+            path=tuple(draws.choose_some(*range(len(capacities)))[:4]),
+            size=draws.choose(10**5, 10**6, draws.integer(1, 10**7)),
+            weight=1.0 if simple else draws.choose(1.0, 2.0, draws.real(0.3, 3)),
+            limit=math.inf if simple else draws.choose(math.inf, draws.real(0.0005, 0.02)),
         )
-        for _ in range(draws.between(2, 30))
+        for _ in range(draws.integer(2, 30))
     ]
     return messages, capacities
 
 
-def sent(messages: Sequence[Message], capacities: Sequence[float], slowed: Mapping[int, Slowdown] | None = None) -> list[int]:
+def arrival_times(
+    messages: Sequence[Message], capacities: Sequence[float], slowed: Mapping[int, Slowdown] | None = None
+) -> list[int]:
     env = Loop()
     flows = Flows(env, capacities, slowed)
     done: list[int] = [0] * len(messages)
@@ -69,8 +71,8 @@ def sent(messages: Sequence[Message], capacities: Sequence[float], slowed: Mappi
 def test_links_that_slow_down_at_times_change_the_rates(seed):
     messages, capacities = world(seed)
     draws = Draws(seed)
-    spells = {link: sorted({draws.between(0, 10**9) for _ in range(20)}) for link in draws.some(*range(len(capacities)))}
-    factors = {link: [1.0, *(draws.one(1.0, 2.0, draws.real(0.5, 5)) for _ in times)] for link, times in spells.items()}
+    spells = {link: sorted({draws.integer(0, 10**9) for _ in range(20)}) for link in draws.choose_some(*range(len(capacities)))}
+    factors = {link: [1.0, *(draws.choose(1.0, 2.0, draws.real(0.5, 5)) for _ in times)] for link, times in spells.items()}
 
     def slowdown(link: int, now: int) -> tuple[float, int]:
         spell = bisect_right(spells[link], now)
@@ -79,7 +81,7 @@ def test_links_that_slow_down_at_times_change_the_rates(seed):
     slowed = {link: partial(slowdown, link) for link in spells}
     changes = [(time, link, capacities[link] / slowdown(link, time)[0]) for link, times in spells.items() for time in times]
     expected = max_min.ends(messages, capacities, sorted(changes))
-    assert np.abs(np.array(sent(messages, capacities, slowed)) - expected).max() <= 1
+    assert np.abs(np.array(arrival_times(messages, capacities, slowed)) - expected).max() <= 1
 
 
 @cache
@@ -90,20 +92,20 @@ def simgrid() -> str:
     return ""
 
 
-def simulated(worlds: Sequence[tuple[list[Message], list[float]]], latencies: float = 0, gamma: float = 0) -> list[list[float]]:
+def simulate(worlds: Sequence[tuple[list[Message], list[float]]], latencies: float = 0, gamma: float = 0) -> list[list[float]]:
     """Return when SimGrid's messages have arrived, s, in each world; link number n has n + 1 times the `latencies`, s."""
     if not simgrid():
         pytest.skip("needs Debian's python3-simgrid")
-    asked = [
+    requests = [
         {
-            "capacities": [1e9 * each for each in capacities],
+            "capacities": [1e9 * capacity for capacity in capacities],
             "messages": [[message.begin / 1e9, message.path, message.size] for message in messages],
             "latencies": [latencies * (number + 1) for number in range(len(capacities))],
             "gamma": gamma,
         }
         for messages, capacities in worlds
     ]
-    answer = subprocess.run([simgrid(), SIMGRID], input=json.dumps(asked), capture_output=True, text=True, check=True)
+    answer = subprocess.run([simgrid(), SIMGRID], input=json.dumps(requests), capture_output=True, text=True, check=True)
     return json.loads(answer.stdout)
 
 
@@ -131,15 +133,15 @@ def test_messages_arrive_when_simgrid_says(seeds, latency, gamma):
     from 300 on, 2 with windows. FRED and `max_min.ends`, which share no code, agree there within 1 ns, and in world 330
     SimGrid's message takes 11 ms where the slowest of its links needs 23 ms. Such worlds are left out.
     """
-    worlds = [world(seed, plain=True) for seed in seeds]
-    for (messages, capacities), arrived in zip(worlds, simulated(worlds, latency / 1e9, gamma), strict=True):
+    worlds = [world(seed, simple=True) for seed in seeds]
+    for (messages, capacities), arrived in zip(worlds, simulate(worlds, latency / 1e9, gamma), strict=True):
         waits = [latency * sum(link + 1 for link in message.path) for message in messages]
         changes: list[dict[str, Any]] = [
             {"weight": 1 / (wait or 1), "limit": gamma / (2 * wait) if gamma else math.inf} for wait in waits
         ]
         begins = [message._replace(begin=message.begin + wait) for message, wait in zip(messages, waits, strict=True)]
         delayed = [message._replace(**change) for message, change in zip(begins, changes, strict=True)]
-        times = np.array(sent(delayed, capacities)) / 1e9
+        times = np.array(arrival_times(delayed, capacities)) / 1e9
         assert times == pytest.approx(arrived, rel=1e-9, abs=2e-9 if latency else 1e-9)
 
 
@@ -204,7 +206,7 @@ class Rules:
             parts.append(self.add(path, round(size / len(self.region_of_server)), begin, *ends))
         self.arrivals.append((end, parts))
 
-    def across(self, sender: int, receiver: int, size: int, begin: int, end: int) -> None:
+    def transfer(self, sender: int, receiver: int, size: int, begin: int, end: int) -> None:
         regions = self.region_of[sender], self.region_of[receiver]
         if self.regions or self.node_of[sender] != self.node_of[receiver]:
             path = self.of_worker("out", sender, regions[1]) + self.of_worker("in", receiver, regions[0])
@@ -226,25 +228,27 @@ class Rules:
     def differences(self, end: int) -> list[float]:
         """Return by how much arrivals until the run's `end` differ from those by progressive filling, ns."""
         ends = max_min.ends(self.messages, self.capacities)
-        times = [(stated, max(ends[part] for part in parts)) for stated, parts in self.arrivals]
-        assert all(expected >= end - 1 for stated, expected in times if stated > end), "a message arrives only after the end"
-        return [stated - expected for stated, expected in times if stated < end]
+        times = [(arrival, max(ends[part] for part in parts)) for arrival, parts in self.arrivals]
+        assert all(expected >= end - 1 for arrival, expected in times if arrival > end), "a message arrives only after the end"
+        return [arrival - expected for arrival, expected in times if arrival < end]
 
 
 def random_network(draws: Draws, workers: int) -> dict[str, object]:
     """Draw a cluster in which each message has the latency that `Rules` expects, and passes a link at least."""
     latency = {"name": "constant", "seconds": 0.05}
     network: dict[str, object] = {"sharing": "fair", "message_bytes": 10**5, "latency": latency}
-    network |= draws.one({}, {"window": 2e4}) | draws.one({}, {"weights": "latency"}) | draws.one({}, {"efficiency": 0.7})
-    network |= draws.one({}, {"server_bandwidth": 2e6})
-    if draws.one(True, False, False):
+    network |= (
+        draws.choose({}, {"window": 2e4}) | draws.choose({}, {"weights": "latency"}) | draws.choose({}, {"efficiency": 0.7})
+    )
+    network |= draws.choose({}, {"server_bandwidth": 2e6})
+    if draws.choose(True, False, False):
         table = {"bandwidth": [[9e5, 2e5], [3e5, 8e5]], "latency": [[0.01, 0.05], [0.03, 0.02]]}
-        network["regions"] = table | {"servers": draws.one(0, 1)}
+        network["regions"] = table | {"servers": draws.choose(0, 1)}
     else:
-        within = {"within": {"latency": latency, "bandwidth": 2e6}}
-        network |= {"bandwidth": 1e6} | draws.one({}, {"node_bandwidth": 1.5e6}) | draws.one({}, within)
+        inner = {"within": {"latency": latency, "bandwidth": 2e6}}
+        network |= {"bandwidth": 1e6} | draws.choose({}, {"node_bandwidth": 1.5e6}) | draws.choose({}, inner)
     compute = {"name": "lognormal", "median": 0.1, "sigma": 0.5}
-    return {"workers": workers, "nodes": draws.one(1, 2, 3), "compute": compute, "network": network}
+    return {"workers": workers, "nodes": draws.choose(1, 2, 3), "compute": compute, "network": network}
 
 
 @pytest.mark.parametrize("seed", range(9))
@@ -252,7 +256,7 @@ def random_network(draws: Draws, workers: int) -> dict[str, object]:
 def test_messages_of_a_schedule_arrive_as_the_rules_say(algorithm, seed):
     """Only when they begin is taken from the schedule; all arrivals follow from that."""
     draws = Draws(seed)
-    cluster = random_network(draws, draws.one(4, 6)) | ({"servers": draws.one(1, 1, 2, 3)} if algorithm == "asgd" else {})
+    cluster = random_network(draws, draws.choose(4, 6)) | ({"servers": draws.choose(1, 1, 2, 3)} if algorithm == "asgd" else {})
     run = make_run(algorithm, cluster=cluster, task=None, stop={"gradients": 60}, evaluate={"points": 1})
     schedule = execute("run", run, seed).schedule
     rules = Rules(run.cluster)
@@ -261,11 +265,11 @@ def test_messages_of_a_schedule_arrive_as_the_rules_say(algorithm, seed):
             rules.served("in", row.worker, row.bytes, row.begin_ns, row.end_ns)
         elif row.verb == Verb.PUSH and row.messages:
             rules.served("out", row.worker, row.bytes, row.end_ns, row.time_ns)
-    for what, begin, end, _, worker, other in zip(*schedule.intervals, strict=True):
-        if what == What.SENDING:
+    for kind, begin, end, _, worker, other in zip(*schedule.intervals, strict=True):
+        if kind == What.SENDING:
             rules.served("out", worker, 10**5, begin, UNENDING)
-        elif what == What.TRIP:
-            rules.across(worker, other, 10**5, begin, end if end < schedule.end_ns else UNENDING)
+        elif kind == What.TRIP:
+            rules.transfer(worker, other, 10**5, begin, end if end < schedule.end_ns else UNENDING)
     differences = rules.differences(schedule.end_ns)
     assert len(differences) > 50
     assert np.abs(differences).max() <= 1

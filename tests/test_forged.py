@@ -19,7 +19,7 @@ from fred.base.errors import FredError
 from fred.base.inputs import write_arrays
 from fred.commands import printing
 from fred.schedule.schedule import COLUMNS, SCALES, Intervals
-from tests.folders import resigned_manifest, resigned_unit, undrawn_results
+from tests.folders import resign_manifest, resign_unit, undrawn_results
 from tests.program import refusal
 from tests.worlds import TASK
 
@@ -35,7 +35,7 @@ WRONG: list[Any] = [None, "x", -1, 2**70, 0.5, True, [], {}, [1], {"a": 1}]
 
 
 @pytest.fixture(scope="module")
-def written(tmp_path_factory) -> Path:
+def result_folder(tmp_path_factory) -> Path:
     out = tmp_path_factory.mktemp("written") / "out"
     with undrawn_results():
         fred.run(fred.scenario(SETTINGS), out=out, report=False)
@@ -43,8 +43,8 @@ def written(tmp_path_factory) -> Path:
 
 
 @pytest.fixture
-def out(written, tmp_path) -> Path:
-    shutil.copytree(written, tmp_path / "out")
+def out(result_folder, tmp_path) -> Path:
+    shutil.copytree(result_folder, tmp_path / "out")
     return tmp_path / "out"
 
 
@@ -54,7 +54,7 @@ def places(value: Any, keys: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
         yield from places(value[key], (*keys, key))
 
 
-def changed(document: Any, keys: tuple[Any, ...], value: Any) -> Any:
+def replace_at(document: Any, keys: tuple[Any, ...], value: Any) -> Any:
     document = at = copy.deepcopy(document)
     for key in keys[:-1]:
         at = at[key]
@@ -79,8 +79,8 @@ def test_a_wrong_summary_is_refused(out):
     shutil.copytree(out, out.with_name("other"))
     commands = (["show", out], ["compare", out, out.with_name("other")], ["report", out])
     for command, (keys, value, where) in zip(itertools.cycle(commands), SUMMARIES, strict=False):
-        resigned_unit(out / UNIT, summary=changed(summary, keys, value))
-        resigned_manifest(out)
+        resign_unit(out / UNIT, summary=replace_at(summary, keys, value))
+        resign_manifest(out)
         assert f"is not the folder of a whole run: unit.json: {where}" in refusal(*command), (keys, value)
 
 
@@ -88,7 +88,7 @@ def test_a_wrong_summary_is_refused(out):
 def test_any_change_of_a_units_summary_is_refused_or_shown(out, wrong):
     summary, accepted = json.loads((out / UNIT / "unit.json").read_text())["summary"], 0
     for keys in filter(None, places(summary)):
-        resigned_unit(out / UNIT, summary=changed(summary, keys, wrong))
+        resign_unit(out / UNIT, summary=replace_at(summary, keys, wrong))
         try:
             assert printing.tables(fred.load_result(out), out)
             accepted += 1
@@ -97,7 +97,7 @@ def test_any_change_of_a_units_summary_is_refused_or_shown(out, wrong):
     assert accepted < 35, "a number of the right kind cannot be told from another"
 
 
-def _forged(table: pa.Table, column: str) -> Iterator[tuple[str, pa.Table]]:
+def _forge(table: pa.Table, column: str) -> Iterator[tuple[str, pa.Table]]:
     """Yield the table without a column, and with wrong ones in its place; any number may be in columns of scales, and none."""
     place, values = table.column_names.index(column), table[column].to_pylist()
     yield "gone", table.remove_column(place)
@@ -117,12 +117,12 @@ def test_a_column_of_other_values_is_refused(out, name, columns):
     table = pq.read_table(file)
     assert set(table.column_names) == set(columns)
     for column in columns:
-        for way, forged in _forged(table, column):
+        for way, forged in _forge(table, column):
             pq.write_table(forged, file)
             with pytest.raises(FredError, match=f"cannot read {out / PEERS / 'schedule.parquet'}: "):
                 raise AssertionError((column, way, fred.load_result(out).outcome("d-psgd").schedule))
-    resigned_unit(out / PEERS)
-    resigned_manifest(out)
+    resign_unit(out / PEERS)
+    resign_manifest(out)
     picture = out.with_name("a.pftrace")
     message = refusal("export", out, "--only", "d-psgd", "--out", picture)
     assert f"cannot read {out / PEERS / 'schedule.parquet'}: " in message
@@ -163,7 +163,7 @@ def test_files_outside_the_folder_and_numbers_that_json_lacks_are_refused(out):
     (out / "manifest.json").write_text(manifest.replace('"seconds"', '"other": NaN, "seconds"', 1))
     assert "NaN is not a JSON number" in refusal("report", out)
     (out / "manifest.json").write_text(manifest)
-    about = json.loads((out / UNIT / "unit.json").read_text())
+    record = json.loads((out / UNIT / "unit.json").read_text())
     for name in ("../../../elsewhere", "/etc/hostname", "a/b", ".hidden", ""):
-        (out / UNIT / "unit.json").write_text(json.dumps(about | {"files": about["files"] | {name: "0" * 64}}))
+        (out / UNIT / "unit.json").write_text(json.dumps(record | {"files": record["files"] | {name: "0" * 64}}))
         assert "is not the folder of a whole run: unit.json: files." in refusal("show", out), name

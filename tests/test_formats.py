@@ -1,4 +1,4 @@
-"""Logs of trackers as people export them: who is slow, and by how much, comes out of each; what is no time is refused."""
+"""Logs that trackers export: each shows the slow worker and its factor; columns that are no times are refused."""
 
 import base64
 import json
@@ -154,7 +154,7 @@ def test_the_metric_of_a_chart_that_may_be_a_time_is_proposed(tmp_path):
 
 
 def test_runs_of_a_name_that_is_not_known_are_proposed_as_workers(tmp_path):
-    """As Comet's API writes them; the moments in `timestamp` are no starts of operations."""
+    """Comet's API writes these rows; the moments in `timestamp` are no starts of operations."""
     rows = [{"metricName": metric, "metricValue": str(value), "timestamp": 1772000000000 + step, "step": step, "runContext": name}
             for step in range(STEPS) for rank, name in enumerate(NAMES)
             for metric, value in (("step_time_s", SECONDS[step, rank]), ("loss", 2.5))]  # fmt: skip
@@ -187,7 +187,7 @@ def test_a_slow_loader_shows_in_tracemls_phases_although_all_steps_are_equal(tmp
 
 
 def test_a_dashboards_columns_are_workers_with_their_labels_and_units(tmp_path):
-    """As Grafana writes them: dates, and labels with commas in the header."""
+    """Grafana writes dates, and labels with commas in the header."""
     header = ",".join(['"Time"', *(f'"{{rank=""{rank}"", job=""llm""}}"' for rank in range(RANKS))])
     rows = [
         ",".join([f"2026-02-25 10:00:{step:02d}", *(f"{1e3 * cell:.3f} ms" for cell in SECONDS[step])]) for step in range(STEPS)
@@ -212,7 +212,7 @@ def test_phases_of_each_rank_are_added_up_and_are_no_workers(tmp_path):
 
 
 def test_times_of_an_unknown_name_among_rows_of_other_calls_are_proposed(tmp_path):
-    """As Lightning's CSVLogger writes them, with the memory of each step in a row of its own."""
+    """Lightning's CSVLogger writes the memory of each step in a separate row."""
     paths = [tmp_path / f"version_{rank}" / "metrics.csv" for rank in range(RANKS)]
     for rank, path in enumerate(paths):
         memory = pd.DataFrame({"memory/allocated_bytes": 1.0e9, "epoch": np.nan, "step": np.arange(STEPS)})

@@ -94,7 +94,7 @@ ONE_FILE: dict[str, Write] = {
 ABOVE = "starting run 7 on 4 GPUs\nNum_devices: 16, shape (1, 1, 16)\nconfig: {'batch': 4}\n"
 
 
-def written(folder: Path, write: Write, shared: bool, above: str = ABOVE) -> list[Path]:
+def write_logs(folder: Path, write: Write, shared: bool, above: str = ABOVE) -> list[Path]:
     """Write the times in one file, or in a file for each rank."""
     lines = [[write(i, rank, TIMES[i][rank]) + "\n" for rank in range(RANKS)] for i in range(STEPS)]
     if shared:
@@ -108,7 +108,7 @@ def written(folder: Path, write: Write, shared: bool, above: str = ABOVE) -> lis
 @pytest.mark.parametrize("tool", [*A_FILE_EACH, *ONE_FILE])
 def test_lines_of_a_console_give_the_times_in_them(tool, tmp_path):
     shared = tool in ONE_FILE
-    trace = read(*written(tmp_path, (ONE_FILE if shared else A_FILE_EACH)[tool], shared))
+    trace = read(*write_logs(tmp_path, (ONE_FILE if shared else A_FILE_EACH)[tool], shared))
     expected = SECONDS[STEPS - len(trace.seconds) :]  # differences have one step less
     accuracy = 1e-6 if tool == "dates" else 1e-9  # of dates as seconds since 1970
     np.testing.assert_allclose(trace.seconds, expected, rtol=0, atol=accuracy)
@@ -119,14 +119,14 @@ def test_lines_of_a_console_give_the_times_in_them(tool, tmp_path):
 
 def test_rates_of_work_give_factors_between_workers_and_say_so(tmp_path):
     trace = read(
-        *written(tmp_path, lambda i, r, t: f"step: {i:2}  loss:  8.1  memory:  1.90GiB(2.00%)  tps: {9e5 / t:,.0f}", False)
+        *write_logs(tmp_path, lambda i, r, t: f"step: {i:2}  loss:  8.1  memory:  1.90GiB(2.00%)  tps: {9e5 / t:,.0f}", False)
     )
     np.testing.assert_allclose(trace.seconds[:, 2] / trace.seconds[:, 0], 1.5, rtol=1e-5)
     assert "1 / `tps` counts: factors between workers are right, seconds are not" in trace.notes[0]
 
 
 def test_diagnose_names_the_slow_host_of_four_logs(tmp_path):
-    written(tmp_path, A_FILE_EACH["MaxText"], False)
+    write_logs(tmp_path, A_FILE_EACH["MaxText"], False)
     answer = fred_command("diagnose", tmp_path)
     assert answer.code == 0, answer
     assert "rank2 is always 1.5 times slower than the others" in " ".join(answer.out.split())
@@ -167,11 +167,11 @@ def test_a_log_without_step_times_is_named_and_refused_with_what_to_record(text,
 
 def test_lines_of_several_processes_without_names_are_refused_with_the_launchers_options(tmp_path):
     with pytest.raises(FredError, match=r"most steps stand there 4 times, and no line says from which rank.*srun --label"):
-        read(*written(tmp_path, lambda i, r, t: f"step {i} time {t} s", True))
+        read(*write_logs(tmp_path, lambda i, r, t: f"step {i} time {t} s", True))
 
 
 def test_two_columns_that_may_be_the_time_are_asked_about_with_a_command_that_works(tmp_path):
-    files = written(tmp_path, lambda i, r, t: f"rank {r}: step {i}, inner_ms={t * 1e3:.3f} outer_ms={t * 2e3:.3f}", True)
+    files = write_logs(tmp_path, lambda i, r, t: f"rank {r}: step {i}, inner_ms={t * 1e3:.3f} outer_ms={t * 2e3:.3f}", True)
     with pytest.raises(UnclearTraceError, match="which of inner_ms, outer_ms is the time of a step") as error:
         read(*files)
     assert error.value.works
@@ -180,7 +180,7 @@ def test_two_columns_that_may_be_the_time_are_asked_about_with_a_command_that_wo
 
 def test_a_comma_that_may_be_of_thousands_or_of_decimals_is_refused(tmp_path):
     with pytest.raises(FredError, match="a number whose comma is clear"):
-        read(*written(tmp_path, lambda i, r, t: f"rank {r}: step {i}, time 1,{round(t * 1e3):03} s", True))
+        read(*write_logs(tmp_path, lambda i, r, t: f"rank {r}: step {i}, time 1,{round(t * 1e3):03} s", True))
 
 
 def megatron(block: Callable[[list[float]], str], prefix: str = "") -> str:
@@ -240,12 +240,14 @@ def horovod(is_closed: bool) -> str:
     events, begin = list[dict[str, object]](), 1000.0
     for row in TIMES:
         for tensor, share in ((0, 0.5), (1, 1.0)):
-            ready = [begin + t * share * 1e6 for t in row]
-            events.append({"ph": "B", "name": "NEGOTIATE_ALLREDUCE", "ts": min(ready), "pid": tensor})
-            events += [{"ph": "X", "name": str(rank), "ts": t, "pid": tensor, "dur": 0} for rank, t in enumerate(ready)]
-            events.append({"ph": "E", "ts": max(ready), "pid": tensor})
-            events += [{"ph": "B", "name": name, "ts": max(ready), "pid": tensor} for name in ("ALLREDUCE", "NCCL_ALLREDUCE")]
-            events += [{"ph": "E", "ts": max(ready) + 9000, "pid": tensor}] * 2
+            ready_times = [begin + t * share * 1e6 for t in row]
+            events.append({"ph": "B", "name": "NEGOTIATE_ALLREDUCE", "ts": min(ready_times), "pid": tensor})
+            events += [{"ph": "X", "name": str(rank), "ts": t, "pid": tensor, "dur": 0} for rank, t in enumerate(ready_times)]
+            events.append({"ph": "E", "ts": max(ready_times), "pid": tensor})
+            events += [
+                {"ph": "B", "name": name, "ts": max(ready_times), "pid": tensor} for name in ("ALLREDUCE", "NCCL_ALLREDUCE")
+            ]
+            events += [{"ph": "E", "ts": max(ready_times) + 9000, "pid": tensor}] * 2
         begin += max(row) * 1e6 + 9000
     return json.dumps(events) if is_closed else "[\n" + "".join(json.dumps(event) + ",\n" for event in events)
 
@@ -309,9 +311,9 @@ def test_nvtx_ranges_inside_steps_show_who_is_slow_although_all_steps_are_equal(
                 lines.append(f"{start_ns},{end_ns},{end_ns - start_ns},0,0,{text},7,7,0,0,0,,,:{text}")
         (tmp_path / f"rank{rank}.csv").write_text("\n".join(lines) + "\n")
     trace = read(tmp_path)
-    own = trace.seconds - SECONDS
-    np.testing.assert_allclose(own, own[0, 0], atol=1e-8)  # the same for all, what the last rank takes in it
-    assert 0 <= own[0, 0] < 0.02
+    overhead = trace.seconds - SECONDS
+    np.testing.assert_allclose(overhead, overhead[0, 0], atol=1e-8)  # the same for all, what the last rank takes in it
+    assert 0 <= overhead[0, 0] < 0.02
 
 
 @pytest.mark.parametrize(
@@ -344,18 +346,18 @@ def nsys_database(path: Path, ranks: list[int]) -> Path:
         for rank in ranks:
             process, begin = 1 << 48 | (100 + rank) << 24, 0
             for i, row in enumerate(TIMES):
-                own, whole = round(row[rank] * 1e9), round(max(row) * 1e9)
+                work, total = round(row[rank] * 1e9), round(max(row) * 1e9)
                 base.execute(
-                    "INSERT INTO NVTX_EVENTS VALUES (?, ?, ?, NULL, ?)", (begin, begin + whole, f"step {i}", process | 7)
+                    "INSERT INTO NVTX_EVENTS VALUES (?, ?, ?, NULL, ?)", (begin, begin + total, f"step {i}", process | 7)
                 )
-                for name, start, end in ((1, 0, own), (2, own, whole)):
+                for name, start, end in ((1, 0, work), (2, work, total)):
                     base.execute(
                         "INSERT INTO CUPTI_ACTIVITY_KIND_RUNTIME VALUES (?, ?, ?, ?)",
                         (begin, begin + 5, process | 7, 2 * i + name),
                     )
                     kernel = (begin + 1000 + start, begin + 1000 + end, 2 * i + name, process, name)
                     base.execute("INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES (?, ?, ?, ?, ?)", kernel)
-                begin += whole + 10**6
+                begin += total + 10**6
     return path
 
 
@@ -383,18 +385,18 @@ def xla(rank: int, device: str, steps: str) -> bytes:
     ]
     begin = 0.0
     for i, row in enumerate(TIMES):
-        own, whole = row[rank] * 1e6, max(row) * 1e6
+        work, total = row[rank] * 1e6, max(row) * 1e6
         step = (
             {"pid": 3, "name": str(i)}
             if steps == "device"
             else {"pid": 7, "name": "train", "args": {"step_num": str(i)} if steps else {}}
         )
         events += [
-            {"ph": "X", "tid": 1, "ts": begin, "dur": whole + 5, **step},
-            {"ph": "X", "pid": 3, "tid": 3, "ts": begin + 1, "dur": own, "name": "fusion.1"},
-            {"ph": "X", "pid": 3, "tid": 3, "ts": begin + 1 + own, "dur": whole - own, "name": "all-reduce.3"},
+            {"ph": "X", "tid": 1, "ts": begin, "dur": total + 5, **step},
+            {"ph": "X", "pid": 3, "tid": 3, "ts": begin + 1, "dur": work, "name": "fusion.1"},
+            {"ph": "X", "pid": 3, "tid": 3, "ts": begin + 1 + work, "dur": total - work, "name": "all-reduce.3"},
         ]
-        begin += whole + 20
+        begin += total + 20
     return gzip.compress(json.dumps({"displayTimeUnit": "ns", "traceEvents": events}).encode())
 
 

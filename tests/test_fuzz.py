@@ -7,10 +7,10 @@ import pytest
 from fred import FredError, load
 from fred.components import registry
 from fred.running.execution import execute
+from tests.end_to_end import check_scenario
 from tests.from_schema import optimizers
 from tests.fuzz import disagreement, refusal, sharing
-from tests.whole import whole
-from tests.worlds import make_run, mostly_slow, same
+from tests.worlds import make_run, mostly_slow, same_outcome
 
 DIGITS = {"data": "digits", "model": "softmax", "batch_size": 1}
 MLP = {"data": "digits", "model": {"name": "mlp", "hidden": [9, 23]}, "batch_size": 1}
@@ -39,13 +39,13 @@ def users_models():
 def test_inline_equals_replay_where_it_once_did_not(name):
     options = {"stop": {"gradients": 30}, **DIFFERED[name]}
     run = make_run(**options | {"algorithm": {"learning_rate": 0.1} | options["algorithm"]})
-    assert same(execute("run", run, 5), execute("run", run, 5, inline=True))
+    assert same_outcome(execute("run", run, 5), execute("run", run, 5, inline=True))
 
 
 @pytest.mark.slow
 @pytest.mark.nightly
 def test_inline_equals_replay_with_every_optimizer_of_optax():
-    """As it did not with `madgrad`, which is refused since."""
+    """They differed with `madgrad`, which FRED refuses since."""
     task = DIGITS | {
         "data": {"name": "synthetic-classification", "examples": 60, "evaluation": 20, "features": 3, "classes": 3}
     }
@@ -54,7 +54,7 @@ def test_inline_equals_replay_with_every_optimizer_of_optax():
         for rate in (1.0, 0.07):
             algorithm = {"name": "asgd", "learning_rate": rate, "optimizer": name}
             run = make_run(task=task | {"batch_size": 4}, algorithm=algorithm, stop={"gradients": 25})
-            if not same(execute("run", run, 3), execute("run", run, 3, inline=True)):
+            if not same_outcome(execute("run", run, 3), execute("run", run, 3, inline=True)):
                 differing.append((name, rate))
     assert len(optimizers()) > 40 and not differing
 
@@ -87,7 +87,7 @@ MISTAKES = {
     "algorithm: {name: d-psgd, learning_rate: 0.1}\nprotocol: {name: gossip, topology: complete}\n"
     "cluster: {workers: 100000}": r"about 1e\+10 edges",
 }
-UNUSUAL = (
+ODD_TEXTS = (
     'title: "日本\u3000語 👩\u200d🔬"',
     "cluster: {workers: 100, compute: {name: constant, seconds: 1.0e-4}, network: {latency: {name: constant, seconds: 0.1}}}\n"
     "stop: {seconds: 1000}",
@@ -112,7 +112,7 @@ def test_a_mistake_costs_one_line(tmp_path):
 
 
 def test_unusual_scenarios_are_not_refused(tmp_path):
-    assert all(load_text(tmp_path, text).runs for text in UNUSUAL)
+    assert all(load_text(tmp_path, text).runs for text in ODD_TEXTS)
 
 
 @pytest.mark.parametrize("inline", [False, True])
@@ -129,4 +129,4 @@ def test_a_few_mutated_scenarios_are_refused_or_run(seed):
 
 @pytest.mark.parametrize("seed", mostly_slow(range(6), []))
 def test_a_few_random_scenarios_hold_whole(seed):
-    assert whole(seed)
+    assert check_scenario(seed)

@@ -18,7 +18,7 @@ from fred.running.execution import execute
 from fred.schedule.staleness import of_gradients
 from fred.specification.summary import summarise
 from tests.recompute import gradient, largest_relative_error
-from tests.worlds import COMPUTE, make_run, mostly_slow, record, rows_of, same
+from tests.worlds import COMPUTE, make_run, mostly_slow, record, rows_of, same_outcome
 
 SEED, WORKERS, UPDATES = 3, 6, 300
 KINDS = (Gated, Dispatcher)
@@ -37,14 +37,14 @@ class Never(Gate):
 class Noted(Gate):
     """Passes half of all offers, in NumPy's words, and notes them."""
 
-    asked: ClassVar[list[Offer]] = []
+    offers: ClassVar[list[Offer]] = []
 
     def passes(self, offer: Offer) -> bool:
-        self.asked.append(offer)
+        self.offers.append(offer)
         return np.float64(offer.draw) < 0.5  # type: ignore[return-value]
 
 
-def used(schedule: Schedule, *columns: str) -> list[tuple[int, ...]]:
+def pushed_rows(schedule: Schedule, *columns: str) -> list[tuple[int, ...]]:
     rows = schedule.rows(Verb.PUSH)
     return list(zip(*(schedule[column][rows].tolist() for column in columns), strict=True))
 
@@ -114,7 +114,7 @@ class Acted:
         self.params = {name: values - self.rate * grads[name] for name, values in self.params.items()}
 
 
-def dispatched(algorithm: dict[str, Any], **protocol: Any) -> Outcome:
+def run_dispatched(algorithm: dict[str, Any], **protocol: Any) -> Outcome:
     options: dict[str, Any] = {"cluster": {"workers": WORKERS}, "stop": {"updates": UPDATES}}
     return execute("run", make_run(algorithm, protocol={"name": "dispatcher", **protocol}, **options), SEED)
 
@@ -122,10 +122,10 @@ def dispatched(algorithm: dict[str, Any], **protocol: Any) -> Outcome:
 @pytest.mark.parametrize("ways", [["fetch"], ["push"], ["push", "fetch"]])
 def test_a_gate_of_the_users_own_decides_as_in_the_program(ways):
     gates = {f"{way}_gate": {"name": "tests.users:Choosy", "oldest": 6} for way in ways}
-    outcome = dispatched({"name": "asgd", "learning_rate": 0.1}, **gates)
+    outcome = run_dispatched({"name": "asgd", "learning_rate": 0.1}, **gates)
     acted = Acted(outcome, dict.fromkeys(ways, 0.0))
-    assert used(outcome.schedule, "staleness") == [(age,) for age in acted.stamped]
-    assert [messages > 0 for (messages,) in used(outcome.schedule, "messages")] == acted.sent
+    assert pushed_rows(outcome.schedule, "staleness") == [(age,) for age in acted.stamped]
+    assert [messages > 0 for (messages,) in pushed_rows(outcome.schedule, "messages")] == acted.sent
     assert sum(acted.sent) < 0.8 * UPDATES or "push" not in ways
     assert largest_relative_error(outcome.final, acted.params) < 1e-4
 
@@ -134,9 +134,9 @@ def test_a_gate_of_the_users_own_decides_as_in_the_program(ways):
 @pytest.mark.parametrize("stamp", ["read", "published"])
 def test_the_dispatcher_does_what_the_published_one_does(stamp, c):
     algorithm = {"name": "b-fasgd", "variant": "published-code", "learning_rate": 0.005}
-    outcome = dispatched(algorithm, fetch_gate=Statistical(c=0.05), push_gate=Statistical(c=c) if c else None, stamp=stamp)
+    outcome = run_dispatched(algorithm, fetch_gate=Statistical(c=0.05), push_gate=Statistical(c=c) if c else None, stamp=stamp)
     acted = Acted(outcome, {"fetch": 0.05} | ({"push": c} if c else {}), stamp)
-    assert used(outcome.schedule, "staleness") == [(age,) for age in acted.stamped]
+    assert pushed_rows(outcome.schedule, "staleness") == [(age,) for age in acted.stamped]
     assert of_gradients(outcome.schedule).tolist() == acted.true
     assert (acted.stamped == acted.true) == (stamp == "read")
     assert largest_relative_error(outcome.final, acted.params) < 1e-4
@@ -151,7 +151,7 @@ def test_odenas_rule_as_a_users_gate_is_freds(kind, way):
     gates = ("tests.users:Measured", {"name": "statistical", "c": 0.2}, {"name": "statistical", "c": 0.2, "epsilon": 0.1})
     runs = [make_run("b-fasgd", protocol={"name": kind, f"{way}_gate": gate}, stop={"gradients": 120}) for gate in gates]
     users, freds, other = (execute("run", run, SEED) for run in runs)
-    assert same(users, freds) and other.schedule.digest() != freds.schedule.digest()
+    assert same_outcome(users, freds) and other.schedule.digest() != freds.schedule.digest()
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -166,34 +166,34 @@ def test_the_first_message_passes_whatever_the_gate_says():
         protocol = kind(push_gate=Never(), fetch_gate=Never())
         options: dict[str, Any] = {"cluster": {"workers": 3, "compute": COMPUTE}, "stop": {"updates": 60}, "task": None}
         schedule = execute("run", make_run(protocol=protocol, **options), 0).schedule
-        assert {step for (step,) in used(schedule, "step")} == {0}
+        assert {step for (step,) in pushed_rows(schedule, "step")} == {0}
         assert len(schedule.rows(Verb.PULL)) == 3
         assert schedule["messages"][schedule.rows(Verb.PUSH)].sum() == 3
 
 
 def test_a_worker_that_rejoins_fetches_and_its_first_push_passes():
-    away = {"name": "outage", "workers": [0], "begin": 2.0, "end": 3.0}
-    cluster = Cluster(workers=2, compute={"name": "constant", "seconds": 0.4}, faults=[away])
+    fault = {"name": "outage", "workers": [0], "begin": 2.0, "end": 3.0}
+    cluster = Cluster(workers=2, compute={"name": "constant", "seconds": 0.4}, faults=[fault])
     schedule = record(Gated(push_gate=Never(), fetch_gate=Never()), cluster, seconds=6)
     pulls = schedule.rows(Verb.PULL)
     assert schedule["time_ns"][pulls].tolist() == [0, 0, 3_000_000_000]
     assert schedule["worker"][pulls].tolist() == [0, 1, 0]
-    steps = [step for step, worker in used(schedule, "step", "worker") if worker == 0]
+    steps = [step for step, worker in pushed_rows(schedule, "step", "worker") if worker == 0]
     assert steps == sorted(steps) and len(set(steps)) == 2
 
 
 class TestOffers:
     NETWORK = {"latency": {"name": "constant", "seconds": 0.05}}
 
-    def asked(self, protocol: Any, **cluster: Any) -> tuple[list[Offer], Schedule]:
-        Noted.asked.clear()
+    def record_offers(self, protocol: Any, **cluster: Any) -> tuple[list[Offer], Schedule]:
+        Noted.offers.clear()
         schedule = record(protocol, Cluster(workers=3, compute=COMPUTE, **cluster), 90, seed=SEED)
-        return list(Noted.asked), schedule
+        return list(Noted.offers), schedule
 
     @pytest.mark.parametrize("servers", [1, 3])
     def test_a_push_is_offered_as_the_schedule_has_it_later(self, servers):
         gated = Gated(push_gate=Noted(), unsent="sum", clocks="each" if servers > 1 else "one")
-        offers, schedule = self.asked(gated, servers=servers)
+        offers, schedule = self.record_offers(gated, servers=servers)
         rows = [row for row in rows_of(schedule) if row.verb in ("PUSH", "ADD") and row.messages and not row.block]
         sent = {(row.worker, row.step): row for row in rows}
         withheld, compared = [0, 0, 0], 0
@@ -212,7 +212,7 @@ class TestOffers:
             assert list(draws) == streams.uniforms(SEED, "push gate", worker, 0, len(numbers)).tolist()
 
     def test_a_fetch_is_offered_with_the_age_of_the_workers_parameters(self):
-        offers, schedule = self.asked(Gated(fetch_gate=Noted()), network=self.NETWORK)
+        offers, schedule = self.record_offers(Gated(fetch_gate=Noted()), network=self.NETWORK)
         pulls, pushes = schedule.rows(Verb.PULL), schedule.rows(Verb.PUSH)
         for offer in offers:
             now = round(offer.seconds * 1e9)
@@ -224,16 +224,16 @@ class TestOffers:
 
     def test_if_fetches_are_stamped_as_published_so_is_their_offer(self):
         gates = (Gated(fetch_gate=Noted(), stamp=stamp) for stamp in ("published", "read"))
-        stamped, true = ([offer.staleness for offer in self.asked(gate)[0]] for gate in gates)
+        stamped, true = ([offer.staleness for offer in self.record_offers(gate)[0]] for gate in gates)
         assert len(stamped) == len(true) and max(stamped) < max(true)
 
     def test_without_a_clock_no_time_passes(self):
-        offers, _ = self.asked(Dispatcher(fetch_gate=Noted()))
+        offers, _ = self.record_offers(Dispatcher(fetch_gate=Noted()))
         assert {offer.seconds for offer in offers} == {0.0}
         assert [offer.updates for offer in offers] == list(range(1, len(offers) + 1))
 
 
-OWN = """
+SOURCE = """
 from fred import Gate
 class Odd(Gate):
     "Answers in words."
@@ -255,7 +255,7 @@ class Lacking(Gate):
 class TestRefusals:
     @pytest.fixture(autouse=True)
     def files(self, tmp_path, monkeypatch):
-        (tmp_path / "own_gates.py").write_text(OWN)
+        (tmp_path / "own_gates.py").write_text(SOURCE)
         monkeypatch.syspath_prepend(tmp_path)
         monkeypatch.delitem(sys.modules, "own_gates", raising=False)
         registry.allow_import(["own_gates", "tests.users"])
@@ -292,9 +292,9 @@ class TestRefusals:
         monkeypatch.setattr("fred.protocols.gates._MOST_WITHHELD", 50)
         message = "passed none of worker 0's last 50 gradients; expected a gate that opens again"
         for kind in KINDS:
-            for unsent in ("apply-again", "sum"):
+            for leftover in ("apply-again", "sum"):
                 with pytest.raises(FredError, match=message):
-                    record(kind(push_gate=Never(), unsent=unsent), Cluster(workers=1, compute=COMPUTE), gradients=90)
+                    record(kind(push_gate=Never(), unsent=leftover), Cluster(workers=1, compute=COMPUTE), gradients=90)
 
     def test_a_model_is_not_stamped_as_older_than_it_is(self):
         for copy, clocks in ((Copy(0, 3), [2]), (Copy(0, 3, {0: 3, 1: 5}), [4, 4]), (Copy(0, 3, {0: 3, 1: 5}), [2, 6])):
@@ -319,7 +319,7 @@ def test_a_gradient_stamped_as_fresh_is_computed_at_old_parameters(monkeypatch):
     unstamped = execute("run", make_run("sasgd", protocol=protocol, **options), 1)
     run = make_run("sasgd", protocol={**protocol, "stamp": "published"}, **options)
     replayed, inline = (execute("run", run, 1, inline) for inline in (False, True))
-    assert same(replayed, inline)
+    assert same_outcome(replayed, inline)
     uses, stamped, true = replayed.schedule.ledger.uses, replayed.schedule["staleness"], of_gradients(replayed.schedule)
     assert (stamped[uses] <= true).all() and stamped[uses].mean() < 0.8 * true.mean()
     assert of_gradients(unstamped.schedule).tolist() == true.tolist() == unstamped.schedule["staleness"][uses].tolist()

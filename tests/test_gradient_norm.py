@@ -23,7 +23,7 @@ SOFTMAX: dict[str, Any] = {
 @pytest.mark.parametrize(("task", "inline"), [(TASK, False), pytest.param(LAYERS, True, marks=pytest.mark.slow)])
 def test_it_is_that_of_all_evaluation_examples_and_changes_nothing_else(task, inline):
     runs = (make_run(task=task, evaluate={"points": 3, "gradient_norm": norm}) for norm in (False, True))
-    plain, single = (execute("run", run, 3, inline) for run in runs)
+    unmeasured, single = (execute("run", run, 3, inline) for run in runs)
     assert single.run.task is not None
     examples = single.run.task.data.load(3).evaluation
     for point, params in ((0, single.initial), (-1, single.final)):
@@ -31,8 +31,8 @@ def test_it_is_that_of_all_evaluation_examples_and_changes_nothing_else(task, in
         norm = np.sqrt(sum(np.square(array).sum() for array in grads.values()))
         assert single.metrics["gradient_norm"].iloc[point] == pytest.approx(norm, rel=1e-5)
     assert len(set(single.metrics["gradient_norm"])) == 4, "of the start, and of three points"
-    assert single.params_digest == plain.params_digest
-    assert single.metrics.drop(columns="gradient_norm").equals(plain.metrics)
+    assert single.params_digest == unmeasured.params_digest
+    assert single.metrics.drop(columns="gradient_norm").equals(unmeasured.metrics)
 
 
 def test_of_a_quadratic_it_is_the_root_of_the_error():
@@ -71,8 +71,8 @@ def test_runs_are_compared_by_it_and_drawn_if_they_measure_it():
     slow, other = {"algorithm": {"learning_rate": 0.001}}, {"evaluate": {"gradient_norm": False}}
     runs = {"slow": slow, "fast": {}, "other": other}
     result = fred.run(fred.scenario({**SOFTMAX, "runs": runs}, evaluate={"gradient_norm": True}))
-    drawn = {line.get_label() for axes in result.plot("gradient-norm").axes for line in axes.lines}
-    assert "fast" in drawn and "other" not in drawn
+    labels = {line.get_label() for axes in result.plot("gradient-norm").axes for line in axes.lines}
+    assert "fast" in labels and "other" not in labels
     assert result.metrics["gradient_norm"].isna().any()
     ends = result.summary.pivot(index="seed", columns="name", values="gradient_norm")
     ratio = np.exp(np.log(ends["fast"] / ends["slow"]).mean())

@@ -44,15 +44,15 @@ def syncs(schedule: Schedule) -> list[tuple[int, int]]:
     return sorted(zip(schedule["time_ns"][rows].tolist(), schedule["worker"][rows].tolist(), strict=True))
 
 
-def check_equal(one: Outcome, *others: Outcome) -> None:
-    assert len(syncs(one.schedule)) > 30
-    assert all(syncs(one.schedule) == syncs(other.schedule) and one.params_digest == other.params_digest for other in others)
+def check_equal(first: Outcome, *rest: Outcome) -> None:
+    assert len(syncs(first.schedule)) > 30
+    assert all(syncs(first.schedule) == syncs(other.schedule) and first.params_digest == other.params_digest for other in rest)
 
 
 class TestSpecialCases:
     def test_groups_of_one_are_local_sgd(self):
-        alone = (outcome("wagma-sgd", {"group_size": 1, "period": 3, "group_waits": waits}) for waits in (False, True))
-        check_equal(outcome("local-sgd", {"period": 3}), *alone)
+        outcomes = (outcome("wagma-sgd", {"group_size": 1, "period": 3, "group_waits": waits}) for waits in (False, True))
+        check_equal(outcome("local-sgd", {"period": 3}), *outcomes)
 
     @pytest.mark.slow
     @pytest.mark.parametrize("size", [2, 4])
@@ -110,8 +110,8 @@ class TestGroupsThatWait:
 
     def test_a_group_waits_for_an_offline_member(self):
         """Its partners wait for it, first worker 2, then worker 1, which makes others wait."""
-        away = {"name": "outage", "workers": [3], "begin": 0.5, "end": 4.0}
-        averages = syncs(record(WAITING, Cluster(**constant(1, 1, 1, 1, faults=[away])), seconds=6.5))
+        fault = {"name": "outage", "workers": [3], "begin": 0.5, "end": 4.0}
+        averages = syncs(record(WAITING, Cluster(**constant(1, 1, 1, 1, faults=[fault])), seconds=6.5))
         assert [(time / 1e9, worker) for time, worker in averages][:6] == [(1, 0), (1, 1), (5, 2), (5, 3), (6, 0), (6, 1)]
 
     def test_a_period_below_one_or_not_whole_is_refused(self):

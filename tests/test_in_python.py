@@ -1,4 +1,4 @@
-"""FRED called from Python: what a person types first, and classes of one's own in every place where a scenario takes one."""
+"""FRED called from Python: the first commands of a user, and users' classes in every place where a scenario takes one."""
 
 import html
 import re
@@ -49,25 +49,25 @@ class Fixed(fred.Latency):
 
 class TestReplace:
     def test_a_scenario_with_classes_of_ones_own_can_be_changed_in_every_part(self):
-        one = fred.scenario(SETTINGS, algorithm=Scaled(learning_rate=0.1), task=TASK)
-        changed = one.replace({"algorithm.scale": 2.0, "cluster.workers": 3}, seeds=[1, 2])
+        scenario = fred.scenario(SETTINGS, algorithm=Scaled(learning_rate=0.1), task=TASK)
+        changed = scenario.replace({"algorithm.scale": 2.0, "cluster.workers": 3}, seeds=[1, 2])
         assert changed == fred.scenario(
             SETTINGS | {"cluster": SETTINGS["cluster"] | {"workers": 3}},
             algorithm=Scaled(learning_rate=0.1, scale=2.0),
             task=TASK,
             seeds=[1, 2],
         )
-        assert one.replace() == one and one.runs["Scaled"].algorithm == Scaled(learning_rate=0.1)
+        assert scenario.replace() == scenario and scenario.runs["Scaled"].algorithm == Scaled(learning_rate=0.1)
 
     def test_parts_can_be_objects_and_classes(self):
-        one = fred.scenario(SETTINGS, algorithm=Scaled(learning_rate=0.1))
-        changed = one.replace({"cluster.compute": Fixed(seconds=2.0), "algorithm": Scaled, "algorithm.learning_rate": 0.5})
+        scenario = fred.scenario(SETTINGS, algorithm=Scaled(learning_rate=0.1))
+        changed = scenario.replace({"cluster.compute": Fixed(seconds=2.0), "algorithm": Scaled, "algorithm.learning_rate": 0.5})
         run = changed.runs["Scaled"]
         assert (run.cluster.compute, run.algorithm) == (Fixed(seconds=2.0), Scaled(learning_rate=0.5))
 
     def test_another_algorithm_gets_its_own_protocol(self):
-        one = fred.scenario(SETTINGS, algorithm=Scaled(learning_rate=0.1))
-        changed = one.replace(algorithm={"name": "ssgd", "learning_rate": 0.1})
+        scenario = fred.scenario(SETTINGS, algorithm=Scaled(learning_rate=0.1))
+        changed = scenario.replace(algorithm={"name": "ssgd", "learning_rate": 0.1})
         assert (
             changed.runs["Scaled"].protocol
             == fred.scenario(SETTINGS, algorithm=changed.runs["Scaled"].algorithm).runs["ssgd"].protocol
@@ -85,12 +85,12 @@ class TestReplace:
             assert swept.replace(change) == fred.scenario(SETTINGS | {"stop": {"updates": 7}}, sweep=sweep)
         shorter = swept.replace({"sweep.over": {"algorithm.learning_rate": [0.3]}, "sweep.start": None})
         assert list(shorter.runs) == ["asgd,learning_rate=0.3"]
-        for over in (
+        for grid in (
             [{"stop.updates": 3}, {"stop.updates": 4, "cluster.workers": 5}],
             [{"stop.updates": 3}, {"cluster.workers": 5}],
             [{"protocol.clocks": "each"}, {"cluster.network.message_bytes": 9, "cluster.workers": 3}],
         ):
-            listed = fred.scenario(SETTINGS, sweep={"over": over})
+            listed = fred.scenario(SETTINGS, sweep={"over": grid})
             assert listed.replace() == listed
 
     def test_a_class_of_ones_own_can_be_swept(self):
@@ -98,8 +98,8 @@ class TestReplace:
             SETTINGS
             | {"algorithm": Scaled(learning_rate=0.1), "task": TASK, "sweep": {"over": {"algorithm.scale": [0.0, 1.0]}}}
         )
-        still, moved = (result.metrics[result.metrics["run"] == f"Scaled,scale={scale}"]["loss"] for scale in (0, 1))
-        assert still.nunique() == 1 and moved.nunique() > 1
+        frozen, moved = (result.metrics[result.metrics["run"] == f"Scaled,scale={scale}"]["loss"] for scale in (0, 1))
+        assert frozen.nunique() == 1 and moved.nunique() > 1
 
 
 class TestFirstCalls:
@@ -184,7 +184,7 @@ class TestFirstCalls:
         assert dir(codecs) == ["DCT", "E3M0", "Float", "LowBit", "PowerSGD", "QSGD", "RandomK", "Sign", "TopK"]
 
 
-def one_of(model: Any) -> Any:
+def evaluate_once(model: Any) -> Any:
     """Return the outcome of a short run of a model, and the inputs and answers of some examples."""
     task = {
         "data": {"name": "synthetic-classification", "examples": 64, "evaluation": 16, "features": 8, "classes": 4},
@@ -197,7 +197,7 @@ def one_of(model: Any) -> Any:
 
 class TestModels:
     def test_parameters_are_the_pytree_of_the_model_and_predictions_have_the_measured_error(self):
-        outcome, evaluation = one_of({"name": "mlp", "hidden": [4]})
+        outcome, evaluation = evaluate_once({"name": "mlp", "hidden": [4]})
         by_hand = outcome.run.task.model.apply(outcome.params, evaluation.inputs)
         scores = outcome.predict(evaluation.inputs)
         assert np.array_equal(scores, by_hand)
@@ -209,7 +209,7 @@ class TestModels:
 
     def test_modules_of_every_library_come_back_with_the_trained_parameters(self):
         for model in (Linen(), NNX(), Normalised(), Equinox()):
-            outcome, evaluation = one_of(model)
+            outcome, evaluation = evaluate_once(model)
             module = outcome.module()
             if isinstance(model, Equinox):
                 scores = np.array([module(row) for row in evaluation.inputs])
@@ -230,12 +230,12 @@ class TestNotebook:
 
     def test_a_result_shows_verdict_notes_table_and_curve_and_escapes_titles(self):
         result = fred.run(self.RESULT)
-        shown = result._repr_html_()
+        markup = result._repr_html_()
         assert "at an end of the swept range, so extend it: learning_rate 0.1 of asgd" in result.notes[0]
-        assert html.escape(result.notes[0]) in shown and html.escape(answer(result)) in shown
-        assert shown.count("<svg") == 1 and shown.count("<table") == 1 and "<b>" not in shown
+        assert html.escape(result.notes[0]) in markup and html.escape(answer(result)) in markup
+        assert markup.count("<svg") == 1 and markup.count("<table") == 1 and "<b>" not in markup
         assert "srcdoc=" in result.report()._repr_html_()
-        for text in (shown, timing_html(result)):  # on a dark page, too: the colours of text are the page's
+        for text in (markup, timing_html(result)):  # on a dark page, too: the colours of text are the page's
             figure = re.search("<div class='figure'>.*?</svg>", text, re.S)
             assert figure is not None and figure[0].count("currentColor") > 10
             assert not re.search("#fff|#000000", text)
@@ -254,8 +254,8 @@ class TestNotebook:
         axes = figure.subplots()
         result.plot("loss", ax=axes, runs=["b"], labels={"b": "Three workers"})
         (line,) = [line for line in axes.get_lines() if line.get_label() == "Three workers"]
-        whole = result.plot("loss", against="updates").axes[0].get_lines()
-        assert [line.get_color()] == [other.get_color() for other in whole if other.get_label() == "b"]
+        lines = result.plot("loss", against="updates").axes[0].get_lines()
+        assert [line.get_color()] == [other.get_color() for other in lines if other.get_label() == "b"]
         size = figure.get_size_inches().tolist()
         for name in ("workers-time", "throughput", "error"):
             result.plot(name, ax=figure.add_subplot())
@@ -267,12 +267,12 @@ class TestNotebook:
             result.plot("loss", runs=["c"])
 
     def test_results_are_compared_in_memory_and_from_folders(self, tmp_path):
-        one = fred.run(SETTINGS)
+        single = fred.run(SETTINGS)
         fred.run(SETTINGS | {"cluster": {"workers": 4}}, out=tmp_path / "four")
-        compared = fred.compare(tmp_path / "four", two=one)
+        compared = fred.compare(tmp_path / "four", two=single)
         assert list(compared.results) == ["four", "two"] and "<table" in compared._repr_html_()
         with pytest.raises(fred.FredError, match="expected two or more different results"):
-            fred.compare(one)
+            fred.compare(single)
 
     def test_an_error_is_one_line_in_ipython(self):
         with pytest.raises(fred.FredError) as raised:
@@ -281,21 +281,21 @@ class TestNotebook:
         assert line == f"FredError: {raised.value}"
 
     def test_a_scenario_is_written_as_yaml_but_for_classes_that_no_file_can_name(self, tmp_path):
-        one = fred.scenario(SETTINGS)
-        one.to_yaml(tmp_path / "mine.yaml")
-        assert fred.load(tmp_path / "mine.yaml") == one
-        mine = type("Mine", (Scaled,), {"__module__": "__main__"})
+        scenario = fred.scenario(SETTINGS)
+        scenario.to_yaml(tmp_path / "mine.yaml")
+        assert fred.load(tmp_path / "mine.yaml") == scenario
+        local_class = type("Mine", (Scaled,), {"__module__": "__main__"})
         with pytest.raises(fred.FredError, match=r"a file cannot name `Mine`, .* move it to a module"):
-            fred.scenario(SETTINGS, algorithm=mine(learning_rate=0.1)).to_yaml(tmp_path / "other.yaml")
+            fred.scenario(SETTINGS, algorithm=local_class(learning_rate=0.1)).to_yaml(tmp_path / "other.yaml")
         assert not (tmp_path / "other.yaml").exists()
 
 
 def test_an_interrupt_does_not_promise_to_keep_units_of_own_classes():
-    begun: list[int] = []
+    seeds: list[int] = []
 
     def interrupt(_: str, seed: int, share: float) -> None:
-        begun.extend([seed] if share == 0 else [])
-        if begun == [1, 2]:
+        seeds.extend([seed] if share == 0 else [])
+        if seeds == [1, 2]:
             raise KeyboardInterrupt
 
     scenario = fred.scenario(SETTINGS, seeds=[1, 2, 3]).replace({"cluster.compute": Fixed()})
@@ -321,17 +321,17 @@ def test_a_scenario_shows_itself_in_one_line_and_its_yaml_leaves_out_the_usual_p
     scenario = fred.scenario(SETTINGS, seeds=[1, 2])
     assert repr(scenario) == str(scenario) == "<Scenario of 1 run with seeds 1, 2; `print(scenario.to_yaml())` shows it>"
     assert "protocol" not in scenario.to_yaml()
-    unusual = scenario.replace({"protocol": {"name": "softsync", "n": 2}})
-    assert "softsync" in unusual.to_yaml()
+    changed = scenario.replace({"protocol": {"name": "softsync", "n": 2}})
+    assert "softsync" in changed.to_yaml()
 
 
 def test_an_interrupted_run_in_memory_goes_on_after_its_finished_seeds():
-    begun: list[int] = []
+    seeds: list[int] = []
 
     def interrupt(_: str, seed: int, share: float) -> None:
-        begun.extend([seed] if share == 0 else [])
-        if begun == [1, 2]:
-            begun.append(0)
+        seeds.extend([seed] if share == 0 else [])
+        if seeds == [1, 2]:
+            seeds.append(0)
             raise KeyboardInterrupt
 
     scenario = fred.scenario(SETTINGS, seeds=[1, 2, 3])
@@ -340,13 +340,13 @@ def test_an_interrupted_run_in_memory_goes_on_after_its_finished_seeds():
     line = "1 of 3 units are done; the same call continues after them"
     assert raised.value.__notes__ == [line]
     assert raised.value._render_traceback_() == [f"interrupted; {line}"]  # type: ignore[attr-defined]
-    begun[:] = [1]
+    seeds[:] = [1]
     with pytest.raises(KeyboardInterrupt) as other:
         fred.run(scenario.replace({"stop.updates": 7}, seeds=[2]), progress=interrupt)
     assert other.value.__notes__ == ["nothing is stored"], "the finished unit is another scenario's"
-    begun.clear()
-    result = fred.run(scenario, progress=lambda _, seed, share: begun.extend([seed] if share == 0 else []))
-    assert begun == [2, 3] and result.reused == 1
+    seeds.clear()
+    result = fred.run(scenario, progress=lambda _, seed, share: seeds.extend([seed] if share == 0 else []))
+    assert seeds == [2, 3] and result.reused == 1
     assert fred.run(scenario, seeds=[1]).reused == 0, "a complete call leaves nothing behind"
     assert result.summary.equals(fred.run(scenario, fresh=True).summary)
 

@@ -53,7 +53,7 @@ def _model(folder: Path) -> None:
         shutil.copy(ROOT / "scenarios" / "cutoff-sgd" / name, folder)
 
 
-def _learned(model: str, **data: Any) -> dict[str, Any]:
+def _learning_settings(model: str, **data: Any) -> dict[str, Any]:
     return {"cluster": {"workers": 2}, "task": {"model": model, "batch_size": 2, "data": data}}
 
 
@@ -63,9 +63,9 @@ KINDS: dict[str, tuple[Callable[[Path], None], str, dict[str, Any]]] = {  # what
     "trace": (_times, "times.csv", {"cluster": {"workers": 2, "compute": TRACE}}),
     "network": (_times, "times.csv", {"cluster": {"workers": 2, "network": {"latency": TRACE}}}),
     "fault": (_times, "times.csv", {"cluster": {"workers": 2, "faults": [CRASHES]}}),
-    "arrays": (_arrays, "data.npz", _learned("softmax", name="arrays", file="in/data.npz")),
-    "text": (_text, "mine.txt", _learned("token-scores", name="text", file="in/mine.txt", context=4)),
-    "mnist": (_mnist, "train-images-idx3-ubyte", _learned("softmax", name="mnist", directory="in", canonical=False)),
+    "arrays": (_arrays, "data.npz", _learning_settings("softmax", name="arrays", file="in/data.npz")),
+    "text": (_text, "mine.txt", _learning_settings("token-scores", name="text", file="in/mine.txt", context=4)),
+    "mnist": (_mnist, "train-images-idx3-ubyte", _learning_settings("softmax", name="mnist", directory="in", canonical=False)),
     "model": (_model, "cluster158.npz", {"cluster": {"workers": 2}, "protocol": BY_MODEL}),
 }
 
@@ -74,8 +74,8 @@ def scenario_in(folder: Path, kind: str) -> Path:
     make, _, settings = KINDS[kind]
     (folder / "in").mkdir(parents=True)
     make(folder / "in")
-    whole = {"stop": {"updates": 3}, "algorithm": {"name": "ssgd", "learning_rate": 0.1}, **settings}
-    (folder / "a.yaml").write_text(json.dumps(whole))
+    document = {"stop": {"updates": 3}, "algorithm": {"name": "ssgd", "learning_rate": 0.1}, **settings}
+    (folder / "a.yaml").write_text(json.dumps(document))
     return folder / "a.yaml"
 
 
@@ -99,8 +99,8 @@ def test_a_result_finds_its_inputs_in_moved_trees_and_in_the_current_folder_and_
     assert fred_command("verify", "new/out").code == 0
     Path("new/out").rename("out")
     missing = "moved" if kind == "mnist" else KINDS[kind][1]
-    again = f"nor a {missing} in the current folder; bring it back, or start the command in the folder that holds it"
-    assert re.fullmatch(rf"fred: cannot read \S*{missing}: No such file or folder, {again}\n", refusal("verify", "out"))
+    cure = f"nor a {missing} in the current folder; bring it back, or start the command in the folder that holds it"
+    assert re.fullmatch(rf"fred: cannot read \S*{missing}: No such file or folder, {cure}\n", refusal("verify", "out"))
     with pytest.raises(FredError, match="nor a"):
         fred.run(fred.load_result("out").scenario)
     monkeypatch.chdir(tmp_path / "new" / "here" / ("." if kind == "mnist" else "moved"))
@@ -138,8 +138,8 @@ def _change(kind: str, folder: Path) -> None:
     elif kind == "mnist":
         idx(file, 1 + np.arange(24).reshape(6, 2, 2))
     elif kind == "model":
-        about = json.loads(file.with_suffix(".json").read_text())
-        file.with_suffix(".json").write_text(json.dumps(about | {"normaliser": 2 * about["normaliser"]}))
+        description = json.loads(file.with_suffix(".json").read_text())
+        file.with_suffix(".json").write_text(json.dumps(description | {"normaliser": 2 * description["normaliser"]}))
     else:
         file.write_text(file.read_text().replace("1.5", "1.25").replace("not", "nor"))
 
@@ -147,7 +147,7 @@ def _change(kind: str, folder: Path) -> None:
 @pytest.mark.usefixtures("undrawn")
 def test_a_file_of_a_scenario_of_freds_is_found_wherever_fred_is(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    settings = [word for each in ("stop={updates: 2}", "task=null", "evaluate={points: 1}") for word in ("--set", each)]
+    settings = [word for setting in ("stop={updates: 2}", "task=null", "evaluate={points: 1}") for word in ("--set", setting)]
     command = ["run", "cutoff-sgd/figure4", *settings, "--seed", "1", "--only", "cutoff", "--out", "far/out"]
     assert fred_command(*command).code == 0
     assert '"model": "cutoff-sgd/cluster158.npz"' in Path("far/out/manifest.json").read_text()
@@ -161,9 +161,9 @@ def test_a_path_leads_to_the_same_file_after_the_current_folder_has_changed(tmp_
     (tmp_path / "else").mkdir()
     monkeypatch.chdir(tmp_path / "else")
     assert fred.run(scenario).summary["updates"].tolist() == [3]
-    again = scenario.replace({"stop.updates": 2})
-    assert fred.run(again).summary["updates"].tolist() == [2]
-    assert revalidated(again) == again
+    changed = scenario.replace({"stop.updates": 2})
+    assert fred.run(changed).summary["updates"].tolist() == [2]
+    assert revalidated(changed) == changed
 
 
 def test_written_arrays_may_move_with_the_program(tmp_path, monkeypatch):
@@ -181,9 +181,9 @@ def test_two_files_of_one_name_are_two(tmp_path, monkeypatch):
         Path(folder).mkdir()
         Path(folder, "mine.txt").write_text(content)
     options = {"file": "mine.txt", "context": 4}
-    one, two = (Text.model_validate(options, context={"folder": Path(each)}) for each in ("one", "two"))
-    assert one != two
-    task = {"model": "transformer", "data": one}
+    first, second = (Text.model_validate(options, context={"folder": Path(folder)}) for folder in ("one", "two"))
+    assert first != second
+    task = {"model": "transformer", "data": first}
     run = fred.scenario(task=task, cluster={"workers": 1}, algorithm={"name": "asgd", "learning_rate": 1}, stop={"updates": 1})
     other = run.replace({"task.data.file": "two/mine.txt"})
     assert Unit("asgd", run.runs["asgd"], 0).identity != Unit("asgd", other.runs["asgd"], 0).identity
@@ -191,7 +191,7 @@ def test_two_files_of_one_name_are_two(tmp_path, monkeypatch):
 
 def _kinds(cls: type[Component], option: str) -> list[type]:
     annotation = cls.model_fields[option].annotation
-    return [each for each in (annotation, *get_args(annotation)) if isinstance(each, type)]
+    return [kind for kind in (annotation, *get_args(annotation)) if isinstance(kind, type)]
 
 
 WITH_PATHS = [
@@ -200,7 +200,7 @@ WITH_PATHS = [
     for cls in (registry.lookup(kind, name) for name in table)
     for option, field in cls.model_fields.items()
     if get_origin(field.annotation) is not tuple
-    and (option in ("file", "directory") or any(issubclass(each, InputPath | Path) for each in _kinds(cls, option)))
+    and (option in ("file", "directory") or any(issubclass(kind, InputPath | Path) for kind in _kinds(cls, option)))
 ]
 NO_PATHS: list[Any] = [["a"], {"a": 1}, 5, 1.5, True, "", "a\0b", None]
 
@@ -208,7 +208,7 @@ NO_PATHS: list[Any] = [["a"], {"a": 1}, 5, 1.5, True, "", "a\0b", None]
 def test_every_option_that_is_a_path_is_an_input_path():
     assert {"RecordedTrace", "Sessions", "MNIST", "DMM"} < {cls.__name__ for cls, _ in WITH_PATHS} and len(WITH_PATHS) == 10
     for cls, option in WITH_PATHS:
-        assert any(issubclass(each, InputPath) for each in _kinds(cls, option)), (cls, option)
+        assert any(issubclass(kind, InputPath) for kind in _kinds(cls, option)), (cls, option)
 
 
 def test_what_is_no_path_is_refused():

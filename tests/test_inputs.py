@@ -1,4 +1,4 @@
-"""Damaged input of users, of every kind that was found: refused in a line that says what was expected, never a traceback."""
+"""Damaged input of users, of every kind that has come up: refused in one line with the expected value, never a traceback."""
 
 import gzip
 import itertools
@@ -32,13 +32,13 @@ from fred.views import curves
 from tests.program import refusal
 from tests.worlds import make_run, record
 
-GOOD = "algorithm: {name: asgd, learning_rate: 0.1}\ncluster: {workers: 2}\nstop: {updates: 5}\n"
+SCENARIO = "algorithm: {name: asgd, learning_rate: 0.1}\ncluster: {workers: 2}\nstop: {updates: 5}\n"
 NAMES = ("train_inputs", "train_answers", "evaluation_inputs", "evaluation_answers")
 X, Y = np.arange(12.0).reshape(4, 3), np.array([0, 1, 2, 0])
 ENDLESS = "9" * 5000, "0x" + "f" * 6000  # numbers that Python does not write out
 
 
-def refused(function: Any, message: str) -> str:
+def check_refusal(function: Any, message: str) -> str:
     with pytest.raises(FredError, match=message) as error:
         function()
     assert "\n" not in str(error.value)
@@ -71,26 +71,26 @@ class TestArrays:
             np.savez(tmp_path / "a.npz", **stored)
             with warnings.catch_warnings():
                 warnings.simplefilter("error")
-                assert f"{tmp_path}/" in refused(lambda: arrays(tmp_path / "a.npz").load(0), message), "which file it is"
+                assert f"{tmp_path}/" in check_refusal(lambda: arrays(tmp_path / "a.npz").load(0), message), "which file it is"
 
     def test_a_single_array_a_false_header_and_missing_arrays_are_refused(self, tmp_path):
         file = tmp_path / "a.npz"
         np.save(tmp_path / "a.npy", X)
-        refused(lambda: inputs.arrays(tmp_path / "a.npy"), r"it is damaged, or not an NPZ file")
+        check_refusal(lambda: inputs.arrays(tmp_path / "a.npy"), r"it is damaged, or not an NPZ file")
         header = b"{'descr': '<f8', 'fortran_order': False, 'shape': (1000000000000000,), }"  # no memory is allocated
         with ZipFile(file, "w") as archive:
             archive.writestr("x.npy", b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header)
-        refused(lambda: inputs.arrays(file), r"it is damaged")
+        check_refusal(lambda: inputs.arrays(file), r"it is damaged")
         np.savez(file, train_inputs=X)
-        refused(lambda: arrays(file).load(0), r"has no array `train_answers`")
+        check_refusal(lambda: arrays(file).load(0), r"has no array `train_answers`")
 
     def test_any_flipped_bit_is_found_or_harmless(self, tmp_path):
         """Those of a zip's directory have ten kinds of errors: every 37th bit, so that all bytes and kinds come up."""
         file = tmp_path / "a.npz"
         np.savez(file, **dict(zip(NAMES, (X, Y, X, Y), strict=True)))  # type: ignore[arg-type]
-        whole, expected, refusals = file.read_bytes(), inputs.arrays(file), 0
-        for bit in range(0, 8 * len(whole), 37):
-            damaged = bytearray(whole)
+        intact, expected, refusals = file.read_bytes(), inputs.arrays(file), 0
+        for bit in range(0, 8 * len(intact), 37):
+            damaged = bytearray(intact)
             damaged[bit // 8] ^= 1 << bit % 8
             file.write_bytes(damaged)
             try:
@@ -98,7 +98,7 @@ class TestArrays:
                 assert all(np.array_equal(content[name], expected[name]) for name in NAMES if name in content)
             except FredError:
                 refusals += 1
-        assert refusals > len(whole) // 9, "most bits are the arrays'"
+        assert refusals > len(intact) // 9, "most bits are the arrays'"
 
     def test_a_name_gets_its_ending_and_truth_values_are_classes(self, tmp_path):
         data = fred.arrays(tmp_path / "model.v1", train=(X, Y > 0), evaluation=(X, Y > 0))
@@ -112,25 +112,25 @@ class TestArrays:
         fred.arrays(file, train=(X, Y), evaluation=(X, Y))
         np.savez(raw, X=X, y=Y)
         before = file.read_bytes(), raw.read_bytes()
-        for bad in (Y[1:], np.array(["a"] * 4), [[1], [2, 3]], Y + 2**40):
-            refused(lambda bad=bad: fred.arrays(file, train=(X, bad), evaluation=(X, Y)), "")
-        refused(lambda: fred.arrays(raw, train=(X, Y), evaluation=(X, Y)), r"raw\.npz exists and does not hold examples")
+        for answers in (Y[1:], np.array(["a"] * 4), [[1], [2, 3]], Y + 2**40):
+            check_refusal(lambda answers=answers: fred.arrays(file, train=(X, answers), evaluation=(X, Y)), "")
+        check_refusal(lambda: fred.arrays(raw, train=(X, Y), evaluation=(X, Y)), r"raw\.npz exists and does not hold examples")
         assert (file.read_bytes(), raw.read_bytes()) == before
 
 
 @pytest.mark.parametrize("kind", ["pipe", "device"])
 def test_what_has_no_end_is_no_file(kind, tmp_path):
-    """A pipe that nobody writes to would be waited for; a device read for ever."""
+    """A program would wait for ever for a pipe without a writer, and read for ever from a device."""
     endless = tmp_path / "pipe" if kind == "pipe" else Path("/dev/zero")
     if kind == "pipe":
         os.mkfifo(endless)
     for function in (inputs.text, inputs.arrays, inputs.digest, read, load, lambda file: arrays(file).load(0)):
-        refused(lambda function=function: function(endless), r"it is not a file")
+        check_refusal(lambda function=function: function(endless), r"it is not a file")
     folder = tmp_path / "result"
     folder.mkdir()
     for name in ("manifest.json", "summary.json"):
         (folder / name).symlink_to(endless)
-        refused(lambda: load_result(folder), r"it is not a file")
+        check_refusal(lambda: load_result(folder), r"it is not a file")
         (folder / name).unlink()
         (folder / name).write_text("{}")
     (tmp_path / "m.npz").write_bytes(saved.SHIPPED.read_bytes())
@@ -140,14 +140,14 @@ def test_what_has_no_end_is_no_file(kind, tmp_path):
 
 
 def test_damaged_predictors_and_numbers_beyond_their_limits_are_refused(tmp_path):
-    about, content = json.loads(saved.SHIPPED.with_suffix(".json").read_text()), saved.SHIPPED.read_bytes()
+    description, content = json.loads(saved.SHIPPED.with_suffix(".json").read_text()), saved.SHIPPED.read_bytes()
     (tmp_path / "m.npz").write_bytes(content)
     wrong = [("normaliser", -1.0), ("normaliser", float("nan")), ("normaliser", 0.0), ("window", 10**20), ("window", 0)]
     for key, value in (*wrong, ("workers", -1), ("nodes", []), ("pace", [0.5, float("inf")]), ("bounds", [1.0, -1.0])):
-        (tmp_path / "m.json").write_text(json.dumps(about | {key: value}))
+        (tmp_path / "m.json").write_text(json.dumps(description | {key: value}))
         with pytest.raises(ValueError, match=r"cannot read .*m\.json: .*expected what `fred train-cutoff` writes"):
             saved.load(tmp_path / "m.npz")
-    (tmp_path / "m.json").write_text(json.dumps(about))
+    (tmp_path / "m.json").write_text(json.dumps(description))
     for place in (6, 8):  # flags, compression
         damaged = bytearray(content)
         damaged[content.index(b"PK\x01\x02") + 2 + place] ^= 1
@@ -157,36 +157,36 @@ def test_damaged_predictors_and_numbers_beyond_their_limits_are_refused(tmp_path
     for option in ("steps", "window", "particles", "seed", "warm_up"):
         protocol = {"name": "cutoff", "rule": {"name": "dmm", option: 10**20}}
         message = f"{option}: found 1{'0' * 20}; expected less than 2147483648"
-        refused(lambda protocol=protocol: make_run("cutoff-sgd", protocol=protocol), message)
+        check_refusal(lambda protocol=protocol: make_run("cutoff-sgd", protocol=protocol), message)
     for name in ("count:" + "9" * 5000, "count:1" + "0" * 20, "count:0"):
-        refused(lambda name=name: rule_named(name), r"expected a number of workers after `count:`")
+        check_refusal(lambda name=name: rule_named(name), r"expected a number of workers after `count:`")
 
 
 class TestScenarios:
     @pytest.fixture
     def file(self, tmp_path) -> Path:
-        (tmp_path / "a.yaml").write_text(GOOD)
+        (tmp_path / "a.yaml").write_text(SCENARIO)
         return tmp_path / "a.yaml"
 
     def test_numbers_of_thousands_of_digits_are_refused_and_only_the_ten_digits_count_items(self, file):
         assert keys_of("a.12.٣") == ("a", 12, "٣")
         places = ("cluster.workers={}", "cluster.{}=1", "seeds.{}=1", "{}=1", "title={}", "cluster={{{}: 1}}")
         for number, place in itertools.product(ENDLESS, places):
-            refused(lambda place=place, number=number: load(file, [place.format(number)]), "")
+            check_refusal(lambda place=place, number=number: load(file, [place.format(number)]), "")
         message = r"found a number with thousands of digits"
-        for more in ("sweep: {over: {cluster.workers: [N]}}", "? N\n: 1", "task: {data: digits, model: mlp, batch_size: N}"):
-            file.write_text(GOOD + more.replace("N", ENDLESS[1]))
-            refused(lambda: load(file), rf"a\.yaml:\d: .*{message}")
+        for extra in ("sweep: {over: {cluster.workers: [N]}}", "? N\n: 1", "task: {data: digits, model: mlp, batch_size: N}"):
+            file.write_text(SCENARIO + extra.replace("N", ENDLESS[1]))
+            check_refusal(lambda: load(file), rf"a\.yaml:\d: .*{message}")
         for cluster in ({"workers": 10**5000}, {10**5000: 1}, {"workers": 2, "nodes": [10**5000]}):
             with pytest.raises(FredError, match=f"cluster.*{message}"):
                 scenario(algorithm={"name": "asgd", "learning_rate": 1}, cluster=cluster, stop={"updates": 1})
 
     def test_numbers_that_are_too_large_and_bytes_that_are_no_text_are_refused_in_one_line(self, file):
         assert str(FredError("found a\n  b\r\n\nc", "and d")) == "found a b c\nand d", "each a line, whatever it quotes"
-        refused(lambda: load(file, ["cluster.workers=1e20"]), r"found 1e\+20; expected a smaller number")
-        refused(lambda: load(file, [f"seeds=[{10**20}]"]), r"expected less than 4294967296")
-        file.write_bytes(GOOD.encode() + b"title: \xff\n")
-        refused(lambda: load(file), r"a\.yaml:4: it is not UTF-8 text")
+        check_refusal(lambda: load(file, ["cluster.workers=1e20"]), r"found 1e\+20; expected a smaller number")
+        check_refusal(lambda: load(file, [f"seeds=[{10**20}]"]), r"expected less than 4294967296")
+        file.write_bytes(SCENARIO.encode() + b"title: \xff\n")
+        check_refusal(lambda: load(file), r"a\.yaml:4: it is not UTF-8 text")
 
     def test_a_sweep_may_mix_numbers_and_others(self):
         ssp = {"name": "ssp", "learning_rate": 0.1}
@@ -219,11 +219,11 @@ class TestTraces:
         ):
             columns = dict.fromkeys(names, column)
             for file in (tmp_path / "t.csv", tmp_path / "t.parquet"):
-                refused(lambda file=file, columns=columns: read(file, columns=columns), r"cannot be both")
+                check_refusal(lambda file=file, columns=columns: read(file, columns=columns), r"cannot be both")
         table = pa.table(self.COLUMNS)
         columns = [*(table[name] for name in table.column_names), table["seconds"]]  # type: ignore[assignment]
         pq.write_table(pa.Table.from_arrays(columns, names=[*table.column_names, "seconds"]), tmp_path / "t.parquet")
-        refused(lambda: read(tmp_path / "t.parquet"), r"has 2 columns `seconds`")
+        check_refusal(lambda: read(tmp_path / "t.parquet"), r"has 2 columns `seconds`")
 
     def test_a_byte_that_is_no_utf_8_is_told_with_its_line_however_far_down(self, tmp_path):
         lines = ["iteration,worker,seconds,note", *(f"{i},0,1.5,fine" for i in range(3000))]
@@ -240,7 +240,7 @@ class TestTraces:
                     make_run(cluster={"workers": 2, "compute": compute})
                 assert not any(word in str(error.value) for word in ("secret", "adam", "two lines"))
         (tmp_path / "unit.json").write_text("secret:x:0\nroot:*:1::\n")
-        assert "secret" not in refused(lambda: stored.load(tmp_path, make_run()), r"is not the folder of a whole run")
+        assert "secret" not in check_refusal(lambda: stored.load(tmp_path, make_run()), r"is not the folder of a whole run")
 
 
 class TestImages:
@@ -252,28 +252,28 @@ class TestImages:
     def test_more_than_was_promised_is_not_unpacked(self, tmp_path, monkeypatch):
         sizes = list[int]()
         self.idx(tmp_path / "train-images-idx3-ubyte.gz", (2, 1, 1), bytes(1 << 26))
-        whole = gzip.GzipFile.read
+        original_read = gzip.GzipFile.read
 
-        def counted(self: gzip.GzipFile, size: int | None = -1) -> bytes:
-            sizes.append(len(content := whole(self, size)))
+        def counting_read(self: gzip.GzipFile, size: int | None = -1) -> bytes:
+            sizes.append(len(content := original_read(self, size)))
             return content
 
-        monkeypatch.setattr(gzip.GzipFile, "read", counted)
+        monkeypatch.setattr(gzip.GzipFile, "read", counting_read)
         load = MNIST(directory=tmp_path, canonical=False).load
-        refused(lambda: load(0), r"images-idx3-ubyte.gz is too long: expected 18 bytes")
+        check_refusal(lambda: load(0), r"images-idx3-ubyte.gz is too long: expected 18 bytes")
         assert 18 < sum(sizes) < 1 << 22, "of 64 MB"
         monkeypatch.setattr(images, "_MOST", 3)
         (tmp_path / "data_batch_1.bin.gz").write_bytes(gzip.compress(bytes(4 * 3073), 1))
-        refused(lambda: images.CIFAR10(directory=tmp_path).load(0), r"data_batch_1.bin.gz is too long")
+        check_refusal(lambda: images.CIFAR10(directory=tmp_path).load(0), r"data_batch_1.bin.gz is too long")
 
     def test_images_have_pixels(self, tmp_path):
         for part in ("train", "t10k"):
             self.idx(tmp_path / f"{part}-images-idx3-ubyte.gz", (2, 0, 0), b"")
             self.idx(tmp_path / f"{part}-labels-idx1-ubyte.gz", (2,), b"\0\1")
         message = r"training data: inputs are .2, 0, 0, 1. and .*expected some numbers"
-        refused(lambda: MNIST(directory=tmp_path, canonical=False).load(0), message)
+        check_refusal(lambda: MNIST(directory=tmp_path, canonical=False).load(0), message)
         empty = Examples(np.zeros((2, 0), np.float32), np.zeros(2, np.int32))
-        refused(lambda: Dataset(empty, empty, 1), r"expected some numbers")
+        check_refusal(lambda: Dataset(empty, empty, 1), r"expected some numbers")
 
 
 class TestFaults:
@@ -302,10 +302,10 @@ class TestFaults:
 
     def test_absences_without_a_gap_and_messages_that_are_always_lost(self):
         crashes = self.CRASHES | {"mean_up": 1e-9, "away": {"name": "constant", "seconds": 1.0}}
-        lost = {"name": "lost-messages", "share": 1 - 1e-10, "again_after": 1e-9}
+        fault = {"name": "lost-messages", "share": 1 - 1e-10, "again_after": 1e-9}
         for algorithm, faults, message in (
             ("ssgd", [crashes, crashes], r"worker 0 is offline 10,000 times in a row"),
-            ("asgd", [lost], r"a message .* is lost 10,000 times in a row; give a smaller `share`"),
+            ("asgd", [fault], r"a message .* is lost 10,000 times in a row; give a smaller `share`"),
         ):
             with pytest.raises(FredError, match=f"`cluster.faults`: {message}"):
                 execute("run", make_run(algorithm, task=None, cluster={"workers": 2, "faults": faults}), 0)
@@ -314,7 +314,7 @@ class TestFaults:
 def test_threads_are_a_number(monkeypatch):
     for threads in ("abc", "0", "-1", "1.5", "²", ""):
         monkeypatch.setenv("FRED_THREADS", threads)
-        refused(environment.check, f"FRED_THREADS={threads}: expected a number of threads")
+        check_refusal(environment.check, f"FRED_THREADS={threads}: expected a number of threads")
 
 
 def test_pictures_say_nothing_of_what_their_font_lacks(tmp_path):

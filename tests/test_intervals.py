@@ -1,4 +1,4 @@
-"""Intervals: their values on examples, how often they hold what is true, and what they are where it is known."""
+"""Intervals: their values on examples, how often they cover the true value, and closed forms."""
 
 import itertools
 import math
@@ -34,7 +34,7 @@ ratio = Rounds.ratio_to
 ROUND = np.arange(40)
 GRADIENTS, TIME = 4 + ROUND % 3, 10 + ROUND**2 % 7
 SLOW = (ROUND >= 12) & (ROUND < 25)
-OWN, EVERY, BOUND = (
+RULE, EVERY, BOUND = (
     Played(gradients[:, None] * 1.0, seconds[:, None] * 1.0)
     for gradients, seconds in ((GRADIENTS, TIME), (np.full(40, 6), TIME * np.where(SLOW, 2, 1)), (np.full(40, 6), TIME))
 )
@@ -47,8 +47,8 @@ def test_values_are_those_of_published_tables():
     for interval, expected in (
         (block_ratio(Played(GRADIENTS, TIME), backwards), (1.2505219206680585, 1.2180565465708197, 1.2838526080532893)),
         (block_ratios(table), (0.39902179, 0.43255219)),
-        (spell_ratio(SLOW, OWN, EVERY), (1.0992084203201113, 0.848473003, 1.589173935)),
-        (spell_ratio(SLOW, OWN, EVERY, BOUND), (1.0992084203201113, 0.848473003, 1.691573301)),
+        (spell_ratio(SLOW, RULE, EVERY), (1.0992084203201113, 0.848473003, 1.589173935)),
+        (spell_ratio(SLOW, RULE, EVERY, BOUND), (1.0992084203201113, 0.848473003, 1.691573301)),
     ):
         np.testing.assert_allclose(np.ravel(interval), expected, rtol=1e-8)
 
@@ -67,15 +67,17 @@ def persistent(rng: np.random.Generator, shape: tuple[int, ...], phi: float) -> 
 
 
 def coverage(count: int, phi: float, repeats: int) -> float:
-    """Of log-normal times, which both rules share in part: E[c] = 24 against 32 gradients, E[x] = 1.3 exp(0.05) and 1 s."""
-    rng, held = np.random.default_rng(count), 0
+    """Return the coverage for log-normal times that both rules share in part: E[c] = 24, 32 gradients, E[x] = 1.3 exp(0.05), 1 s."""
+    rng, covered = np.random.default_rng(count), 0
     true = 24 / 32 * np.exp(0.3**2 / 2 + 0.1**2 / 2) / np.exp(0.1**2 / 2) * 1.3
     for _ in range(repeats):
         slow = np.exp(0.3 * persistent(rng, (count,), phi))
-        own, other = np.exp(0.1 * rng.standard_normal((2, count)))
-        found = ratio(rounds_of(rng.integers(23, 26, count), own), rounds_of(np.full(count, 32), 1.3 * slow * other))
-        held += found.low <= true <= found.high
-    return held / repeats
+        rule_noise, all_noise = np.exp(0.1 * rng.standard_normal((2, count)))
+        interval = ratio(
+            rounds_of(rng.integers(23, 26, count), rule_noise), rounds_of(np.full(count, 32), 1.3 * slow * all_noise)
+        )
+        covered += interval.low <= true <= interval.high
+    return covered / repeats
 
 
 @pytest.mark.parametrize(
@@ -90,25 +92,25 @@ def test_nominal_95_percent_hold_the_true_ratio_of_paired_persistent_rounds(coun
 
 
 def test_shared_noise_cancels_since_rounds_are_paired():
-    """What slows both rules alike widens each one's throughput, but not their ratio."""
+    """A slowdown of both rules widens the interval of each throughput, but not that of their ratio."""
     rng = np.random.default_rng(3)
     slow, small = np.exp(persistent(rng, (200,), 0.8)), 0.01 * rng.standard_normal(200)
-    one, other = rounds_of(np.full(200, 20), slow), rounds_of(np.full(200, 22), slow * (1 + small))
-    found = ratio(one, other)
-    assert found.below and found.high / found.low < 1.01
-    assert not ratio(one, rounds_of(np.full(200, 22), np.roll(other.time, 100) / 1e9)).below
+    rule, baseline = rounds_of(np.full(200, 20), slow), rounds_of(np.full(200, 22), slow * (1 + small))
+    interval = ratio(rule, baseline)
+    assert interval.below and interval.high / interval.low < 1.01
+    assert not ratio(rule, rounds_of(np.full(200, 22), np.roll(baseline.time, 100) / 1e9)).below
 
 
 def test_of_independent_rounds_it_is_as_wide_as_the_delta_method_says():
     rng, wider = np.random.default_rng(4), []
     for _ in range(20):
-        one, other = (rounds_of(np.full(1000, 20), rng.uniform(1, 3, 1000)) for _ in range(2))
-        shares = other.time / other.time.mean() - one.time / one.time.mean()
+        rule, baseline = (rounds_of(np.full(1000, 20), rng.uniform(1, 3, 1000)) for _ in range(2))
+        shares = baseline.time / baseline.time.mean() - rule.time / rule.time.mean()
         width = 2 * stats.t.ppf(0.975, 30) * shares.std() / np.sqrt(1000)
-        found = ratio(one, other)
-        assert found.value == pytest.approx(other.time.sum() / one.time.sum())
-        assert found.value**2 == pytest.approx(found.low * found.high)
-        wider.append(np.log(found.high / found.low) / width)
+        interval = ratio(rule, baseline)
+        assert interval.value == pytest.approx(baseline.time.sum() / rule.time.sum())
+        assert interval.value**2 == pytest.approx(interval.low * interval.high)
+        wider.append(np.log(interval.high / interval.low) / width)
     assert np.mean(wider) == pytest.approx(1, abs=0.08)
 
 
@@ -129,28 +131,28 @@ def test_blocks_of_constant_or_independent_values_are_short():
 
 def test_a_rule_is_as_good_as_itself_and_few_rounds_have_no_interval():
     rng = np.random.default_rng(6)
-    one, other = (rounds_of(np.full(FEWEST_ROUNDS, 3), rng.uniform(1, 2, FEWEST_ROUNDS)) for _ in range(2))
-    assert ratio(one, one) == (1.0, 1.0, 1.0)
-    assert ratio(one, other).has_interval
-    few = ratio(one.part(0, FEWEST_ROUNDS - 1), other.part(0, FEWEST_ROUNDS - 1))
+    rule, baseline = (rounds_of(np.full(FEWEST_ROUNDS, 3), rng.uniform(1, 2, FEWEST_ROUNDS)) for _ in range(2))
+    assert ratio(rule, rule) == (1.0, 1.0, 1.0)
+    assert ratio(rule, baseline).has_interval
+    few = ratio(rule.part(0, FEWEST_ROUNDS - 1), baseline.part(0, FEWEST_ROUNDS - 1))
     assert (few.low, few.high, few.interval) == (0.0, np.inf, None)
     assert not few.above | few.below
-    assert ratio(one.part(0, 1), one.part(0, 1)).interval == (1.0, 1.0)
+    assert ratio(rule.part(0, 1), rule.part(0, 1)).interval == (1.0, 1.0)
     constant = ratio(rounds_of(np.full(30, 3), np.ones(30)), rounds_of(np.full(30, 4), np.ones(30)))
     assert constant == (0.75, 0.75, 0.75), "rounds that never differ but in one number leave no doubt"
 
 
 def test_no_interval_reaches_beyond_the_worst_and_the_best_single_round():
-    """Where one round is as long as all others, the spread is large, but who is faster in each round is faster."""
+    """One round takes most of the time, so the spread is large; but a rule that is faster in each round is faster."""
     seconds = np.array([1.0, 1.1, 0.9, 1.2, 1.0, 1.1, 40.0, 0.9, 1.0, 1.1, 1.2, 1.0])
-    found = ratio(rounds_of(np.full(12, 20), 0.8 * np.minimum(seconds, 2)), rounds_of(np.full(12, 20), seconds))
-    assert found.above and found.low == pytest.approx(1.25) and found.high <= 25
+    interval = ratio(rounds_of(np.full(12, 20), 0.8 * np.minimum(seconds, 2)), rounds_of(np.full(12, 20), seconds))
+    assert interval.above and interval.low == pytest.approx(1.25) and interval.high <= 25
 
 
 def test_the_order_of_computing_and_the_process_do_not_matter():
     rng, oracle = np.random.default_rng(7), [np.ones(90)] * 3
-    some = [Rounds(rng.integers(1, 9, 90), rng.integers(10**9, 10**10, 90), *oracle) for _ in range(3)]  # type: ignore[arg-type]
-    pairs = [(some[0], some[1]), (some[0], some[2]), (some[2], some[1])]
+    sequences = [Rounds(rng.integers(1, 9, 90), rng.integers(10**9, 10**10, 90), *oracle) for _ in range(3)]  # type: ignore[arg-type]
+    pairs = [(sequences[0], sequences[1]), (sequences[0], sequences[2]), (sequences[2], sequences[1])]
     code = (
         "import pickle, sys; from fred.prediction.closed_loop import Rounds;"
         "print([tuple(map(float.hex, Rounds.ratio_to(*pair))) for pair in pickle.load(sys.stdin.buffer)])"
@@ -230,8 +232,8 @@ class TestFamily:
         assert intervals([means[place] for place in order], bounds) == [ends[place] for place in order]
 
     def test_one_comparison_is_not_widened_and_few_seeds_do_not_count(self):
-        one, few = Mean.estimate([1.0, 2.0, 3.0, 4.0, 5.0]), Mean.estimate([1.0, 2.0])
-        assert intervals([one]) == intervals([one, few])[:1] == [one.interval()]
+        five, few = Mean.estimate([1.0, 2.0, 3.0, 4.0, 5.0]), Mean.estimate([1.0, 2.0])
+        assert intervals([five]) == intervals([five, few])[:1] == [five.interval()]
         assert intervals([]) == [] and holm([]) == []
 
 

@@ -32,8 +32,8 @@ def test_every_latency_keeps_the_contract(name):
     assert together.shape == GRID[::9973].shape
     assert [latency.sample(GRID[i : i + 1])[0] for i in range(0, len(GRID), 9973)] == together.tolist(), "each for itself"
     assert latency.sample(GRID).mean() == pytest.approx(latency.mean, rel=0.01)
-    written = OneOf("latency").dump(latency)
-    assert written["name"] == name and compute_times(written) == latency
+    dumped = OneOf("latency").dump(latency)
+    assert dumped["name"] == name and compute_times(dumped) == latency
     numbers = {option for option, field in type(latency).model_fields.items() if field.annotation is float}
     for option, value, message in (("no_such_option", 1, "unknown key `no"), *((number, np.nan, number) for number in numbers)):
         with pytest.raises(FredError, match=message):
@@ -65,11 +65,11 @@ def test_distribution_is_the_textbook_one(name, options, reference):
 
 
 def test_a_lognormal_without_its_tail_is_the_rest_of_it():
-    whole, longest = stats.lognorm(0.8, 3, 2), 7.0
+    law, longest = stats.lognorm(0.8, 3, 2), 7.0
     latency = compute_times({"name": "lognormal", "median": 2, "sigma": 0.8, "shift": 3, "longest": longest})
     u = np.linspace(0.001, 0.999, 97)
-    np.testing.assert_allclose(whole.cdf(latency.sample(u)), u * whole.cdf(longest), rtol=1e-9)
-    assert latency.mean == pytest.approx(whole.expect(ub=longest, conditional=True))
+    np.testing.assert_allclose(law.cdf(latency.sample(u)), u * law.cdf(longest), rtol=1e-9)
+    assert latency.mean == pytest.approx(law.expect(ub=longest, conditional=True))
     assert latency.sample(np.array([1 - 2.0**-53]))[0] <= longest
 
 
@@ -120,12 +120,12 @@ lines = [f"{name} {hashlib.sha256(registry.lookup('latency', name).example().sam
          for name in registry.REGISTRY["latency"]]
 lines.append(str(list(itertools.islice(Shifting(change=-0.3).choices(0, 7), 500))))
 """
-    here: dict[str, Any] = {}
-    exec(program, here)
+    namespace: dict[str, Any] = {}
+    exec(program, namespace)
     environment = {**os.environ, "NPY_DISABLE_CPU_FEATURES": "X86_V4 AVX512_ICL AVX512_SPR"}
     command = [sys.executable, "-c", f"{program}print(*lines, sep='\\n')"]
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=True)
-    assert done.stdout.splitlines() == here["lines"]
+    assert done.stdout.splitlines() == namespace["lines"]
 
 
 def test_impossible_durations_are_refused_early_or_when_they_come_up():

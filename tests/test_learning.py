@@ -1,4 +1,4 @@
-"""Data, models and losses against independent computations; generated language, and what is measured of it."""
+"""Data, models and losses against independent computations; generated language and its measures."""
 
 import gzip
 import itertools
@@ -114,10 +114,10 @@ def test_first_weights_are_those_that_jax_draws_by_itself(name):
 def test_keys_of_other_kinds_are_left_to_jax():
     """Also where there is nothing to look at yet, as under `jax.eval_shape`."""
     for key in (jax.random.key(3, impl="rbg"), jax.random.PRNGKey(3)):
-        one, other = split(key)
-        assert np.array_equal(jax.random.split(key)[1], other) if key.ndim else other == jax.random.split(key)[1]
-        assert np.array_equal(initialiser("he_normal")(one, (3, 5)), initializers.he_normal()(one, (3, 5)))
-    assert np.array_equal(initialiser("standard_normal")(one, (3, 5)), jax.random.normal(one, (3, 5)))
+        subkey, other_subkey = split(key)
+        assert np.array_equal(jax.random.split(key)[1], other_subkey) if key.ndim else other_subkey == jax.random.split(key)[1]
+        assert np.array_equal(initialiser("he_normal")(subkey, (3, 5)), initializers.he_normal()(subkey, (3, 5)))
+    assert np.array_equal(initialiser("standard_normal")(subkey, (3, 5)), jax.random.normal(subkey, (3, 5)))
     shapes = jax.eval_shape(lambda key: MLP(hidden=(7,)).init(key, (4,), 2), key_of(0))
     assert shapes["layer0"]["weights"].shape == (4, 7)
 
@@ -242,7 +242,7 @@ def sequences(data: Any) -> np.ndarray:
 
 class TestBigrams:
     def test_tokens_follow_each_other_as_often_as_they_should(self):
-        """By a chi-square test of 30 transitions from each of six tokens: 5 standard deviations of its distribution."""
+        """A chi-square test of 30 transitions from each of six tokens allows 5 standard deviations of its distribution."""
         data = Bigrams(vocabulary=6, context=40, examples=3000, evaluation=1)
         tokens, expected = sequences(data), data.probabilities(1)
         assert expected.sum(axis=1) == pytest.approx(np.ones(6))
@@ -289,9 +289,9 @@ def test_sentences_are_of_the_grammar():
 
 def test_pairs_are_recalled_in_another_order():
     tokens = sequences(Recall(pairs=5, keys=9, values=7, examples=200, evaluation=1)).reshape(200, 2, 5, 2)
-    for first, again in tokens.tolist():
+    for first, recalled in tokens.tolist():
         values = dict(first)
-        assert len(values) == 5 and sorted(again) == sorted(first)
+        assert len(values) == 5 and sorted(recalled) == sorted(first)
         assert max(values) < 9 <= min(values.values()) <= max(values.values()) < 16
     assert (tokens[:, 0] != tokens[:, 1]).any(axis=(1, 2)).mean() > 0.9
 
@@ -326,7 +326,7 @@ class TestTransformer:
             three = normalised(x, layer["attention_scale"]) @ layer["attention"]
             attended = np.zeros_like(x)
             for head in range(2):
-                q, k, v = (three[..., 8 * which + 4 * head : 8 * which + 4 * head + 4] for which in range(3))
+                q, k, v = (three[..., 8 * part + 4 * head : 8 * part + 4 * head + 4] for part in range(3))
                 for place in range(7):
                     scores = np.einsum("be,bte->bt", q[:, place], k[:, : place + 1]) / 2
                     shares = np.exp(scores) / np.exp(scores).sum(1, keepdims=True)
@@ -370,8 +370,8 @@ def test_perplexity_is_of_the_tokens_alone_and_squared_differences_have_none():
     run = language(loss=CrossEntropy(smoothing=0.2), l2=0.01, stop={"updates": 12})
     outcome, held_out = execute("run", run, 0), run.task.data.load(0).evaluation
     scores = np.asarray(run.task.model.apply(outcome.final, held_out.inputs), float)
-    chosen = np.take_along_axis(scores, held_out.answers[..., None], -1)[..., 0]
-    nats = (np.log(np.exp(scores).sum(-1)) - chosen).mean()
+    target_scores = np.take_along_axis(scores, held_out.answers[..., None], -1)[..., 0]
+    nats = (np.log(np.exp(scores).sum(-1)) - target_scores).mean()
     last = outcome.metrics.iloc[-1]
     assert last["perplexity"] == pytest.approx(np.exp(nats), rel=1e-5)
     assert last["perplexity"] < 0.99 * np.exp(last["loss"])

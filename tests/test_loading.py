@@ -1,4 +1,4 @@
-"""Scenario files: merging, settings, and refusals with what, where, what was expected and what is nearest."""
+"""Scenario files: merging, settings, and refusals with fault, place, expected value and the nearest valid one."""
 
 import json
 import re
@@ -16,7 +16,7 @@ from fred.specification.schema import scenario_schema
 from fred.specification.source import merged
 from tests.conftest import ROOT
 
-GOOD = """
+SCENARIO = """
 title: two
 cluster: {workers: 3, compute: {name: exponential, scale: 0.1}}
 stop: {gradients: 10}
@@ -38,7 +38,7 @@ def write(folder: Path, text: str) -> Path:
 
 
 def test_runs_override_what_differs_and_a_file_without_runs_is_one_run_named_after_its_algorithm(tmp_path):
-    runs = load(write(tmp_path, GOOD.replace("constant", "{name: constant, seconds: 2}"))).runs
+    runs = load(write(tmp_path, SCENARIO.replace("constant", "{name: constant, seconds: 2}"))).runs
     assert [run.algorithm.learning_rate for run in runs.values()] == [1e-3, 0.5, 0.1]
     assert type(runs["third"].algorithm).__name__ == "FASGD"
     assert [run.cluster.size for run in runs.values()] == [3, 4, 3]
@@ -49,7 +49,7 @@ def test_runs_override_what_differs_and_a_file_without_runs_is_one_run_named_aft
 
 
 def test_settings_win_over_the_file(tmp_path):
-    path = write(tmp_path, GOOD.replace("constant", "{name: constant, seconds: 2}"))
+    path = write(tmp_path, SCENARIO.replace("constant", "{name: constant, seconds: 2}"))
     scenario = load(path, ["cluster.workers=9", "runs.third.algorithm.v0=0.5", "algorithm.learning_rate=2e-2", "seeds=[7, 8]"])
     assert [run.cluster.size for run in scenario.runs.values()] == [9, 9, 9]
     assert [run.algorithm.learning_rate for run in scenario.runs.values()] == [0.02] * 3
@@ -171,24 +171,28 @@ def test_a_broken_trace_that_runs_share_is_named_once_with_its_line(tmp_path, mo
         fred.scenario(YAML(typ="safe").load(Path("a.yaml").read_text()))
 
 
-WHOLE: dict[str, Any] = {"cluster": {"workers": 1}, "algorithm": {"name": "asgd", "learning_rate": 1}, "stop": {"updates": 1}}
+SETTINGS: dict[str, Any] = {
+    "cluster": {"workers": 1},
+    "algorithm": {"name": "asgd", "learning_rate": 1},
+    "stop": {"updates": 1},
+}
 CONTROLS = "\x00\x07\x1b\x7f\x85\u00ad\u061c\u200b\u200e\u200f\u2028\u2029\u202a\u202e\u2060\u2066\u2069\ufeff"
 
 
 def test_text_that_controls_how_it_is_shown_is_refused_and_text_of_any_language_taken():
-    run = fred.scenario(WHOLE).runs["asgd"]
+    run = fred.scenario(SETTINGS).runs["asgd"]
     for character in CONTROLS:
         for key in ("title", "comment"):
             with pytest.raises(FredError, match=rf"^{key}: .*control character U\+{ord(character):04X}"):
-                fred.scenario({key: f"a{character}b"}, **WHOLE)
+                fred.scenario({key: f"a{character}b"}, **SETTINGS)
         with pytest.raises(FredError, match="has no `/` or control characters"):
             Scenario(runs={f"a{character}b": run})
     for text in ("naïve – «π» 東京", "a\tb\nc", "नी\u200cला", "👩\u200d🔬", "1\u202f000\u00a0s"):
-        assert fred.scenario(WHOLE, title=text, comment=text).title == text
+        assert fred.scenario(SETTINGS, title=text, comment=text).title == text
 
 
 def test_wrong_settings_name_themselves_and_a_missing_file_is_named(tmp_path):
-    file = write(tmp_path, GOOD.replace("constant", "{name: constant, seconds: 2}"))
+    file = write(tmp_path, SCENARIO.replace("constant", "{name: constant, seconds: 2}"))
     for setting, message in {
         "algorithm.learning_rate=-1": r"--set algorithm.learning_rate=-1: found -1; expected greater than 0",
         "nonsense": "--set nonsense: expected key.path=value",
@@ -233,9 +237,9 @@ def test_the_schema_for_editors_is_current_short_and_finds_mistakes(schema, vali
     text = json.dumps(schema, indent=2)
     assert text.count("\n") < 12_000
     assert set(re.findall(r'"\$ref": "#/\$defs/(.*)"', text)) == schema["$defs"].keys()
-    own = "algorithm: {name: 'my:Own', x: 1}"
+    own_class = "algorithm: {name: 'my:Own', x: 1}"
     readme = re.findall(r"```yaml\n(.*?)```", (ROOT / "README.md").read_text(), re.S)
-    for document in (*readme, "algorithm: {optimizer: adam}", "algorithm: {optimizer: [adam]}", own):
+    for document in (*readme, "algorithm: {optimizer: adam}", "algorithm: {optimizer: [adam]}", own_class):
         validator.validate(YAML(typ="safe").load(document))
     for wrong in ({"algorithm": {"name": "asgd", "rte": 1}}, {"cluster": {"workers": 0}}, {"algorithm": "nobody"}, {"x": 1}):
         with pytest.raises(jsonschema.ValidationError):
@@ -247,9 +251,9 @@ def test_the_schema_for_editors_is_current_short_and_finds_mistakes(schema, vali
 
 
 def test_another_algorithm_brings_its_protocol_unless_a_protocol_was_chosen():
-    own, chosen = {"algorithm": {"name": "asgd", "learning_rate": 0.1}}, {"name": "stale-synchronous", "bound": 2}
-    runs = {"own": {}, "chosen": {"protocol": chosen}}
-    scenario = fred.scenario(**own, cluster={"workers": 2}, stop={"updates": 2}, runs=runs)
+    settings, protocol = {"algorithm": {"name": "asgd", "learning_rate": 0.1}}, {"name": "stale-synchronous", "bound": 2}
+    runs = {"own": {}, "chosen": {"protocol": protocol}}
+    scenario = fred.scenario(**settings, cluster={"workers": 2}, stop={"updates": 2}, runs=runs)
     changed = scenario.replace({"algorithm": {"name": "ringmaster", "learning_rate": 0.1}}).runs
     assert [type(changed[name].protocol).__name__ for name in ("own", "chosen")] == ["BoundedDelay", "StaleSynchronous"]
     assert scenario.replace({"cluster.workers": 3}).runs["chosen"].protocol == scenario.runs["chosen"].protocol
@@ -263,9 +267,9 @@ def test_a_file_of_a_cluster_is_the_cluster_of_a_scenario_and_nothing_else_is_on
     rest = "algorithm: {name: ssgd, learning_rate: 0.1}\nstop: {updates: 4}\n"
     Path("deep/cluster.yaml").write_text(settings)
     Path("deep/scenario.yaml").write_text(settings + rest)
-    cluster, whole = fred.load_cluster("deep/cluster.yaml"), fred.load("deep/scenario.yaml")
-    made = fred.scenario(cluster=cluster, algorithm={"name": "ssgd", "learning_rate": 0.1}, stop={"updates": 4})
-    assert made.runs == whole.runs and fred.run(made)["ssgd"].summary["virtual_seconds"] == 4 * 1.5
+    cluster, scenario = fred.load_cluster("deep/cluster.yaml"), fred.load("deep/scenario.yaml")
+    built = fred.scenario(cluster=cluster, algorithm={"name": "ssgd", "learning_rate": 0.1}, stop={"updates": 4})
+    assert built.runs == scenario.runs and fred.run(built)["ssgd"].summary["virtual_seconds"] == 4 * 1.5
     with pytest.raises(FredError, match="found `cluster`, `algorithm`, `stop`; expected only `cluster`") as refused:
         fred.load_cluster("deep/scenario.yaml")
     cure = re.findall("`(.*?)`", str(refused.value))[-1].replace("NAME", "'ssgd'")

@@ -1,4 +1,4 @@
-"""The event loop against SimPy's own; and the recorder: what its listener receives, and what is forgotten when."""
+"""The event loop against SimPy's; and the recorder: the rows that its listener receives, and the time of each release."""
 
 import gc
 import itertools
@@ -19,7 +19,7 @@ from fred.replay.interpreter import Interpreter
 from fred.running.execution import execute
 from fred.schedule.schedule import NONE, Row
 from fred.timing.loop import Loop
-from tests.worlds import CLUSTERS, COMPUTE, PROTOCOLS, fitting, make_run, record
+from tests.worlds import CLUSTERS, COMPUTE, PROTOCOLS, fitting_protocol, make_run, record
 
 Process = Generator[Any, Any, Any]
 Trace = list[tuple]
@@ -39,8 +39,8 @@ class World:
         self.bells = [env.event() for _ in range(6)]
         self.processes = [env.process(self.work(f"{name}", random.Random(f"{number} {name}"))) for name in range(5)]
 
-    def note(self, *what: Any) -> None:
-        self.trace.append((self.env.now, *what))
+    def note(self, *entry: Any) -> None:
+        self.trace.append((self.env.now, *entry))
 
     def work(self, name: str, rng: random.Random) -> Process:
         for step in range(rng.randint(3, 12)):
@@ -53,7 +53,7 @@ class World:
                 self.note(name, step, type(error).__name__, *error.args)
         return name
 
-    def some(self, rng: random.Random) -> simpy.Event:
+    def draw_event(self, rng: random.Random) -> simpy.Event:
         return rng.choice([self.delay(rng.randint(0, 4)), self.env.timeout(rng.randint(0, 4), "late"), rng.choice(self.bells)])
 
     def wait(self, name: str, rng: random.Random) -> Process:
@@ -66,7 +66,7 @@ class World:
             yield self.pause(rng.randint(0, 3))
 
     def combine(self, name: str, rng: random.Random) -> Process:
-        events = [self.some(rng) for _ in range(rng.randint(1, 3))]
+        events = [self.draw_event(rng) for _ in range(rng.randint(1, 3))]
         condition = self.env.any_of([*events, self.delay(6)]) if rng.random() < 0.6 else self.env.all_of(events[:1])
         happened = yield condition
         return [event in happened for event in events]
@@ -82,8 +82,8 @@ class World:
         yield self.pause(0)
 
     def disturb(self, name: str, rng: random.Random) -> Process:
-        if others := [each for each in self.processes if each.is_alive and each is not self.env.active_process]:
-            rng.choice(others).interrupt(name)
+        if processes := [process for process in self.processes if process.is_alive and process is not self.env.active_process]:
+            rng.choice(processes).interrupt(name)
         yield self.pause(rng.randint(0, 1))
 
     def start(self, name: str, rng: random.Random) -> Process:
@@ -97,7 +97,7 @@ class World:
         return luck
 
 
-def traced(world: World, run: Callable[[], object]) -> tuple[Trace, str]:
+def run_traced(world: World, run: Callable[[], object]) -> tuple[Trace, str]:
     try:
         run()
     except Exception as error:
@@ -105,17 +105,17 @@ def traced(world: World, run: Callable[[], object]) -> tuple[Trace, str]:
     return world.trace, ""
 
 
-def in_simpy(number: int) -> tuple[Trace, str]:
+def run_in_simpy(number: int) -> tuple[Trace, str]:
     env = simpy.Environment()
-    return traced(World(env, number, env.timeout), env.run)
+    return run_traced(World(env, number, env.timeout), env.run)
 
 
-def in_loop(number: int, chunk: int) -> tuple[Trace, str]:
+def run_in_loop(number: int, chunk: int) -> tuple[Trace, str]:
     loop = Loop()
     kinds: Iterator[Callable[[int], simpy.Event]] = itertools.cycle([loop.after, loop.after, loop.timeout])
     pauses: Iterator[Callable[[int], Any]] = itertools.cycle([int, int, loop.after, np.int64])
     world = World(loop, number, lambda delay: next(kinds)(delay), lambda delay: next(pauses)(delay))
-    return traced(world, lambda: drain(loop, chunk))
+    return run_traced(world, lambda: drain(loop, chunk))
 
 
 def drain(loop: Loop, chunk: int = 100) -> None:
@@ -126,7 +126,7 @@ def drain(loop: Loop, chunk: int = 100) -> None:
 @settings(max_examples=150)
 @given(number=st.integers(0, 10**6), chunk=st.sampled_from([1, 3, 1000]))
 def test_random_programs_do_the_same_as_in_simpy(number, chunk):
-    assert in_loop(number, chunk) == in_simpy(number)
+    assert run_in_loop(number, chunk) == run_in_simpy(number)
 
 
 class TestLoop:
@@ -141,11 +141,11 @@ class TestLoop:
         generator = work(1, [])
         hint = f"{generator!r}: write `yield from` instead of `yield`"
         message = "a process yields an event, or a whole number of nanoseconds, not"
-        for value, shown in ((-1, ""), (-3.0, "-3.0"), ("5", "'5'"), (None, "None"), (2.5, "2.5"), (generator, hint)):
+        for value, text in ((-1, ""), (-3.0, "-3.0"), ("5", "'5'"), (None, "None"), (2.5, "2.5"), (generator, hint)):
             loop, messages = Loop(), list[str]()
             loop.process(work(value, messages))
             drain(loop)
-            assert (loop.now, messages) == (4, [f"{message} {shown}" if shown else "negative delay -1"])
+            assert (loop.now, messages) == (4, [f"{message} {text}" if text else "negative delay -1"])
         with pytest.raises(ValueError, match="negative delay -1"):
             Loop().after(-1)
 
@@ -199,7 +199,7 @@ class TestLoop:
 
 
 class Log:
-    """A listener that writes down what it hears, and refuses rows that use what it was to forget."""
+    """A listener that stores all rows, and refuses those that use a released message."""
 
     def __init__(self) -> None:
         self.rows: list[Row] = []
@@ -237,11 +237,11 @@ def recorder(blocks: int = 1, workers: int = 2, **options: Any) -> tuple[Recorde
     return Recorder(workers, Layout.central(blocks), listener=log, **options), log
 
 
-def pulled(record: Recorder, now: int = 0, worker: int = 0, block: int = 0) -> Copy:
+def pull(record: Recorder, now: int = 0, worker: int = 0, block: int = 0) -> Copy:
     return record.pull(now, worker, 0, block, 0, now + 5, 100, 1)
 
 
-def begun(record: Recorder, copy: Copy, worker: int = 0, step: int = 0) -> Gradient:
+def begin_gradient(record: Recorder, copy: Copy, worker: int = 0, step: int = 0) -> Gradient:
     gradient = Gradient(worker, step, copy, 10, 20)
     record.watch(gradient)
     return gradient
@@ -250,11 +250,11 @@ def begun(record: Recorder, copy: Copy, worker: int = 0, step: int = 0) -> Gradi
 class TestForgetting:
     def test_a_copy_that_nobody_holds_is_forgotten_at_once_and_a_gradient_holds_its_own(self):
         record, log = recorder()
-        first, second = pulled(record), pulled(record)
+        first, second = pull(record), pull(record)
         assert (first.mailbox, second.mailbox, log.mailboxes) == (0, 1, [])
         del second
         assert log.mailboxes == [1]
-        gradient = begun(record, first, step=7)
+        gradient = begin_gradient(record, first, step=7)
         del first
         assert log.mailboxes == [1]
         record.push(30, gradient, 0, 0, 100, 1)
@@ -265,7 +265,7 @@ class TestForgetting:
     @given(protocol=PROTOCOLS, cluster=CLUSTERS, seed=st.integers(0, 99))
     @pytest.mark.slow
     def test_the_listener_hears_the_rows_of_the_schedule_and_no_protocol_uses_what_it_has_let_go(self, protocol, cluster, seed):
-        protocol, log = fitting(protocol, cluster), Log()
+        protocol, log = fitting_protocol(protocol, cluster), Log()
         schedule = record(protocol, cluster, gradients=40, seed=seed, listener=log)
         ends = [row.end_ns for row in log.rows]  # of reads, unknown when links are shared
         assert log.rows == [row._replace(end_ns=max(end, row.end_ns)) for row, end in zip(schedule, ends, strict=True)]
@@ -283,24 +283,24 @@ class TestForgetting:
         assert 300 - 6 <= len(log.gradients) <= 300
 
     def test_so_does_the_interpreter(self, monkeypatch):
-        held, execute_row = list[tuple[int, int]](), Interpreter.execute
+        sizes, execute_row = list[tuple[int, int]](), Interpreter.execute
 
         def noted(self: Interpreter, row: Row) -> None:
-            held.append((len(self.memory.mailboxes), len(self.memory.messages)))
+            sizes.append((len(self.memory.mailboxes), len(self.memory.messages)))
             execute_row(self, row)
 
         monkeypatch.setattr(Interpreter, "execute", noted)
         execute("run", make_run(), 1, inline=True)
-        assert len(held) > 100 and max(map(max, held)) <= 5, "of four workers"
+        assert len(sizes) > 100 and max(map(max, sizes)) <= 5, "of four workers"
 
 
 class TestRows:
-    @pytest.mark.parametrize(("limit", "wanted"), [("updates", 2), ("gradients", 2), ("rows", 4)])
-    def test_a_full_recorder_writes_nothing_more(self, limit, wanted):
-        """Of a pull, two pushes (and a drop before the second), a push too many and everything else there is."""
-        record, log = recorder(**{limit: wanted})
-        copy = pulled(record)
-        gradients = [begun(record, copy, step=step) for step in range(4)]
+    @pytest.mark.parametrize(("limit", "bound"), [("updates", 2), ("gradients", 2), ("rows", 4)])
+    def test_a_full_recorder_writes_nothing_more(self, limit, bound):
+        """The recorder gets a pull, two pushes (a drop before the second), a push too many and every other verb."""
+        record, log = recorder(**{limit: bound})
+        copy = pull(record)
+        gradients = [begin_gradient(record, copy, step=step) for step in range(4)]
         record.steps[0] = 3
         record.push(30, gradients[0], 0, 0, 100, 1)
         record.drop(31, gradients[1], 0, 0, 100, 1)
@@ -314,7 +314,7 @@ class TestRows:
         record.add(34, gradients[3], 0, 0, 0.5, 100, 1)
         record.commit(34, 0, 0, None)
         record.drop(34, gradients[3], 0, 0, 100, 1)
-        late = pulled(record)
+        late = pull(record)
         record.sync(35, 0, 0, 0, record.mix(35, 0, [(late, 0.5)], 0), 0.5, 0.5, 0, 0)
         record.compose(35, 0, [late])
         record.stop()  # counts only where it was first called
@@ -324,8 +324,8 @@ class TestRows:
 
     def test_weights_are_written_and_count(self):
         record, log = recorder()
-        copies = [pulled(record), pulled(record)]
-        gradients = [begun(record, copy, step=step) for step, copy in enumerate([*copies, copies[0]])]
+        copies = [pull(record), pull(record)]
+        gradients = [begin_gradient(record, copy, step=step) for step, copy in enumerate([*copies, copies[0]])]
         record.add(30, gradients[0], 0, 0, 0.5, 0, 0)
         record.add(30, gradients[1], 0, 0, 1.0, 0, 0)
         for now, weight in ((30, None), (31, None), (32, 3.0)):
@@ -342,7 +342,7 @@ class TestRows:
 
     def test_a_round_that_never_ends_is_refused(self):
         record, _ = recorder()
-        gradient = begun(record, pulled(record))
+        gradient = begin_gradient(record, pull(record))
         for _ in range(1021):
             record.add(30, gradient, 0, 0, 1.0, 0, 0)
         with pytest.raises(FredError, match=r"1,021 gradients were added to a round.* must call `commit`"):

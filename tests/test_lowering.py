@@ -23,9 +23,9 @@ def test_slots_are_never_shared_and_as_few_as_are_needed_at_once(intervals):
     begin = np.array([start for start, _ in intervals], np.int64)
     end = np.array([start + 1 + length for start, length in intervals], np.int64)
     slots = assign_slots(begin, end)
-    for one, other in itertools.combinations(range(len(intervals)), 2):
-        apart = end[one] <= begin[other] or end[other] <= begin[one]
-        assert apart or slots[one] != slots[other], "two share a slot"
+    for i, j in itertools.combinations(range(len(intervals)), 2):
+        disjoint = end[i] <= begin[j] or end[j] <= begin[i]
+        assert disjoint or slots[i] != slots[j], "two share a slot"
     most = max((int(((begin <= row) & (row < end)).sum()) for row in range(40)), default=0)
     assert len(set(slots.tolist())) == most
 
@@ -67,6 +67,6 @@ def test_several_workers_keep_a_gradient_each_and_no_versions_of_the_parameters(
 
 def test_a_turn_is_an_update_and_the_gradient_begun_after_it():
     schedule = record(Dispatcher(), Cluster(workers=4), gradients=50)
-    kept, turned = (instructions(program_of(schedule, turns=turns)) for turns in (False, True))
-    assert turned["TURN PENDING"] > 25 and kept["APPLY PENDING"] < 50, "some gradients are used at once"
+    separate, turned = (instructions(program_of(schedule, turns=turns)) for turns in (False, True))
+    assert turned["TURN PENDING"] > 25 and separate["APPLY PENDING"] < 50, "some gradients are used at once"
     assert {turned["TURN PENDING"] + turned.get(other, 0) for other in ("APPLY PENDING", "BEGIN NOTHING")} == {50}

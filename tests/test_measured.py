@@ -46,8 +46,8 @@ def test_messages_between_workers_start_slowly():
     links = FairLinks(env, Cluster(workers=2, network=network), seed=0)
     env.process(links.send_between_workers(0, 1, 10_000_000))
     env.run()
-    lost = Connection(0.01, 5e7, initial_window=1e5).startup_delay(1e7)
-    assert env.now / 1e9 == pytest.approx(0.01 + 10_000_000 / 5e7 + lost, abs=1e-8)
+    delay = Connection(0.01, 5e7, initial_window=1e5).startup_delay(1e7)
+    assert env.now / 1e9 == pytest.approx(0.01 + 10_000_000 / 5e7 + delay, abs=1e-8)
 
 
 @pytest.mark.parametrize("members", [2, 3, 32])
@@ -69,13 +69,13 @@ def test_gloos_ring_waits_for_every_segment():
 
 
 def test_a_fit_finds_the_network_that_made_the_times():
-    made, sizes = Unknowns(latency=0.002, bandwidth=2e8), (2**16, 2**20, 2**24, 2**27)
+    truth, sizes = Unknowns(latency=0.002, bandwidth=2e8), (2**16, 2**20, 2**24, 2**27)
     table = [Measurement("gloo", operation, 4, size, 1.0) for operation in ("allreduce", "broadcast") for size in sizes]
-    table = [Measurement(**{**vars(each), "seconds": predict_seconds(each, made)}) for each in table]
+    table = [Measurement(**{**vars(entry), "seconds": predict_seconds(entry, truth)}) for entry in table]
     result, network = fit(table), fit_network(table)
     assert (result.latency, result.bandwidth) == pytest.approx((0.002, 2e8), rel=1e-3)
     assert network.collective == "gloo" and not network.algorithm_errors
-    assert max(np.abs(off).max() for off in network.errors.values()) < 1e-2
+    assert max(np.abs(error).max() for error in network.errors.values()) < 1e-2
     Network.model_validate(network.options)
 
 
@@ -96,18 +96,18 @@ TWO = f"# nThread 1\n{RANK % (0, 'a')}{RANK % (1, 'b')}"
 
 def test_logs_of_nccl_tests_are_read(tmp_path):
     """Logs of old programs name no operation, and have no column `root`."""
-    about = "# Collective test starting: all_gather_perf\na:1:1 [0] NCCL INFO Using network Socket\n"
+    header = "# Collective test starting: all_gather_perf\na:1:1 [0] NCCL INFO Using network Socket\n"
     rows = (
         "8192 2048 float {} 35.15 0.23 0.23 0 30.33 0.27 0.27 0\n67108864 16777216 float {} 61000 1.1 1.1 0 41900 1.1 1.1 0\n"
     )
     for name, beginning, root, operation in (
         ("my all_reduce run.log", TWO + "# size count type redop time algbw busbw\n", "sum", "nccl allreduce"),
-        ("run.log", TWO + about + "# size count type redop root time algbw busbw #wrong\n", "none -1", "nccl allgather"),
+        ("run.log", TWO + header + "# size count type redop root time algbw busbw #wrong\n", "none -1", "nccl allgather"),
     ):
         (tmp_path / name).write_text(beginning + rows.format(root, root))
         expected = [(operation, 2, 8192, 35.15), (operation, 2, 67108864, 61000)]
         assert [
-            (each.source, each.nodes, each.size, round(each.seconds * 1e6, 2)) for each in read(tmp_path / name)
+            (entry.source, entry.nodes, entry.size, round(entry.seconds * 1e6, 2)) for entry in read(tmp_path / name)
         ] == expected
 
 
@@ -164,20 +164,20 @@ def test_gloos_operations_over_the_emulated_network_are_predicted():
     medians = {"allreduce": 0.07, "broadcast": 0.04, "point-to-point": 0.08, "reduce": 0.1, "allgather": 0.12}
     medians["all-to-all"] = 0.14
     for operation, median in medians.items():
-        rows = [each for each in measured if each.operation == operation]
+        rows = [entry for entry in measured if entry.operation == operation]
         assert len(rows) >= 18
         assert np.median(np.abs(errors(rows, Unknowns()))) <= median, operation
 
 
 def test_the_block_of_fit_network_runs(tmp_path):
-    table, out, mine = (tmp_path / name for name in ("gloo-allreduce.csv", "network.yaml", "mine.yaml"))
+    table, out, scenario_file = (tmp_path / name for name in ("gloo-allreduce.csv", "network.yaml", "mine.yaml"))
     table.write_text("nodes,megabytes,milliseconds\n" + "".join(f"4,{size},{16 * size + 10}\n" for size in (1, 8, 32, 64)))
     assert "gloo" in fred_command("fit-network", table, "-o", out).out
     assert fred_command("fit-network", table, "-o", out, "--quiet").out == f"{out}\n"
     block = "".join(f"  {line}\n" for line in out.read_text().splitlines())
     cluster = f"cluster:\n  workers: 4\n  compute: {{name: constant, seconds: 1.0}}\n{block}"
-    mine.write_text(f"{cluster}stop: {{updates: 3}}\nalgorithm: {{name: ssgd, learning_rate: 0.1}}\n")
-    assert fred_command("run", mine, "-o", tmp_path / "out", "--no-report").code == 0
+    scenario_file.write_text(f"{cluster}stop: {{updates: 3}}\nalgorithm: {{name: ssgd, learning_rate: 0.1}}\n")
+    assert fred_command("run", scenario_file, "-o", tmp_path / "out", "--no-report").code == 0
 
 
 needs_measurements = pytest.mark.skipif(not SHARED.exists(), reason=f"needs the measured times in {SHARED}")
@@ -187,35 +187,35 @@ needs_measurements = pytest.mark.skipif(not SHARED.exists(), reason=f"needs the 
 @pytest.mark.parametrize("source", SOURCES, ids=lambda source: source.name)
 def test_measured_times_are_predicted(source):
     """75 % of pairs of regions and of synchronizations in use within 15 %, 95 % of all others."""
-    own = source.measurements()
-    off = np.abs(errors(own, fit(own)))
-    assert np.mean(off <= 0.15) >= (0.75 if own[0].is_rate or own[0].library == "in use" else 0.95)
+    measured = source.measurements()
+    deviations = np.abs(errors(measured, fit(measured)))
+    assert np.mean(deviations <= 0.15) >= (0.75 if measured[0].is_rate or measured[0].library == "in use" else 0.95)
 
 
 @pytest.mark.slow
 @needs_measurements
-@pytest.mark.parametrize("source", [each for each in SOURCES if each.constants], ids=lambda source: source.name)
+@pytest.mark.parametrize("source", [candidate for candidate in SOURCES if candidate.constants], ids=lambda source: source.name)
 def test_the_constants_of_libraries_are_those_that_fit_the_measurements(source):
     fitted = fit(source.measurements(), source.form, source.constants)
     for name, value in source.constants.items():
         assert fitted.constants[name] == pytest.approx(value, rel=0.02)
 
 
-def of(**changes):
+def step_of(**changes):
     """One step of four workers that compute for 100 ms, with 50 MB at 1 GB/s."""
-    given = dict.fromkeys(("source", "system", "program"), "ddp") | {"members": 4, "size": 50_000_000, "bandwidth": 1e9}
-    given |= {"period": 1, "buckets": 1, "compute": 0.1, "seconds": 1.0, "is_blind": True}
-    return steps.Step(**{**given, **changes})
+    defaults = dict.fromkeys(("source", "system", "program"), "ddp") | {"members": 4, "size": 50_000_000, "bandwidth": 1e9}
+    defaults |= {"period": 1, "buckets": 1, "compute": 0.1, "seconds": 1.0, "is_blind": True}
+    return steps.Step(**{**defaults, **changes})
 
 
 def test_step_times_are_those_of_sums_by_hand():
     for step, buckets, seconds in (
-        (of(), 1, 0.1 + 0.075),  # a ring moves 6 / 4 of the model
-        (of(), 50, 0.1 - 0.2 / 3 / 50 * 49 + 0.075),  # from the first bucket on, the network limits
-        (of(bandwidth=1e10), 10, 0.1 + 0.0075 / 10),  # the last bucket follows the backward pass
-        (of(system="servers"), 1, 0.1 + 2 * 0.05),  # each of four servers takes a quarter of each of four gradients
-        (of(system="local SGD", period=8), 1, 0.1 + 0.075 / 8),
-        (of(system="DiLoCo", period=8), 1, 0.1 + 0.075 / 8),
+        (step_of(), 1, 0.1 + 0.075),  # a ring moves 6 / 4 of the model
+        (step_of(), 50, 0.1 - 0.2 / 3 / 50 * 49 + 0.075),  # from the first bucket on, the network limits
+        (step_of(bandwidth=1e10), 10, 0.1 + 0.0075 / 10),  # the last bucket follows the backward pass
+        (step_of(system="servers"), 1, 0.1 + 2 * 0.05),  # each of four servers takes a quarter of each of four gradients
+        (step_of(system="local SGD", period=8), 1, 0.1 + 0.075 / 8),
+        (step_of(system="DiLoCo", period=8), 1, 0.1 + 0.075 / 8),
     ):
         assert steps.predicted(step, "ring", buckets) == pytest.approx(seconds, rel=1e-6)
 
@@ -223,11 +223,11 @@ def test_step_times_are_those_of_sums_by_hand():
 def test_step_times_of_trainings_are_read_and_predicted():
     """Local SGD and DiLoCo at 1 and 5 Gbit/s, averaging every 1 or 8 steps: within 7 %, as predicted before they were read."""
     measured = list(steps.read())
-    assert {each.system for each in measured} == set(steps.ALGORITHMS)
-    assert sum(each.is_blind for each in measured) == 83
-    near = [each for each in measured if each.system != "ddp" and 1e8 < each.bandwidth < 1e9 and each.period <= 8]
+    assert {step.system for step in measured} == set(steps.ALGORITHMS)
+    assert sum(step.is_blind for step in measured) == 83
+    near = [step for step in measured if step.system != "ddp" and 1e8 < step.bandwidth < 1e9 and step.period <= 8]
     assert len(near) == 8
-    assert all(abs(steps.predicted(each, "nccl") / each.seconds - 1) < 0.07 for each in near)
+    assert all(abs(steps.predicted(step, "nccl") / step.seconds - 1) < 0.07 for step in near)
 
 
 def test_rates_of_single_connections_are_those_of_their_windows():
@@ -240,9 +240,9 @@ def test_rates_of_single_connections_are_those_of_their_windows():
 
 def test_a_bandwidth_that_one_step_tells_predicts_others():
     slow = 0.6e9  # bytes/s; nominal: 1e9
-    made = [of(size=size, bandwidth=1e9, buckets=4) for size in (10**8, 2 * 10**8)]
-    made = [each._replace(seconds=steps.predicted(each._replace(bandwidth=slow), "nccl", 4)) for each in made]
-    [(_, own)] = steps.programs([*made, of(system="DiLoCo")])
-    [row] = [row for row in steps.transferred(own) if row["overlaps"]]
+    measured = [step_of(size=size, bandwidth=1e9, buckets=4) for size in (10**8, 2 * 10**8)]
+    measured = [step._replace(seconds=steps.predicted(step._replace(bandwidth=slow), "nccl", 4)) for step in measured]
+    [(_, program)] = steps.programs([*measured, step_of(system="DiLoCo")])
+    [row] = [row for row in steps.transferred(program) if row["overlaps"]]
     assert row["share"] == pytest.approx(slow / 1e9, abs=2e-3)
     assert row["error"] == pytest.approx(0, abs=1e-3)

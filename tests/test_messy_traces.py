@@ -44,7 +44,7 @@ def from_pandas(folder: Path) -> list[Path]:
     return [folder / "log.csv"]
 
 
-def a_file_for_each_node(folder: Path) -> list[Path]:
+def write_file_per_node(folder: Path) -> list[Path]:
     """Local ranks, no column of nodes, a time without a unit, and a row that is lost."""
     rows = table(duration_ms="time", global_step="step")
     for number, (node, part) in enumerate(rows.groupby("hostname")):
@@ -54,14 +54,14 @@ def a_file_for_each_node(folder: Path) -> list[Path]:
     return sorted(folder.glob("*.parquet"))
 
 
-def with_names_of_their_own(folder: Path) -> list[Path]:
+def write_unknown_names(folder: Path) -> list[Path]:
     """Semicolons, and no name that says anything."""
     names = {"global_step": "k", "rank": "who", "duration_ms": "cost", "hostname": "where"}
     table(**names).to_csv(folder / "log.csv", sep=";", index=False)
     return [folder / "log.csv"]
 
 
-def a_file_for_each_day(folder: Path) -> list[Path]:
+def write_file_per_day(folder: Path) -> list[Path]:
     """Steps are counted from 0 on each day."""
     rows = table()
     for day in range(2):
@@ -84,7 +84,7 @@ def operations(folder: Path) -> list[Path]:
     return [folder / "operations.parquet"]
 
 
-def profiled(folder: Path, gpu: bool = True) -> list[Path]:
+def write_profiles(folder: Path, gpu: bool = True) -> list[Path]:
     """Files of `tensorboard_trace_handler` from three hosts; kernels begin in the next step's time and belong to their own."""
     for i in range(RANKS):
         events: list[dict[str, Any]] = [{"ph": "M", "name": "process_name", "args": {"name": "python"}}]
@@ -94,7 +94,7 @@ def profiled(folder: Path, gpu: bool = True) -> list[Path]:
             events.append(span("gpu_user_annotation", f"ProfilerStep#{t + 3}", begin + 3e6, 8e6 - 1))
             if not gpu:
                 on_cpu = ("aten::linear", 10, length), ("aten::addmm", 20, length / 2), ("c10d::allreduce_", 5e6, 2e6)
-                events += [span("cpu_op", name, begin + later, seconds) for name, later, seconds in on_cpu]
+                events += [span("cpu_op", name, begin + delay, seconds) for name, delay, seconds in on_cpu]
                 continue
             for half, launched, runs in ((1, 10.0, 1e6), (2, 7.9e6, 8.1e6)):
                 number = 2 * t + half
@@ -116,16 +116,16 @@ def span(category: str, name: str, begin: float, length: float, **args: int) -> 
 
 MESSY: tuple[tuple[Callable[[Path], list[Path]], int, list[int], str], ...] = (  # refusals, iterations that are lost, a name
     (from_pandas, 1, [1, 16, 33], "gpu-node-b"),
-    (a_file_for_each_node, 1, [2], "gpu-node-b"),
-    (with_names_of_their_own, 1, [], "found in the compute times"),
-    (a_file_for_each_day, 1, [], "gpu-node-c"),
+    (write_file_per_node, 1, [2], "gpu-node-b"),
+    (write_unknown_names, 1, [], "found in the compute times"),
+    (write_file_per_day, 1, [], "gpu-node-c"),
     (operations, 0, [], "found in the compute times"),
-    (profiled, 0, [], "gpu-node-c"),
+    (write_profiles, 0, [], "gpu-node-c"),
 )
 
 
-@pytest.mark.parametrize(("make", "refusals", "lost", "name"), MESSY, ids=lambda value: getattr(value, "__name__", ""))
-def test_a_messy_file_is_refused_once_with_a_command_that_works(make, refusals, lost, name, tmp_path, monkeypatch):
+@pytest.mark.parametrize(("make", "refusals", "dropped", "name"), MESSY, ids=lambda value: getattr(value, "__name__", ""))
+def test_a_messy_file_is_refused_once_with_a_command_that_works(make, refusals, dropped, name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     command = ["cutoffs", *(file.name for file in make(tmp_path)), "--rules", "all,count:4", "--train", "20", "--warm-up", "0"]
     for _ in range(refusals):
@@ -134,25 +134,25 @@ def test_a_messy_file_is_refused_once_with_a_command_that_works(make, refusals, 
         assert answer.code == 2
         command = shlex.split(words)
     out = " ".join(fred_command(*command).out.split())
-    assert name in out and ("mended: " in out) == bool(lost)
+    assert name in out and ("mended: " in out) == bool(dropped)
     answer = json.loads(fred_command(*command, "--json").out)
-    seconds = np.delete(SECONDS, lost, axis=0)[20:]
-    assert (answer["rounds"], bool(answer["repairs"])) == (len(seconds), bool(lost))
+    seconds = np.delete(SECONDS, dropped, axis=0)[20:]
+    assert (answer["rounds"], bool(answer["repairs"])) == (len(seconds), bool(dropped))
     expected = {"all": RANKS * len(seconds) / seconds.max(1).sum(), "count:4": 4 * len(seconds) / np.sort(seconds)[:, 3].sum()}
-    assert {rule: found["throughput"] for rule, found in answer["rules"].items()} == pytest.approx(expected, rel=1e-5)
+    assert {rule: entry["throughput"] for rule, entry in answer["rules"].items()} == pytest.approx(expected, rel=1e-5)
 
 
 def test_without_kernels_operations_on_the_cpu_count_and_without_those_whole_steps(tmp_path):
-    trace = read(*profiled(tmp_path, gpu=False))
+    trace = read(*write_profiles(tmp_path, gpu=False))
     np.testing.assert_allclose(trace.seconds, SECONDS, rtol=1e-6)
     assert trace.nodes == NODES
     assert trace.notes[1] == "left out as communication or waiting: c10d::allreduce_"
     events = [span("user_annotation", f"ProfilerStep#{t}", 5e6 * t, 1e6 + t) for t in range(3)]
     (tmp_path / "one.json").write_text(json.dumps(events))
-    whole = read(tmp_path / "one.json")
-    np.testing.assert_allclose(whole.seconds[:, 0], [1, 1.000001, 1.000002], rtol=1e-9)
-    assert whole.workers == ("one",)
-    assert "waiting for others included" in whole.notes[0]
+    full_trace = read(tmp_path / "one.json")
+    np.testing.assert_allclose(full_trace.seconds[:, 0], [1, 1.000001, 1.000002], rtol=1e-9)
+    assert full_trace.workers == ("one",)
+    assert "waiting for others included" in full_trace.notes[0]
 
 
 def test_what_no_profiler_wrote_is_refused(tmp_path):
@@ -170,7 +170,7 @@ def test_what_no_profiler_wrote_is_refused(tmp_path):
 
 
 def test_a_trace_of_another_program_becomes_a_table_by_the_command_in_its_refusal(tmp_path):
-    """As `ray timeline` writes it, in any order."""
+    """`ray timeline` writes events in any order."""
     events = [span("task:execute", "task:execute", 1e6 * (9 * t + 2), 100) for t in range(9)]
     events += [{"name": "process_name", "ph": "M", "pid": 1, "args": {"name": "Node 10.0.0.1"}}]
     seconds = np.array([[1.0, 1.5]]) + np.arange(9)[:, None] / 8
@@ -205,9 +205,9 @@ def test_files_that_may_be_nodes_or_days_are_read_as_the_user_says(tmp_path):
     with pytest.raises(UnclearTraceError, match=r"the same iteration and worker as in .*right\.csv:2") as refused:
         read(*files)
     assert refused.value.options == {"columns": {"worker": "FILE+rank"}}
-    beside = read(*files, columns={"worker": "FILE+rank", "node": "FILE"})
-    assert beside.seconds.tolist() == [[1, 2, 11, 12], [3, 4, 13, 14]]
-    assert (beside.workers, beside.nodes) == (("left/0", "left/1", "right/0", "right/1"), ("left", "right"))
+    wide = read(*files, columns={"worker": "FILE+rank", "node": "FILE"})
+    assert wide.seconds.tolist() == [[1, 2, 11, 12], [3, 4, 13, 14]]
+    assert (wide.workers, wide.nodes) == (("left/0", "left/1", "right/0", "right/1"), ("left", "right"))
     after = read(*files, columns={"iteration": "FILE+step"})
     assert after.seconds.tolist() == [[1, 2], [3, 4], [11, 12], [13, 14]]
     assert after.workers == ("0", "1")
@@ -248,14 +248,14 @@ def test_columns_with_unknown_names_are_proposed_by_what_they_hold(tmp_path):
 
 
 def test_a_diagnosis_takes_the_same_files_and_keeps_names(tmp_path):
-    files, out = a_file_for_each_day(tmp_path), tmp_path / "out"
+    files, out = write_file_per_day(tmp_path), tmp_path / "out"
     options = ("--columns", "iteration=FILE+global_step", "--json", "--out", out)
     facts = json.loads(fred_command("diagnose", *files, *options).out)
     assert list(facts["remedies"][-1]["used"])[:2] == ["rank0", "rank1"]
     assert "times in ms, as `duration_ms` says" in facts["notes"]
-    again = read(out / "trace.csv")
-    assert again.nodes == NODES and again.workers[:2] == ("rank0", "rank1")
-    np.testing.assert_allclose(again.seconds, SECONDS, rtol=1e-6)
+    reloaded = read(out / "trace.csv")
+    assert reloaded.nodes == NODES and reloaded.workers[:2] == ("rank0", "rank1")
+    np.testing.assert_allclose(reloaded.seconds, SECONDS, rtol=1e-6)
 
 
 def test_a_few_second_rows_are_duplicates_and_no_operations(tmp_path):
@@ -277,7 +277,7 @@ def test_a_few_second_rows_are_duplicates_and_no_operations(tmp_path):
 def test_a_result_finds_all_files_of_its_trace_again(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "here" / "in").mkdir(parents=True)
-    a_file_for_each_day(tmp_path / "here" / "in")
+    write_file_per_day(tmp_path / "here" / "in")
     columns = {"iteration": "FILE+global_step"}
     compute = {"name": "trace", "file": "in/day0.csv", "more": ["in/day1.csv"], "columns": columns}
     run = {"cluster": {"workers": RANKS, "compute": compute}, "stop": {"updates": STEPS}}
@@ -286,9 +286,9 @@ def test_a_result_finds_all_files_of_its_trace_again(tmp_path, monkeypatch):
     assert fred_command("run", "here/a.yaml", "--out", "here/out", "--no-report").code == 0
     (tmp_path / "here").rename("there")
     assert fred_command("verify", "there/out").code == 0
-    later = tmp_path / "there" / "in" / "day1.csv"
-    frame = pd.read_csv(later)
-    frame.assign(duration_ms=2 * frame["duration_ms"]).to_csv(later, index=False)
+    day_file = tmp_path / "there" / "in" / "day1.csv"
+    frame = pd.read_csv(day_file)
+    frame.assign(duration_ms=2 * frame["duration_ms"]).to_csv(day_file, index=False)
     assert "and 1 more does not hold the times that were recorded" in refusal("verify", "there/out")
 
 

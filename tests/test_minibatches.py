@@ -16,7 +16,7 @@ from fred.base import streams
 from fred.running.execution import check
 from fred.running.problem import Problem
 from fred.schedule.minibatches import Minibatches, Parts, Sampling, batch_indices, divide, divide_by_quantity, divide_by_shares
-from tests.worlds import TASK, fitting, make_run, record
+from tests.worlds import TASK, fitting_protocol, make_run, record
 
 SAMPLINGS: tuple[Sampling, ...] = ("replacement", "shuffled", "sequential")
 SEEDS, WORDS = st.integers(0, 99), st.integers(0, 2**32 - 1)
@@ -36,10 +36,10 @@ def plain_word(seed: int, purpose: str, entity: int, position: int) -> int:
 
 
 def test_philox_reproduces_the_vectors_that_its_authors_published():
-    ones, pi = 0xFFFFFFFF, (0x243F6A88, 0x85A308D3, 0x13198A2E, 0x03707344)
+    all_bits, pi = 0xFFFFFFFF, (0x243F6A88, 0x85A308D3, 0x13198A2E, 0x03707344)
     for key, counter, words in (  # kat_vectors of Random123, philox4x32-10
         ((0, 0), (0,) * 4, (0x6627E8D5, 0xE169C58D, 0xBC57AC4C, 0x9B00DBD8)),
-        ((ones,) * 2, (ones,) * 4, (0x408F276D, 0x41C83B0E, 0xA20BC7C6, 0x6D5451FD)),
+        ((all_bits,) * 2, (all_bits,) * 4, (0x408F276D, 0x41C83B0E, 0xA20BC7C6, 0x6D5451FD)),
         ((0xA4093822, 0x299F31D0), pi, (0xD16CFE09, 0x94FDCCEB, 0x5001E420, 0x24126EA1)),
     ):
         assert streams.philox(key, *counter).tolist() == list(words), key
@@ -47,18 +47,18 @@ def test_philox_reproduces_the_vectors_that_its_authors_published():
 
 @given(st.sampled_from(["minibatch", "any"]), WORDS, WORDS, st.integers(0, 10**6), st.integers(1, 13))
 def test_draws_are_the_same_one_by_one_in_runs_and_in_plain_integers(purpose, seed, entity, start, count):
-    plain = [plain_word(seed, purpose, entity, position) for position in range(start, start + count)]
-    assert streams.words(seed, purpose, entity, start + np.arange(count)).tolist() == plain
-    assert streams.word_runs(seed, purpose, entity, start, count).tolist() == plain
+    expected = [plain_word(seed, purpose, entity, position) for position in range(start, start + count)]
+    assert streams.words(seed, purpose, entity, start + np.arange(count)).tolist() == expected
+    assert streams.word_runs(seed, purpose, entity, start, count).tolist() == expected
     several = streams.word_runs(seed, purpose, np.array([entity, 5]), np.array([start, 4 * start]), 8)
-    assert several[0, :count].tolist() == plain[:8]
+    assert several[0, :count].tolist() == expected[:8]
     assert several[1, 0] == plain_word(seed, purpose, 5, 4 * start)
     pairs = [[plain_word(seed, purpose, entity, 2 * (start + i) + half) >> 6 for half in (0, 1)] for i in range(count)]
     uniforms = [(2 * (high * 2**26 + low) + 1) / 2**53 for high, low in pairs]
     assert streams.uniforms(seed, purpose, entity, start, count).tolist() == uniforms
     assert streams.uniforms(seed, purpose, np.array([7, entity, 9]), start, count)[1].tolist() == uniforms
-    one_by_one = streams.iterate_uniforms(seed, purpose, entity)
-    assert list(islice(one_by_one, 600)) == streams.uniforms(seed, purpose, entity, 0, 600).tolist()
+    iterator = streams.iterate_uniforms(seed, purpose, entity)
+    assert list(islice(iterator, 600)) == streams.uniforms(seed, purpose, entity, 0, 600).tolist()
 
 
 def plain_indices(
@@ -82,8 +82,8 @@ def plain_indices(
             words = {example: plain_word(seed, "shuffle", epoch, example) for example in part}
             result.append(sorted(part, key=words.__getitem__)[rank])
         else:
-            whole = len(part) // batch or 1
-            result.append((ordinal % whole * batch + i) % len(part))
+            full_batches = len(part) // batch or 1
+            result.append((ordinal % full_batches * batch + i) % len(part))
     return result
 
 
@@ -94,7 +94,7 @@ KEYS = st.lists(st.tuples(st.integers(0, 4), STEPS, STEPS), min_size=1, max_size
 def test_two_regimes_alike_draw_from_streams_of_their_own():
     slow = {"name": "markov-switching", "slowdown": 4.0, "fast_seconds": 1.0, "slow_seconds": 0.5}
     cluster = Cluster(workers=4, compute={"name": "constant", "seconds": 0.01}, contention=[slow, slow])
-    schedule = record(fitting("asynchronous", cluster), cluster, gradients=1000)
+    schedule = record(fitting_protocol("asynchronous", cluster), cluster, gradients=1000)
     factors = {round((row.end_ns - row.begin_ns) / 1e7, 6) for row in schedule if row.verb == Verb.PUSH}
     assert factors > {1.0, 4.0, 16.0}, "one is slow, or both"
 
@@ -114,8 +114,8 @@ def plain_parts(seed: int, examples: int, workers: int, labels: list[int] | None
 
 
 @given(st.integers(1, 9), st.integers(0, 40), SEEDS, st.booleans(), st.data())
-def test_parts_are_equal_disjoint_and_all_there_is(workers, more, seed, labelled, data):
-    examples = workers + more
+def test_parts_are_equal_disjoint_and_all_there_is(workers, extra, seed, labelled, data):
+    examples = workers + extra
     labels = data.draw(st.lists(st.integers(0, 3), min_size=examples, max_size=examples)) if labelled else None
     parts = parts_of(divide(seed, examples, workers, labels))
     assert parts == plain_parts(seed, examples, workers, labels)
@@ -148,7 +148,7 @@ def test_random_parts_are_as_uneven_as_a_dirichlet_distribution_says(concentrati
 @settings(max_examples=60)
 @given(st.sampled_from(SAMPLINGS), WORDS, st.integers(1, 9), st.integers(1, 30), st.integers(1, 5), KEYS, st.booleans())
 def test_every_minibatch_is_what_a_second_program_draws_in_any_order(sampling, seed, batch, examples, workers, keys, divided):
-    """From all examples, or from the worker's own part."""
+    """Minibatches are drawn from all examples, or from the worker's part."""
     divided = divided and sampling != "sequential"
     examples = max(examples, workers) * (2000 if sampling == "replacement" and not divided else 1)
     division = divide(seed, examples, workers) if divided else None
@@ -162,8 +162,8 @@ def test_every_minibatch_is_what_a_second_program_draws_in_any_order(sampling, s
         assert indices == plain_indices(sampling, seed, worker, step, ordinal, batch, workers, parts[worker], divided)
         assert indices == batches.minibatch(worker, step, ordinal).tolist()
         assert indices == batch_indices(seed, worker, step, sampling=sampling, ordinal=ordinal, **options).tolist()
-        later = batch_indices(seed, worker, step + 9, sampling=sampling, ordinal=ordinal, **options)
-        assert batches.minibatch(worker, step + 9, ordinal).tolist() == later.tolist(), "drawn ahead"
+        ahead = batch_indices(seed, worker, step + 9, sampling=sampling, ordinal=ordinal, **options)
+        assert batches.minibatch(worker, step + 9, ordinal).tolist() == ahead.tolist(), "drawn ahead"
         key = [plain_word(seed, "training", worker, 2 * step + number) for number in (0, 1)]
         assert fred.key_words(seed, worker, step).tolist() == key
     nobody = np.zeros(0, np.int64)
@@ -206,12 +206,12 @@ def test_a_target_error_is_a_share_of_the_examples_where_there_are_classes():
 def test_each_owner_keeps_its_examples(tmp_path):
     inputs, answers, owners = np.arange(12.0).reshape(6, 2), np.array([0, 1, 0, 1, 0, 1]), [5, 9, 5, 2, 9, 5]
     data = fred.arrays(tmp_path / "owned", (inputs, answers), (inputs, answers), owners=owners)
-    plain = fred.arrays(tmp_path / "plain", (inputs, answers), (inputs, answers))
-    assert data.load(0).digest != plain.load(0).digest
+    unowned = fred.arrays(tmp_path / "plain", (inputs, answers), (inputs, answers))
+    assert data.load(0).digest != unowned.load(0).digest
     run: Any = make_run("asgd", task={**TASK, "data": data, "division": "by-owner"}, cluster={"workers": 3})
     parts: Any = Problem(run.task, run, 0).parts
     assert parts_of(parts) == [[3], [0, 2, 5], [1, 4]]
-    for workers, owned, message in ((2, data, "have 3 owners, and there are 2"), (3, plain, "name no owners")):
+    for workers, owned, message in ((2, data, "have 3 owners, and there are 2"), (3, unowned, "name no owners")):
         wrong = make_run("asgd", task={**TASK, "data": owned, "division": "by-owner"}, cluster={"workers": workers})
         with pytest.raises(FredError, match=message):
             check("run", wrong, 0)

@@ -37,11 +37,11 @@ def arrivals(network: dict[str, Any], ways: str, **cluster: Any) -> list[float]:
 
     def send(number: int, kind: str, ends: str, size: str | None, begin: str | None):
         yield round(float(begin or 0) * 1e9)
-        one, *other = map(int, ends.split())
+        sender, *receiver = map(int, ends.split())
         count = round(float(size or 1) * 1e6)
         names = {"across": "send_between_workers", "between": "send_between_servers"}
         method = getattr(links, names.get(kind, kind))
-        way = method(one, count, *other) if kind in ("upload", "download") else method(one, *other, count)
+        way = method(sender, count, *receiver) if kind in ("upload", "download") else method(sender, *receiver, count)
         if isinstance(way, int | simpy.Event):
             yield way
         else:
@@ -162,21 +162,21 @@ def test_noise_stretches_a_message_as_it_does_in_a_queue():
 def test_routes_make_the_tree_that_cards_of_nodes_are():
     """Each of the four workers sends to each other, and to and from the server: all arrive at the same time, to the bit."""
     inward = {"between": [[0, 1], "servers"], "through": ["a"]}, {"between": [[2, 3], "servers"], "through": ["b"]}
-    across = {"between": [[0, 1], [2, 3]], "through": ["a", "-b"]}
-    tree = {"links": {"a": 1e6, "b": 1e6}, "routes": [*inward, across]}
+    route = {"between": [[0, 1], [2, 3]], "through": ["a", "-b"]}
+    tree = {"links": {"a": 1e6, "b": 1e6}, "routes": [*inward, route]}
     pairs = [(sender, receiver) for sender in range(4) for receiver in range(4) if sender != receiver]
     ways = [f"across {sender} {receiver} of {0.1 * (1 + sender):.1f}" for sender, receiver in pairs]  # inside nodes, too
     ways += [f"{way} {worker} of {size}" for way, size in (("upload", 1), ("download", 2)) for worker in range(4)]
     options = {"bandwidth": 3e6, "server_bandwidth": 2e6, "sharing": "fair"}
-    cards, links = (arrivals(options | more, ", ".join(ways), nodes=2) for more in ({"node_bandwidth": 1e6}, tree))
+    cards, links = (arrivals(options | layout, ", ".join(ways), nodes=2) for layout in ({"node_bandwidth": 1e6}, tree))
     assert cards == links and len(set(cards)) > 5
 
 
 def test_messages_sent_again_keep_their_rate():
     """The timeout of a lost message is no latency: the window of 1 MB still gives 50 MB/s at 10 ms."""
     network = {"latency": {"name": "constant", "seconds": 0.01}, "window": 1e6, "sharing": "fair"}
-    lost = {"name": "lost-messages", "share": 0.5, "again_after": 1.0, "ways": ["to-servers"]}
-    ends = arrivals(network, ", ".join(["upload 0 of 10"] * 8), faults=[lost])
+    fault = {"name": "lost-messages", "share": 0.5, "again_after": 1.0, "ways": ["to-servers"]}
+    ends = arrivals(network, ", ".join(["upload 0 of 10"] * 8), faults=[fault])
     assert {round(end % 1.0, 6) for end in ends} == {0.21} and max(ends) > 1
 
 
@@ -195,13 +195,13 @@ def commits(protocol: Any, cluster: dict[str, Any], **limits: Any) -> tuple[list
 def test_a_slow_server_draws_from_a_stream_that_no_other_server_has():
     latency, slow = ({"name": "exponential", "scale": scale} for scale in (0.1, 0.3))
 
-    def drawn(**options: Any) -> list[list[int]]:
+    def draw(**options: Any) -> list[list[int]]:
         links = QueuedLinks(Loop(), Cluster(workers=1, servers=3, network={"latency": latency, **options}), seed=0)
         return [[links.download(0, 1, server) for _ in range(50)] for server in (2, 1, 0)]
 
-    alone, usual = drawn(servers=[{"servers": [2], "latency": slow}]), drawn()
-    assert alone[1] + alone[2] == usual[0] + usual[1]
-    assert alone[0] != usual[0]
+    slowed, usual = draw(servers=[{"servers": [2], "latency": slow}]), draw()
+    assert slowed[1] + slowed[2] == usual[0] + usual[1]
+    assert slowed[0] != usual[0]
 
 
 def test_a_collective_waits_for_its_slowest_link():
@@ -274,13 +274,13 @@ SECOND, LAW = {"name": "constant", "seconds": 1.0}, {"name": "lognormal", "media
 KINDS = [{"speed": 1.0, "upload": 1e3, "download": 4e3}, {"speed": 0.5, "upload": 2e3, "download": 8e3}]
 
 
-def with_devices(devices, sharing: str = "queue", **network) -> Cluster:
+def cluster_with_devices(devices, sharing: str = "queue", **network) -> Cluster:
     return Cluster(workers=4, compute=SECOND, devices=devices, network={"sharing": sharing, **network})
 
 
 @pytest.mark.parametrize("sharing", ["queue", "fair"])
 def test_a_gradient_takes_the_times_of_its_worker(sharing):
-    schedule = record(Asynchronous(), with_devices({"kinds": KINDS, "assignment": "in-order"}, sharing), seconds=20.0)
+    schedule = record(Asynchronous(), cluster_with_devices({"kinds": KINDS, "assignment": "in-order"}, sharing), seconds=20.0)
     for worker in range(4):
         pull, push = (next(row for row in schedule if (row.worker, row.verb) == (worker, v)) for v in (Verb.PULL, Verb.PUSH))
         kind = KINDS[worker % 2]
@@ -289,8 +289,8 @@ def test_a_gradient_takes_the_times_of_its_worker(sharing):
 
 
 def test_links_without_bandwidths_have_the_networks_and_all_have_its_efficiency():
-    given = with_devices({"kinds": [{"upload": 1e3}, {}], "assignment": "in-order"}, bandwidth=5e3, efficiency=0.5)
-    assert given.bandwidths("upload") == [500.0, 2500.0, 500.0, 2500.0] and given.bandwidths("download") == [2500.0] * 4
+    links = cluster_with_devices({"kinds": [{"upload": 1e3}, {}], "assignment": "in-order"}, bandwidth=5e3, efficiency=0.5)
+    assert links.bandwidths("upload") == [500.0, 2500.0, 500.0, 2500.0] and links.bandwidths("download") == [2500.0] * 4
     assert Cluster(workers=2).bandwidths("upload") == [None, None]
 
 
@@ -305,8 +305,8 @@ def test_more_workers_leave_the_devices_of_the_others_as_they_are(workers):
 def test_draws_follow_their_distributions_and_are_independent():
     devices = Devices(speed=LAW, download=LAW)
     speeds, widths = np.log(devices.speeds(4000)), np.log(np.array(devices.bandwidths("download", 4000), float))
-    for drawn in (speeds, widths):
-        assert (np.median(drawn), drawn.std()) == (pytest.approx(np.log(2), abs=0.06), pytest.approx(1, rel=0.05))
+    for sample in (speeds, widths):
+        assert (np.median(sample), sample.std()) == (pytest.approx(np.log(2), abs=0.06), pytest.approx(1, rel=0.05))
     assert abs(np.corrcoef(speeds, widths)[0, 1]) < 0.06
     assert Devices(kinds=KINDS).speeds(4000).count(1.0) / 4000 == pytest.approx(0.5, abs=0.04)
 
@@ -336,14 +336,14 @@ def test_wrong_files_and_options_are_refused(tmp_path):
 
 def test_a_collective_needs_links_that_messages_share():
     with pytest.raises(FredError, match=r"links alike, or `network: \{sharing: fair\}`"):
-        record(Allreduce(), with_devices({"kinds": KINDS}), seconds=9.0)
-    alike = record(Allreduce(), with_devices({"kinds": [{"upload": 1e3, "download": 1e3}]}, "fair"), seconds=9.0)
+        record(Allreduce(), cluster_with_devices({"kinds": KINDS}), seconds=9.0)
+    equal_links = record(Allreduce(), cluster_with_devices({"kinds": [{"upload": 1e3, "download": 1e3}]}, "fair"), seconds=9.0)
     usual = record(Allreduce(), Cluster(workers=4, compute=SECOND, network={"sharing": "fair", "bandwidth": 1e3}), seconds=9.0)
-    assert alike.digest() == usual.digest()
+    assert equal_links.digest() == usual.digest()
 
 
 def test_messages_queue_at_a_link_that_can_be_slow_as_at_any_other():
-    """Where nothing slows it down it is a card; where it is 1.5 times slower all the time, one of less bandwidth."""
+    """A link without slowdowns is a card; one that is always 1.5 times slower is a card of less bandwidth."""
     slow = Diurnal(slowdown=2.0, period=2e9, steps=2).start(0, "contention 0", np.zeros(1, int))  # 1.5 for half of a long day
     arrivals = np.cumsum(np.random.default_rng(2).exponential(1_200_000, 200)).astype(int).tolist()
     for loads, bandwidth in (([], 1e9), ([slow], 1e9 / 1.5)):

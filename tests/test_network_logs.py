@@ -29,10 +29,10 @@ def microseconds(members, size):
     return 1e6 * (min(4, 2 * math.ceil(math.log2(members))) * 2e-5 + 1.011 * 2 * (members - 1) / members * size / 1e10)
 
 
-def ranks(machines, of_each=1, group=lambda rank: 0):
+def ranks(machines, per_machine=1, group=lambda rank: 0):
     line = "#  Rank {:2d} Group {:2d} Pid {:6d} on {:>10s} device {:2d} [0000:04:00] NVIDIA H100\n"
-    each = range(machines * of_each)
-    return "".join(line.format(rank, group(rank), 9, f"node-{rank // of_each}", rank % of_each) for rank in each)
+    all_ranks = range(machines * per_machine)
+    return "".join(line.format(rank, group(rank), 9, f"node-{rank // per_machine}", rank % per_machine) for rank in all_ranks)
 
 
 def row(size, time, members, wrong="0"):
@@ -41,14 +41,14 @@ def row(size, time, members, wrong="0"):
     return f"{size:12d}  {size // 4:12d}     float     sum      -1  {numbers}  {wrong:>6s}  {numbers}       0\n"
 
 
-def log(members=4, program="all_reduce_perf", of_each=1):
+def log(members=4, program="all_reduce_perf", per_machine=1):
     named = f"# Collective test starting: {program}\n" if program else ""
     rows = "".join(row(size, microseconds(members, size), members) for size in SIZES)
     end = f"# Out of bounds values : 0 OK\n# Collective test concluded: {program}\n"
-    return f"{named}{START}#\n# Using devices\n{ranks(members // of_each, of_each)}#\n{COLUMNS}{UNITS}{rows}{end}"
+    return f"{named}{START}#\n# Using devices\n{ranks(members // per_machine, per_machine)}#\n{COLUMNS}{UNITS}{rows}{end}"
 
 
-def written(folder, name, text):
+def write(folder, name, text):
     path = folder / name
     path.write_text(text)
     return path
@@ -56,9 +56,9 @@ def written(folder, name, text):
 
 def summary(measurements):
     """Library, operation, members, and (size, microseconds) of each."""
-    settings = {(each.library, each.operation, each.nodes) for each in measurements}
+    settings = {(measurement.library, measurement.operation, measurement.nodes) for measurement in measurements}
     assert len(settings) == 1
-    return *settings.pop(), [(each.size, round(1e6 * each.seconds, 2)) for each in measurements]
+    return *settings.pop(), [(measurement.size, round(1e6 * measurement.seconds, 2)) for measurement in measurements]
 
 
 EXPECTED = ("nccl", "allreduce", 4, [(size, round(microseconds(4, size), 2)) for size in SIZES])
@@ -80,7 +80,7 @@ EXPECTED = ("nccl", "allreduce", 4, [(size, round(microseconds(4, size), 2)) for
 )
 def test_prefixes_of_launchers_change_nothing(prefix, tmp_path):
     text = "".join(prefix + line for line in log().splitlines(keepends=True))
-    assert summary(read(written(tmp_path, "a.log", text))) == EXPECTED
+    assert summary(read(write(tmp_path, "a.log", text))) == EXPECTED
 
 
 def test_json_and_text_of_the_same_run_give_the_same_measurements(tmp_path):
@@ -98,23 +98,23 @@ def test_json_and_text_of_the_same_run_give_the_same_measurements(tmp_path):
         "config": {"devices": devices},
     }
     text = json.dumps({**head, "results": results})
-    assert summary(read(written(tmp_path, "a.json", text))) == EXPECTED
-    assert len(read(written(tmp_path, "cut.json", text[:-60]))) == 2
+    assert summary(read(write(tmp_path, "a.json", text))) == EXPECTED
+    assert len(read(write(tmp_path, "cut.json", text[:-60]))) == 2
     cpu = text.replace('"time"', '"cpu_time"')
-    assert "run it without -C" in refusal("fit-network", written(tmp_path, "cpu.json", cpu))
+    assert "run it without -C" in refusal("fit-network", write(tmp_path, "cpu.json", cpu))
 
 
 def test_several_programs_in_one_log_are_those_in_several_files(tmp_path):
-    small, large = written(tmp_path, "n4.log", log(4)), written(tmp_path, "n8.log", log(8))
-    both = written(tmp_path, "both.log", log(4) + log(8))
-    assert read(both) == read(small, large)
-    gathered = written(tmp_path, "two.log", log(4) + log(4, "all_gather_perf") + log(4, "alltoallv_perf"))
-    assert [each.operation for each in read(gathered)] == ["allreduce"] * 3 + ["allgather"] * 3
+    small, large = write(tmp_path, "n4.log", log(4)), write(tmp_path, "n8.log", log(8))
+    merged = write(tmp_path, "both.log", log(4) + log(8))
+    assert read(merged) == read(small, large)
+    gathered = write(tmp_path, "two.log", log(4) + log(4, "all_gather_perf") + log(4, "alltoallv_perf"))
+    assert [measurement.operation for measurement in read(gathered)] == ["allreduce"] * 3 + ["allgather"] * 3
     assert "3 rows left out: are of `alltoallv_perf`" in read_file(gathered).sentence
 
 
 def test_several_files_tell_the_algorithms_of_allreduces_apart(tmp_path):
-    paths = [written(tmp_path, f"n{members}.log", log(members)) for members in (2, 4)]
+    paths = [write(tmp_path, f"n{members}.log", log(members)) for members in (2, 4)]
     fitted = fit_network(read(*paths))
     assert fitted.collective == "nccl" and set(fitted.algorithm_errors) >= {"nccl", "ring", "tree"}
     assert (fitted.latency, fitted.bandwidth) == pytest.approx((2e-5, 1e10), rel=0.01)
@@ -123,39 +123,39 @@ def test_several_files_tell_the_algorithms_of_allreduces_apart(tmp_path):
 
 
 def test_ranks_that_share_a_machine_are_members_and_are_said_to_be(tmp_path):
-    path, out = written(tmp_path, "a.log", log(16, of_each=8)), tmp_path / "network.yaml"
-    said = fred_command("fit-network", path, "--out", out).out
-    assert "16 ranks on 2 machines: each rank is a member" in said
-    assert "mpirun -np 2 -N 1 all_reduce_perf -b 8 -e 1G -f 2 -g 1" in said
+    path, out = write(tmp_path, "a.log", log(16, per_machine=8)), tmp_path / "network.yaml"
+    output = fred_command("fit-network", path, "--out", out).out
+    assert "16 ranks on 2 machines: each rank is a member" in output
+    assert "mpirun -np 2 -N 1 all_reduce_perf -b 8 -e 1G -f 2 -g 1" in output
     assert "with 8 ranks on each machine" in out.read_text()
-    other = written(tmp_path, "n4.log", log(4))
+    other = write(tmp_path, "n4.log", log(4))
     assert "ranks per machine differ" in refusal("fit-network", path, other)
 
 
 def test_members_of_a_split_are_the_ranks_of_one_group(tmp_path):
     """NCCL_TESTS_SPLIT="MOD 8": eight operations at once, each with one rank on each machine."""
     text = log(2).replace(ranks(2), ranks(2, 8, group=lambda rank: rank % 8))
-    assert {(each.nodes, each.machines) for each in read(written(tmp_path, "a.log", text))} == {(2, 2)}
+    assert {(measurement.nodes, measurement.machines) for measurement in read(write(tmp_path, "a.log", text))} == {(2, 2)}
 
 
 def test_copies_with_several_ranks_each_are_refused_too(tmp_path):
     """Two machines with two ranks each, built without MPI: ranks 0 and 1 are there twice."""
     text = START * 2 + ranks(1, 2) * 2 + COLUMNS + "".join(row(size, microseconds(2, size), 2) for size in SIZES)
-    assert "same numbers" in refusal("fit-network", written(tmp_path, "all_reduce.log", text))
+    assert "same numbers" in refusal("fit-network", write(tmp_path, "all_reduce.log", text))
 
 
 @pytest.mark.parametrize("copies", [1, 2])
 def test_processes_that_ran_alone_are_refused_with_the_way_to_build_them(copies, tmp_path):
     text = START * copies + ranks(1) * copies + COLUMNS * copies + row(1024, 6.0, 1) * copies
-    said = refusal("fit-network", written(tmp_path, "a.log", text))
-    assert "ran alone" in said and "MPI=1" in said and "mpirun -np 2" in said
+    error = refusal("fit-network", write(tmp_path, "a.log", text))
+    assert "ran alone" in error and "MPI=1" in error and "mpirun -np 2" in error
 
 
 def test_wrong_and_cut_rows_are_left_out_and_counted(tmp_path):
     rows = [row(size, microseconds(4, size), 4, "12" if size == 2**20 else "0") for size in SIZES]
     text = f"# all_reduce_perf\n{START}{ranks(4)}{COLUMNS}{UNITS}{rows[0]}{rows[1]}{rows[2]}{row(0, 1.0, 4)}{rows[0][:58]}"
-    file = read_file(written(tmp_path, "a.log", text))
-    assert [each.size for each in file.measurements] == [1024, 2**26]
+    file = read_file(write(tmp_path, "a.log", text))
+    assert [measurement.size for measurement in file.measurements] == [1024, 2**26]
     assert file.skipped == {"had wrong results (#wrong)": 1, "had size 0": 1, "were cut off": 1}
     assert "1 row left out: had wrong results" in file.sentence
 
@@ -165,24 +165,24 @@ def test_per_iteration_columns_and_the_format_of_2019_are_read(tmp_path):
     rows = "".join(
         row(size, microseconds(4, size), 4).replace("       0  ", "       0  1.0 2.0 2.0 3.0  ", 1) for size in SIZES
     )
-    assert summary(read(written(tmp_path, "a.log", f"# all_reduce_perf\n{START}{ranks(4)}{added}{rows}"))) == EXPECTED
+    assert summary(read(write(tmp_path, "a.log", f"# all_reduce_perf\n{START}{ranks(4)}{added}{rows}"))) == EXPECTED
     old = "".join(f"#   Rank  {rank} Pid     26 on worker-{rank} device  0 [0x10] A100\n" for rank in range(4))
     columns = "#       size         count    type   redop     time   algbw   busbw  error     time   algbw   busbw  error\n"
     numbers = {size: f"{microseconds(4, size):.2f} {size / microseconds(4, size) / 1e3:.2f} 1" for size in SIZES}
     rows = "".join(f"{size} {size // 4} float sum {numbers[size]} 2e-07 9 1 1 1e-07\n" for size in SIZES)
-    assert summary(read(written(tmp_path, "all_reduce.log", START + old + columns + rows))) == EXPECTED
+    assert summary(read(write(tmp_path, "all_reduce.log", START + old + columns + rows))) == EXPECTED
     blank = rows.replace("float sum", "float    ")  # as in alltoall_perf
-    assert summary(read(written(tmp_path, "alltoall.log", START + old + columns + blank)))[3] == EXPECTED[3]
+    assert summary(read(write(tmp_path, "alltoall.log", START + old + columns + blank)))[3] == EXPECTED[3]
     with pytest.raises(FredError, match="`algbw` is not size / `time`"):
-        read(written(tmp_path, "all_reduce.log", START + old + columns.replace("time   algbw", "busbw   time") + rows))
+        read(write(tmp_path, "all_reduce.log", START + old + columns.replace("time   algbw", "busbw   time") + rows))
 
 
 def test_members_follow_from_bandwidths_if_the_head_of_a_log_is_missing(tmp_path):
     rows = "".join(row(size, microseconds(4, size), 4) for size in SIZES)
-    assert summary(read(written(tmp_path, "allreduce.log", rows))) == EXPECTED
+    assert summary(read(write(tmp_path, "allreduce.log", rows))) == EXPECTED
     elided = "".join(ranks(4).splitlines(keepends=True)[place] for place in (0, 3))
-    some = read(written(tmp_path, "elided.log", log().replace(ranks(4), elided)))
-    assert {(each.nodes, each.machines) for each in some} == {(4, 0)}
+    measurements = read(write(tmp_path, "elided.log", log().replace(ranks(4), elided)))
+    assert {(measurement.nodes, measurement.machines) for measurement in measurements} == {(4, 0)}
     for members in range(2, 40):
         factor = 2 * (members - 1) / members
         assert infer_members("allreduce", [(f"{9.0:.4f}", f"{9 * factor:.4f}")]) == members
@@ -204,9 +204,9 @@ def test_rccl_records_in_json_and_csv_give_what_its_text_does(tmp_path):
         for size in SIZES
         for inside in (0, 1)
     ]
-    table = [",".join(records[0]), *(",".join(map(str, each.values())) for each in records)]
+    table = [",".join(records[0]), *(",".join(map(str, record.values())) for record in records)]
     for name, text in (("a.json", json.dumps(records)), ("a.csv", "\n".join(table)), ("a.log", log())):
-        assert summary(read(written(tmp_path, name, text))) == EXPECTED, name
+        assert summary(read(write(tmp_path, name, text))) == EXPECTED, name
 
 
 def osu(title, rows, columns="# Size       Avg Latency(us)"):
@@ -214,24 +214,24 @@ def osu(title, rows, columns="# Size       Avg Latency(us)"):
 
 
 def test_osu_latencies_are_read_and_parts_are_summed(tmp_path):
-    """With -f the first time is the mean. An allgather of 1,024 bytes from each of 4 has a result of 4,096 bytes."""
+    """The first time is the mean with -f. An allgather of 1,024 bytes from each of 4 has a result of 4,096 bytes."""
     rows = "1024       20.50     18.00     23.00        1000\n2048       21.00     18.00     23.00        1000\n"
     columns = "# Size       Avg Latency(us)   Min Latency(us)   Max Latency(us)  Iterations"
-    reduced = written(tmp_path, "osu-np8.txt", osu("Allreduce Latency", rows, columns))
+    reduced = write(tmp_path, "osu-np8.txt", osu("Allreduce Latency", rows, columns))
     assert summary(read(reduced)) == ("textbook", "allreduce", 8, [(1024, 20.5), (2048, 21.0)])
     launched = "mpirun -N 1 -np 4 osu_allgather\n" + osu("Allgather Latency", "1024       9.00\n")
-    assert summary(read(written(tmp_path, "a.txt", launched))) == ("textbook", "allgather", 4, [(4096, 9.0)])
+    assert summary(read(write(tmp_path, "a.txt", launched))) == ("textbook", "allgather", 4, [(4096, 9.0)])
     pair = osu("Latency", "8       1.50      Pass\n16       1.60      Fail\n", "# Size          Latency (us)    Validation")
-    assert summary(read(written(tmp_path, "a.txt", pair))) == ("textbook", "point-to-point", 2, [(8, 1.5)])
+    assert summary(read(write(tmp_path, "a.txt", pair))) == ("textbook", "point-to-point", 2, [(8, 1.5)])
     rates = osu("Bandwidth", "8      1.50\n", "# Size      Bandwidth (MB/s)")
-    assert "run instead: mpirun -np 2 -N 1 osu_latency" in refusal("fit-network", written(tmp_path, "bw.txt", rates))
+    assert "run instead: mpirun -np 2 -N 1 osu_latency" in refusal("fit-network", write(tmp_path, "bw.txt", rates))
 
 
 def test_a_number_of_members_that_is_missing_is_asked_for_with_a_command_that_works(tmp_path):
     rows = "".join(f"{size}      {20 + 1.5 * size / 1e4:.2f}\n" for size in SIZES)
-    path = written(tmp_path, "osu_allreduce_4.txt", osu("Allreduce Latency", rows))
-    said = refusal("fit-network", path)
-    assert said.strip().endswith(f"fred fit-network {path} --values nodes=4")
+    path = write(tmp_path, "osu_allreduce_4.txt", osu("Allreduce Latency", rows))
+    error = refusal("fit-network", path)
+    assert error.strip().endswith(f"fred fit-network {path} --values nodes=4")
     assert "4 members" in fred_command("fit-network", path, "--values", "nodes=4").out
 
 
@@ -244,7 +244,7 @@ def test_mpi_allreduces_are_fitted_with_textbook_algorithms(tmp_path):
         )
         for members in (2, 8)
     }
-    paths = [written(tmp_path, f"np{members}.txt", osu("Allreduce Latency", rows)) for members, rows in times.items()]
+    paths = [write(tmp_path, f"np{members}.txt", osu("Allreduce Latency", rows)) for members, rows in times.items()]
     fitted = fit_network(read(*paths))
     assert fitted.collective == "rabenseifner"
     assert (fitted.latency, fitted.bandwidth) == pytest.approx((1e-5, 1e9), rel=0.01)
@@ -252,10 +252,10 @@ def test_mpi_allreduces_are_fitted_with_textbook_algorithms(tmp_path):
 
 
 def test_a_table_with_bars_between_its_cells_has_no_prefixes(tmp_path):
-    """As Ascend's HCCL test prints it; docker compose writes a name and one bar before each line."""
+    """Ascend's HCCL test prints such a table; docker compose writes a name and one bar before each line."""
     head = "data_size(Bytes): |   avg_time(us): | alg_bandwidth(GB/s): | check_result:\n"
     text = head + "".join(f"{size:<18d}|{size / 1e3:11.2f}     |{1.0:14.5f}       | success\n" for size in SIZES)
-    path = written(tmp_path, "nccl-allreduce-np8.txt", text)
+    path = write(tmp_path, "nccl-allreduce-np8.txt", text)
     assert summary(read(path))[-1] == [(size, round(size / 1e3, 2)) for size in SIZES]
     assert strip_prefixes("worker-1  | # nThread 1") == "# nThread 1"
 
@@ -266,8 +266,8 @@ def test_times_between_two_members_tell_the_algorithm_of_one_number_of_members(t
         "".join(f"{size}   {1e6 * (count * 2e-6 + volume * size / 1e9):.3f}\n" for size in SIZES)
         for count, volume in ((1, 1), (14, 1.75))
     ]
-    pair = written(tmp_path, "pair.txt", osu("Latency", rows[0]))
-    reduced = written(tmp_path, "np8.txt", osu("Allreduce Latency", rows[1]))
+    pair = write(tmp_path, "pair.txt", osu("Latency", rows[0]))
+    reduced = write(tmp_path, "np8.txt", osu("Allreduce Latency", rows[1]))
     assert fit_network(read(reduced)).algorithm_errors == {}
     fitted = fit_network(read(pair, reduced))
     assert fitted.collective == "ring"
@@ -277,16 +277,19 @@ def test_times_between_two_members_tell_the_algorithm_of_one_number_of_members(t
 def test_imb_has_the_time_of_the_slowest_and_all_numbers_of_processes(tmp_path):
     head = "# Benchmarking {}\n# #processes = {}\n#------\n       #bytes #repetitions  t_min[usec]  t_max[usec]  t_avg[usec]\n"
     rows = "            0         1000         0.03         0.03         0.03\n         1024         1000         8.73        20.20        14.63\n"
-    path = written(tmp_path, "imb.txt", head.format("Allreduce", 2) + rows + head.format("Allgather", 4) + rows)
-    rows_read = [(each.operation, each.nodes, each.size, round(1e6 * each.seconds, 2)) for each in read(path)]
+    path = write(tmp_path, "imb.txt", head.format("Allreduce", 2) + rows + head.format("Allgather", 4) + rows)
+    rows_read = [
+        (measurement.operation, measurement.nodes, measurement.size, round(1e6 * measurement.seconds, 2))
+        for measurement in read(path)
+    ]
     assert rows_read == [("allreduce", 2, 1024, 20.2), ("allgather", 4, 4096, 20.2)]
     ccl = (
         "# Benchmarking: allreduce\n# #processes: 2\n  #bytes  #repetitions  t_min[usec]  t_max[usec]  t_avg[usec]  stddev[%]\n"
     )
     ccl += "     1024           16         9.10        12.25        10.60       6.1\n"
-    assert summary(read(written(tmp_path, "ccl.txt", ccl))) == ("textbook", "allreduce", 2, [(1024, 12.25)])
+    assert summary(read(write(tmp_path, "ccl.txt", ccl))) == ("textbook", "allreduce", 2, [(1024, 12.25)])
     pair = "# Benchmarking PingPong\n# #processes = 2\n       #bytes #repetitions      t[usec]   Mbytes/sec\n 8         1000         1.72         4.64\n"
-    assert summary(read(written(tmp_path, "pair.txt", pair))) == ("textbook", "point-to-point", 2, [(8, 1.72)])
+    assert summary(read(write(tmp_path, "pair.txt", pair))) == ("textbook", "point-to-point", 2, [(8, 1.72)])
 
 
 def test_ds_bench_has_exact_sizes_and_units_of_its_rows(tmp_path):
@@ -297,20 +300,20 @@ def test_ds_bench_has_exact_sizes_and_units_of_its_rows(tmp_path):
     text = title.format("all_reduce") + rows
     prefixed = "".join(f"node-00: {line}\n" for line in text.splitlines()) + "node-01: [INFO] Process 41 exits successfully.\n"
     expected = ("nccl", "allreduce", 4, [(1364, 124.79), (2**23, 1439.0)])
-    assert summary(read(written(tmp_path, "a.log", prefixed))) == expected
+    assert summary(read(write(tmp_path, "a.log", prefixed))) == expected
     raw = (
         title.format("all_gather")
         + "1364                 341x4                     124.787              0.131                0.115\n"
     )
-    assert summary(read(written(tmp_path, "raw.log", raw))) == ("nccl", "allgather", 4, [(4 * 1364, 124.79)])
+    assert summary(read(write(tmp_path, "raw.log", raw))) == ("nccl", "allgather", 4, [(4 * 1364, 124.79)])
 
 
 def test_the_summary_of_a_training_is_refused_because_it_contains_waiting(tmp_path):
     text = "Comm. Op            Message Size        Count               Total Latency(ms)   Avg Latency(ms)     tput_avg (Gbps)\nbroadcast\n"
     logged = "[2026-02-25 10:11:12,123] [INFO] [logging.py:69:log_dist] [Rank 0] rank=0 | comm op: broadcast | time (ms): 9.46 | msg size: 2 MB"
     for name, log in (("a.log", text), ("b.log", f"[INFO] [utils.py:50:print_rank_0] {text}"), ("c.log", logged)):
-        said = refusal("fit-network", written(tmp_path, name, log))
-        assert "wait for the slowest" in said and "ds_bench --scan" in said
+        error = refusal("fit-network", write(tmp_path, name, log))
+        assert "wait for the slowest" in error and "ds_bench --scan" in error
 
 
 NCCOM = "     size(B)    count(elems)     type    time:avg(us)    algbw(GB/s)    busbw(GB/s)\n"
@@ -320,16 +323,16 @@ def test_nccom_has_its_ranks_in_the_command_or_in_the_bandwidths(tmp_path):
     rows = "        1024            1024    uint8          124.45           0.01           0.01\n"
     rows += "   134217728       134217728    uint8        21003.78           6.39          11.18\nAvg bus bandwidth:      6.1\tGB/s\n"
     expected = [(1024, 124.45), (2**27, 21003.78)]
-    assert summary(read(written(tmp_path, "a.txt", NCCOM + rows))) == ("textbook", "allreduce", 8, expected)
+    assert summary(read(write(tmp_path, "a.txt", NCCOM + rows))) == ("textbook", "allreduce", 8, expected)
     command = "$ nccom-test -r 64 -N 2 -d fp32 allg --hosts a b\n"
-    gathered = read(written(tmp_path, "b.txt", command + NCCOM + rows))
+    gathered = read(write(tmp_path, "b.txt", command + NCCOM + rows))
     assert summary(gathered) == ("textbook", "allgather", 64, expected) and gathered[0].machines == 2
     failed = read_file(
-        written(tmp_path, "allr.txt", NCCOM + rows + "    33554432    Failure running neuron-bench - log file a b\n")
+        write(tmp_path, "allr.txt", NCCOM + rows + "    33554432    Failure running neuron-bench - log file a b\n")
     )
     assert failed.skipped == {"failed": 1} and failed.measurements[0].nodes == 8
     record = {"size(B)": 1024, "count(elems)": 1024, "time:avg(us)": 124.45, "algbw(GB/s)": 4.0004, "busbw(GB/s)": 7.0007}
-    assert summary(read(written(tmp_path, "c.json", json.dumps({"results": [record]})))) == (
+    assert summary(read(write(tmp_path, "c.json", json.dumps({"results": [record]})))) == (
         "textbook",
         "allreduce",
         8,
@@ -342,27 +345,27 @@ def test_iperf_gives_the_rate_of_all_streams_and_half_the_shortest_round_trip(tm
     end: dict[str, Any] = {"streams": [{"sender": {"min_rtt": 200, "mean_rtt": 900}}, {"sender": {"min_rtt": 220}}]}
     end |= {"sum_received": {"seconds": 10.0, "bits_per_second": 1e10}}
     report: dict[str, Any] = {"start": {"test_start": {"protocol": "TCP"}}, "end": end}
-    path = written(tmp_path, "iperf.json", json.dumps(report))
+    path = write(tmp_path, "iperf.json", json.dumps(report))
     fitted = fit_network(read(path))
     assert (fitted.latency, fitted.bandwidth) == pytest.approx((1e-4, 1.25e9), rel=1e-4)
     stream = "\n".join(json.dumps({"event": name, "data": data}) for name, data in report.items())
-    assert read(written(tmp_path, "stream.json", stream)) == read(path)
+    assert read(write(tmp_path, "stream.json", stream)) == read(path)
     text = "[ ID] Interval           Transfer     Bitrate         Retr\n[  5]   0.00-10.00  sec  9.0 GBytes  8.0 Gbits/sec    0    sender\n"
     text += "[SUM]   0.00-10.00  sec  12.0 GBytes  10.1 Gbits/sec    0    sender\n[SUM]   0.00-10.00  sec  11.6 GBytes  10.0 Gbits/sec   receiver\n"
-    path = written(tmp_path, "iperf.txt", text)
+    path = write(tmp_path, "iperf.txt", text)
     assert "iperf3 -c HOST -J" in refusal("fit-network", path)
     (measurement,) = read_file(path, values={"delay_ms": "0.1"}).measurements
     assert fit_network([measurement]).bandwidth == pytest.approx(1.25e9, rel=1e-4)
     report["start"]["test_start"]["protocol"] = "UDP"
-    assert "run it without -u" in refusal("fit-network", written(tmp_path, "udp.json", json.dumps(report)))
+    assert "run it without -u" in refusal("fit-network", write(tmp_path, "udp.json", json.dumps(report)))
 
 
 def test_perftest_latencies_are_read_and_rates_are_not(tmp_path):
     head = " #bytes #iterations    t_min[usec]    t_max[usec]  t_typical[usec]    t_avg[usec]    t_stdev[usec]   99% percentile[usec]\n"
     text = f"      RDMA_Write Latency Test\n{head} 2       1000          0.81           2.58         0.85     	       0.86        	0.06   		0.89\n"
-    assert summary(read(written(tmp_path, "lat.txt", text))) == ("textbook", "point-to-point", 2, [(2, 0.86)])
+    assert summary(read(write(tmp_path, "lat.txt", text))) == ("textbook", "point-to-point", 2, [(2, 0.86)])
     rates = " #bytes     #iterations    BW peak[MB/sec]    BW average[MB/sec]   MsgRate[Mpps]\n 65536      5000      11500.13      11499.96    0.183\n"
-    assert "ib_write_lat -a" in refusal("fit-network", written(tmp_path, "bw.txt", rates))
+    assert "ib_write_lat -a" in refusal("fit-network", write(tmp_path, "bw.txt", rates))
 
 
 @pytest.mark.parametrize(
@@ -384,18 +387,16 @@ def test_perftest_latencies_are_read_and_rates_are_not(tmp_path):
     ],
 )  # fmt: skip
 def test_tables_of_other_words_and_units_are_read(name, text, tmp_path):
-    assert summary(read(written(tmp_path, name, text))) == ("nccl", "allreduce", 4, [(2**20, 2500.0)])
+    assert summary(read(write(tmp_path, name, text))) == ("nccl", "allreduce", 4, [(2**20, 2500.0)])
 
 
 def test_columns_of_unknown_names_are_asked_for_with_a_command_that_works(tmp_path):
-    path = written(
-        tmp_path, "a.csv", "bench,sz,took\n" + "".join(f"x,{size},{microseconds(8, size) / 1e3}\n" for size in SIZES)
-    )
-    said = refusal("fit-network", path)
+    path = write(tmp_path, "a.csv", "bench,sz,took\n" + "".join(f"x,{size},{microseconds(8, size) / 1e3}\n" for size in SIZES))
+    error = refusal("fit-network", path)
     command = f"fred fit-network {path} --columns bytes=sz,milliseconds=took --values library=nccl,operation=allreduce,nodes=8"
-    assert said.strip().endswith(command)
+    assert error.strip().endswith(command)
     assert "8 members" in fred_command(*command.split()[1:]).out
-    unit = written(
+    unit = write(
         tmp_path, "nccl-allreduce-np8.csv", "bytes,time\n" + "".join(f"{size},{microseconds(8, size)}\n" for size in SIZES)
     )
     assert f"fred fit-network {unit} --columns microseconds=time" in refusal("fit-network", unit)
@@ -420,12 +421,12 @@ def test_columns_of_unknown_names_are_asked_for_with_a_command_that_works(tmp_pa
     ],
 )
 def test_what_is_no_table_of_times_is_refused_without_showing_a_line_as_columns(text, message, tmp_path):
-    said = refusal("fit-network", written(tmp_path, "nccl-allreduce.csv", text))
-    assert message in said and "columns are" not in said
+    error = refusal("fit-network", write(tmp_path, "nccl-allreduce.csv", text))
+    assert message in error and "columns are" not in error
 
 
 def test_given_values_that_are_unknown_or_contradict_the_file_are_refused(tmp_path):
-    path = written(tmp_path, "a.log", log())
+    path = write(tmp_path, "a.log", log())
     assert "has 4 members; leave it out" in refusal("fit-network", path, "--values", "nodes=8")
     assert "has `all_reduce_perf`; leave it out" in refusal("fit-network", path, "--values", "operation=broadcast")
     assert "unknown; did you mean `nodes`?" in refusal("fit-network", path, "--values", "node=8")
@@ -435,10 +436,10 @@ def test_given_values_that_are_unknown_or_contradict_the_file_are_refused(tmp_pa
 
 def test_commas_between_semicolons_stand_before_decimals_or_are_refused(tmp_path):
     text = "library;operation;nodes;bytes;microseconds\nnccl;allreduce;2;1024;1,234\nnccl;allreduce;2;2048;{}\n"
-    seconds = [each.seconds for each in read(written(tmp_path, "a.csv", text.format("0,987")))]
+    seconds = [measurement.seconds for measurement in read(write(tmp_path, "a.csv", text.format("0,987")))]
     assert seconds == pytest.approx([1.234e-6, 0.987e-6])
     with pytest.raises(FredError, match=r"b.csv:2: expected a number whose comma is clear.* found '1,234' in `microseconds`"):
-        read(written(tmp_path, "b.csv", text.format("987")))
+        read(write(tmp_path, "b.csv", text.format("987")))
 
 
 @pytest.mark.parametrize(
@@ -450,13 +451,13 @@ def test_commas_between_semicolons_stand_before_decimals_or_are_refused(tmp_path
     ],
 )
 def test_columns_that_cannot_be_sizes_and_times_are_not_proposed(text, tmp_path):
-    said = refusal("fit-network", written(tmp_path, "a.csv", text))
-    assert "--columns" not in said and "alone goes into the scenario" in said
+    error = refusal("fit-network", write(tmp_path, "a.csv", text))
+    assert "--columns" not in error and "alone goes into the scenario" in error
 
 
 def test_numbers_of_elements_are_no_bytes_and_the_command_multiplies_them(tmp_path, monkeypatch):
-    path = written(tmp_path, "nccl-allreduce-np4.csv", f"numel,dtype,time_us\n{2**19},torch.bfloat16,2500\n")
-    said = refusal("fit-network", path)
+    path = write(tmp_path, "nccl-allreduce-np4.csv", f"numel,dtype,time_us\n{2**19},torch.bfloat16,2500\n")
+    error = refusal("fit-network", path)
     monkeypatch.chdir(tmp_path)
-    exec(said.split('python -c "')[1].split('"`')[0], {})
+    exec(error.split('python -c "')[1].split('"`')[0], {})
     assert summary(read(tmp_path / "nccl-allreduce-np4-2.csv")) == ("nccl", "allreduce", 4, [(2**20, 2500.0)])

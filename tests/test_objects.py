@@ -139,11 +139,11 @@ class TestModules:
         assert params(**task(module), seeds=[3]) == params(**task(model), seeds=[3])
 
     def test_modules_of_nnx_and_equinox_start_from_their_parameters_and_linen_from_the_seed(self):
-        scenarios = [SETTINGS | RATE | task(each) | {"seeds": [1, 2]} for each in (linear(), linen.Dense(4))]
-        (one, two), (three, four) = (fred.run(each).outcomes for each in scenarios)
-        assert all(np.array_equal(outcome.initial["kernel"], linear().kernel[...]) for outcome in (one, two))
-        assert three.initial.keys() == four.initial.keys()
-        assert not np.array_equal(three.initial["params/kernel"], four.initial["params/kernel"])
+        scenarios = [SETTINGS | RATE | task(model) | {"seeds": [1, 2]} for model in (linear(), linen.Dense(4))]
+        (first, second), (third, fourth) = (fred.run(scenario).outcomes for scenario in scenarios)
+        assert all(np.array_equal(outcome.initial["kernel"], linear().kernel[...]) for outcome in (first, second))
+        assert third.initial.keys() == fourth.initial.keys()
+        assert not np.array_equal(third.initial["params/kernel"], fourth.initial["params/kernel"])
 
     def test_the_trained_module_and_its_outputs_come_back(self):
         for module in (linear(), equinox.nn.Linear(8, 4, key=jax.random.key(1)), linen.Dense(4)):
@@ -156,10 +156,10 @@ class TestModules:
         rngs = nnx.Rngs(0)
         model = NNXObject.wrap(nnx.Sequential(nnx.Dropout(0.5, rngs=rngs), lambda x: x + 1, nnx.Dropout(0.5, rngs=rngs)))
         inputs, nothing = jnp.full((40, 50), 3.0), model.init(key_of(0), (50,), 50)
-        one, again, other = (np.asarray(model.training(nothing, inputs, key_of(word))) for word in (1, 1, 2))
-        assert np.array_equal(one, again) and not np.array_equal(one, other)
-        kept, first = one > 0, one == 14  # 3 x 2 + 1, twice; where the first layer drops, 2 or 0
-        assert kept.mean() == pytest.approx(0.5, abs=0.05) and first.mean() == pytest.approx(0.25, abs=0.05)
+        output, repeated, other = (np.asarray(model.training(nothing, inputs, key_of(word))) for word in (1, 1, 2))
+        assert np.array_equal(output, repeated) and not np.array_equal(output, other)
+        passed, first = output > 0, output == 14  # 3 x 2 + 1, twice; where the first layer drops, 2 or 0
+        assert passed.mean() == pytest.approx(0.5, abs=0.05) and first.mean() == pytest.approx(0.25, abs=0.05)
         assert np.array_equal(model.apply(nothing, inputs), inputs + 1)
 
     def test_later_changes_of_a_module_do_not_change_the_scenario(self):
@@ -199,10 +199,10 @@ class TestContent:
         def digest(*layers: Any) -> str:
             return NNXObject.wrap(nnx.Sequential(*layers)).digest
 
-        one = digest(linear(), nnx.relu)
-        assert one == digest(linear(), nnx.relu) != ""
-        others = [digest(linear(), nnx.gelu), digest(linear()), digest(nnx.Linear(8, 4, rngs=nnx.Rngs(1)), nnx.relu)]
-        assert len({one, *others}) == 4
+        identity = digest(linear(), nnx.relu)
+        assert identity == digest(linear(), nnx.relu) != ""
+        changed = [digest(linear(), nnx.gelu), digest(linear()), digest(nnx.Linear(8, 4, rngs=nnx.Rngs(1)), nnx.relu)]
+        assert len({identity, *changed}) == 4
 
     def test_functions_of_the_user_are_named_and_what_cannot_be_read_has_no_digest(self):
         double = lambda x: 2 * x  # noqa: E731
@@ -220,11 +220,11 @@ class TestContent:
         assert identity(**task(linear(), (X, Y))) == identity(**task(linear(), (X.copy(), list(Y))))
         assert identity(**task(linear()))[0] != identity(**task(nnx.Linear(8, 4, rngs=nnx.Rngs(1))))[0]
         assert identity(**task(data=(X, Y)))[0] != identity(**task(data=(X + 1, Y)))[0]
-        one, two = (identity(**server(optimizer=optax.sgd(0.1))) for _ in range(2))
-        assert one != two and one[1] == "the content of `optax.chain` cannot be read"
+        first, second = (identity(**server(optimizer=optax.sgd(0.1))) for _ in range(2))
+        assert first != second and first[1] == "the content of `optax.chain` cannot be read"
 
 
-def loaded(data: Any) -> fred.Dataset:
+def load(data: Any) -> fred.Dataset:
     run_task = fred.scenario(SETTINGS | RATE | task(data=data)).runs["asgd"].task
     assert run_task is not None
     result: fred.Dataset = run_task.data.load(0)
@@ -233,12 +233,12 @@ def loaded(data: Any) -> fred.Dataset:
 
 class TestArrays:
     def test_the_last_fifth_is_for_evaluation(self):
-        data = loaded((X, Y))
+        data = load((X, Y))
         assert np.array_equal(data.train.inputs, X[:40]) and np.array_equal(data.evaluation.inputs, X[40:])
         assert np.array_equal(data.train.answers, Y[:40]) and np.array_equal(data.evaluation.answers, Y[40:])
 
     def test_arrays_lists_frames_and_series_are_the_same_data(self, tmp_path):
-        whole = fred.arrays(tmp_path / "whole", (X[:40], Y[:40]), (X[40:], Y[40:])).load(0).digest
+        expected = fred.arrays(tmp_path / "whole", (X[:40], Y[:40]), (X[40:], Y[40:])).load(0).digest
         train, evaluation = (X[:40], Y[:40]), (X[40:], Y[40:])
         frame, series = pd.DataFrame(X), pd.Series(Y)
         forms = [
@@ -251,7 +251,7 @@ class TestArrays:
             (train, evaluation),
             [list(train), list(evaluation)],
         ]
-        assert {loaded(form).digest for form in forms} == {whole}
+        assert {load(form).digest for form in forms} == {expected}
 
     def test_a_run_on_arrays_has_the_bits_of_a_run_on_their_file(self, tmp_path):
         file = fred.arrays(tmp_path / "whole", (X[:40], Y[:40]), (X[40:], Y[40:]))
@@ -285,23 +285,23 @@ class TestArrays:
     )
     def test_arrays_that_form_no_data_set_are_refused(self, data, words):
         with pytest.raises(fred.FredError, match=words):
-            loaded(data)
+            load(data)
 
     @pytest.mark.parametrize("form", [np.array, list, pd.Series, pd.Categorical, pd.DataFrame])
     def test_the_printed_line_turns_labels_into_the_numbers_of_their_order(self, form):
         """The labels sort as the class numbers do."""
         y = form(np.array(["ant", "bee", "cat", "dog"])[Y])
         with pytest.raises(fred.FredError, match=r"task.data: `y` holds text \('ant', 'bee'.*\); expected class") as refused:
-            loaded((X, y))
+            load((X, y))
         names = {"np": np, "y": y}
         exec(re.findall("`(.*?)`", str(refused.value))[-1], names)
-        assert loaded((X, names["y"])).digest == loaded((X, Y)).digest
+        assert load((X, names["y"])).digest == load((X, Y)).digest
 
     def test_labels_of_both_parts_have_the_same_numbers(self, tmp_path):
         labels = np.array(["ant", "bee", "cat", "dog"])[Y]
         names: dict[str, Any] = {"np": np, "y": labels[:40], "y_eval": labels[40:]}
         for make in (
-            lambda: loaded((X[:40], names["y"], X[40:], names["y_eval"])),
+            lambda: load((X[:40], names["y"], X[40:], names["y_eval"])),
             lambda: fred.arrays(tmp_path / "labels", (X[:40], names["y"]), (X[40:], names["y_eval"])),
         ):
             with pytest.raises(fred.FredError, match="`y` holds text") as refused:
@@ -310,38 +310,36 @@ class TestArrays:
         assert (names["y"] == Y[:40]).all() and (names["y_eval"] == Y[40:]).all()
 
 
-HELD = task(linear(), (X, Y)) | server(optimizer=optax.sgd(0.25))
+OBJECTS = task(linear(), (X, Y)) | server(optimizer=optax.sgd(0.25))
 
 
 class TestScenarios:
     def test_replaced_pickled_and_repeated_scenarios_are_equal(self):
-        scenario = fred.scenario(SETTINGS | HELD)
+        scenario = fred.scenario(SETTINGS | OBJECTS)
         assert scenario.replace() == scenario and hash(scenario.replace()) == hash(scenario)
         assert fred.scenario(settings_of(scenario.runs["asgd"])).runs == scenario.runs
         changed = scenario.replace({"task.model": "softmax", "task.data": (X + 1, Y), "stop.updates": 3})
         assert changed.replace({"task.model": linear(), "task.data": (X, Y), "stop.updates": 6}) == scenario
         copy = cloudpickle.loads(cloudpickle.dumps(scenario.runs["asgd"]))
         assert copy.task == scenario.runs["asgd"].task
-        runs = [
-            fred.run(SETTINGS | {"runs": {"asgd": {}}} | settings_of(each))["asgd"] for each in (scenario.runs["asgd"], copy)
-        ]
+        runs = [fred.run(SETTINGS | {"runs": {"asgd": {}}} | settings_of(run))["asgd"] for run in (scenario.runs["asgd"], copy)]
         assert runs[0].params_digest == runs[1].params_digest
 
     def test_objects_can_be_swept(self):
-        over = {
+        grid = {
             "task.data": [(X, Y), (X + 1, Y)],
             "algorithm.optimizer": [optax.sgd(0.25), optax.adam(0.01), "sgd"],
             "algorithm.learning_rate": [1.0],
         }
-        result = fred.run(SETTINGS | TASK | server() | {"sweep": {"over": over}})
+        result = fred.run(SETTINGS | TASK | server() | {"sweep": {"over": grid}})
         assert len(set(result.summary["loss"])) == 6
         names = [outcome.name.partition("optimizer=")[2] for outcome in result.outcomes][:3]
         assert names == ["chain,learning_rate=1", "chain,learning_rate=1-2", "sgd,learning_rate=1"]
         assert "kind: optax.chain" in result.scenario.to_yaml() and len(result.sweep) == 6
 
     def test_pairs_of_values_can_be_swept(self):
-        over = [{"task.data": (X, Y), "task.model": linear()}, {"task.data": (X, Y), "task.model": "softmax"}]
-        assert len(fred.scenario(SETTINGS | TASK | RATE | {"sweep": {"over": over}}).runs) == 2
+        pairs = [{"task.data": (X, Y), "task.model": linear()}, {"task.data": (X, Y), "task.model": "softmax"}]
+        assert len(fred.scenario(SETTINGS | TASK | RATE | {"sweep": {"over": pairs}}).runs) == 2
 
     @pytest.mark.parametrize(
         ("settings", "cure"),
@@ -373,19 +371,19 @@ class TestScenarios:
 
 class TestResults:
     def test_a_stored_result_is_read_but_not_repeated(self, tmp_path):
-        made = fred.run(SETTINGS | HELD, out=tmp_path / "made")
+        computed = fred.run(SETTINGS | OBJECTS, out=tmp_path / "made")
         read = fred.load_result(tmp_path / "made")
-        assert read.summary.equals(made.summary) and read.metrics.equals(made.metrics)
-        assert read.scenario.model_dump_json() == made.scenario.model_dump_json()
-        assert made["asgd"].predict(X).shape == (50, 4)
-        again = "has only the description of this object: run it again from the program that has the object"
+        assert read.summary.equals(computed.summary) and read.metrics.equals(computed.metrics)
+        assert read.scenario.model_dump_json() == computed.scenario.model_dump_json()
+        assert computed["asgd"].predict(X).shape == (50, 4)
+        cure = "has only the description of this object: run it again from the program that has the object"
         for repeat in (
             lambda: fred.run(read.scenario),
             lambda: verify(tmp_path / "made"),
             lambda: read["asgd"].module(),
             lambda: read["asgd"].predict(X),
         ):
-            with pytest.raises(fred.FredError, match=again):
+            with pytest.raises(fred.FredError, match=cure):
                 repeat()
         with pytest.raises(fred.FredError, match="`name: object` describes an object"):
             read.scenario.replace({"stop.updates": 3})
@@ -398,17 +396,19 @@ class TestResults:
 
     @pytest.mark.slow
     def test_runs_whose_content_is_known_are_reused_and_others_computed_again(self, tmp_path):
-        known, unknown = SETTINGS | RATE | task(linear(), (X, Y)), SETTINGS | TASK | server(optimizer=optax.sgd(0.25))
-        for settings, again in ((known, ()), (unknown, ("asgd with seed 0 computed again: the content of `optax.chain`",))):
-            out = tmp_path / f"{len(again)}"
+        hashable, opaque = SETTINGS | RATE | task(linear(), (X, Y)), SETTINGS | TASK | server(optimizer=optax.sgd(0.25))
+        for settings, reasons in ((hashable, ()), (opaque, ("asgd with seed 0 computed again: the content of `optax.chain`",))):
+            out = tmp_path / f"{len(reasons)}"
             fred.run(settings, out=out, report=False)
-            with pytest.warns(UserWarning) if again else nullcontext():
+            with pytest.warns(UserWarning) if reasons else nullcontext():
                 result = fred.run(settings, out=out, report=False)
-            assert result.reused == 1 - len(again)
-            assert [line.startswith(start) for line, start in zip(result.recomputed, again, strict=True)] == [True] * len(again)
+            assert result.reused == 1 - len(reasons)
+            assert [line.startswith(start) for line, start in zip(result.recomputed, reasons, strict=True)] == [True] * len(
+                reasons
+            )
 
     @pytest.mark.slow
     def test_several_processes_compute_the_same(self, tmp_path):
-        settings = SETTINGS | HELD | {"seeds": [1, 2]}
-        one, two = fred.run(settings), fred.run(settings, jobs=2, out=tmp_path / "two")
-        assert one.summary.equals(two.summary)
+        settings = SETTINGS | OBJECTS | {"seeds": [1, 2]}
+        single, parallel = fred.run(settings), fred.run(settings, jobs=2, out=tmp_path / "two")
+        assert single.summary.equals(parallel.summary)

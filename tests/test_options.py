@@ -29,30 +29,30 @@ pytestmark = pytest.mark.usefixtures("undrawn")
 
 OTHERWISE: dict[str, Any] = {"jax_default_device": "gpu", "jax_platforms": "cuda"}
 OTHERWISE |= {"jax_exec_time_optimization_effort": 0.5, "jax_pjrt_client_create_options": "key:value"}
-ONCE = ("jax_num_cpu_devices",)  # jax takes no other value once it computes
+FIXED = ("jax_num_cpu_devices",)  # jax takes no other value once it computes
 LISTED = options.refused | options.recorded
-UPDATABLE = sorted((LISTED.keys() & jax.config.values.keys()) - {*ONCE})
+UPDATABLE = sorted((LISTED.keys() & jax.config.values.keys()) - {*FIXED})
 WITHOUT_EFFECT = {  # on what a CPU computes with one device
     *("jax_hlo_source_file_canonicalization_regex", "jax_ragged_dot_use_gpu_pallas_triton_lowering"),
     *("jax_remove_size_one_mesh_axis_from_type", "jax_threefry_gpu_kernel_lowering"),
 }
 
 
-def other(option: str) -> Any:
+def other_value(option: str) -> Any:
     """Return an unusual value, of the option's type where that is enough."""
     kind, positional, named = jax.config.meta[option]
     usual = LISTED[option]
     if option in OTHERWISE:
         return OTHERWISE[option]
     if kind == "enum":
-        return next(each for each in named.get("enum_values", positional) if each not in usual)
+        return next(value for value in named.get("enum_values", positional) if value not in usual)
     if kind == "enum_class":
-        return next(each for each in named["enum_class"] if each not in usual)
+        return next(value for value in named["enum_class"] if value not in usual)
     return {bool: not usual[0], int: 7, float: 0.5, str: "other"}[kind]
 
 
 @contextmanager
-def updated(option: str, value: Any) -> Iterator[None]:
+def set_option(option: str, value: Any) -> Iterator[None]:
     names = [name for name in jax.config.values if name.startswith("jax_transfer_guard")] if "guard" in option else []
     before = {name: jax.config.values[name] for name in [option, *names]}
     jax.config.update(option, value)
@@ -63,13 +63,13 @@ def updated(option: str, value: Any) -> Iterator[None]:
             jax.config.update(name, old)
 
 
-def printed(program: str, **variables: str) -> str:
+def run_program(program: str, **variables: str) -> str:
     """Return the output of a fresh process with these variables of jax only."""
     env = {name: value for name, value in os.environ.items() if not name.startswith(("JAX", "XLA", "PJRT"))}
     return subprocess.check_output([sys.executable, "-c", program], cwd=ROOT, env=env | variables, text=True)
 
 
-def counted_by_jax() -> set[str]:
+def read_jax_options() -> set[str]:
     """Return the options in jax's sources that tell compiled programs apart, whatever part of jax defines them."""
     names = set[str]()
     for path in Path(jax.__file__).parent.rglob("*.py"):
@@ -83,10 +83,10 @@ def counted_by_jax() -> set[str]:
 
 def test_options_that_tell_jaxs_programs_apart_are_listed_once_and_usual_values_are_those_of_jax_itself():
     """Also in an environment before and after jax is loaded."""
-    counted = {
-        name for name in counted_by_jax() if name in jax.config.values or name.startswith("jax_")
+    distinguishing = {
+        name for name in read_jax_options() if name in jax.config.values or name.startswith("jax_")
     }  # others are no options
-    assert len(counted) > 30 and counted <= LISTED.keys() | WITHOUT_EFFECT
+    assert len(distinguishing) > 30 and distinguishing <= LISTED.keys() | WITHOUT_EFFECT
     assert not options.refused.keys() & options.recorded.keys()
     program = """
 import json, sys
@@ -100,13 +100,13 @@ import jax
 usual, values = options.refused | options.recorded, jax.config.values
 print(json.dumps([option for option, expected in usual.items() if values.get(option, expected[0]) not in expected]))
 """
-    assert json.loads(printed(program)) == []
+    assert json.loads(run_program(program)) == []
 
 
 def test_a_value_with_which_fred_does_not_compute_is_refused_in_a_line():
     for option in {*UPDATABLE} - options.recorded.keys():
-        value = other(option)
-        with updated(option, value), pytest.raises(FredError) as raised:
+        value = other_value(option)
+        with set_option(option, value), pytest.raises(FredError) as raised:
             environment.describe()
         assert re.fullmatch(
             rf"{option} is {re.escape(repr(value))}: .*, and the variable {option.upper()} unset", str(raised.value)
@@ -116,8 +116,8 @@ def test_a_value_with_which_fred_does_not_compute_is_refused_in_a_line():
 
 def test_another_value_is_recorded():
     for option in (option for option in UPDATABLE if option in options.recorded):
-        value, before = other(option), environment.describe()
-        with updated(option, value):
+        value, before = other_value(option), environment.describe()
+        with set_option(option, value):
             assert environment.describe() == before | {option: str(value)}
             assert option in agreement.objection(before | {"FRED": agreement.local_facts()["FRED"]}, {})
         assert environment.describe() == before
@@ -152,7 +152,7 @@ try:
 except fred.FredError as error:
     print(error)
 """
-    assert printed(program, **variables).startswith(start)
+    assert run_program(program, **variables).startswith(start)
 
 
 DATA = {"name": "synthetic-regression", "examples": 60, "evaluation": 12}
@@ -182,14 +182,14 @@ def test_compiled_programs_are_forgotten_after_a_change_of_an_option_that_only_t
         return int(function(0))
 
     assert (trace(), trace()) == (0, 0)
-    with updated("jax_compiler_enable_remat_pass", False):
+    with set_option("jax_compiler_enable_remat_pass", False):
         assert (trace(), trace()) == (1, 1)
     assert trace() == 2
 
 
 def test_a_value_that_changes_while_a_unit_is_computed_is_refused(monkeypatch, tmp_path):
-    def changing(*what: Any) -> Any:
-        outcome = execute(*what)
+    def changing(*args: Any) -> Any:
+        outcome = execute(*args)
         jax.config.update("jax_enable_x64", True)
         return outcome
 

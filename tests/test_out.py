@@ -22,7 +22,7 @@ FULL = "File too large"  # by a limit on the size of files, which acts like a fu
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory) -> Path:
+def results_folder(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("made")
     (folder / "a.yaml").write_text(SCENARIO)
     (folder / "times.csv").write_text(TRACE)
@@ -31,8 +31,8 @@ def made(tmp_path_factory) -> Path:
 
 
 @pytest.fixture
-def here(made, tmp_path, monkeypatch, capsys) -> Path:  # capsys: the output goes to memory, not to a file
-    shutil.copytree(made, tmp_path / "here")
+def workspace(results_folder, tmp_path, monkeypatch, capsys) -> Path:  # capsys: the output goes to memory, not to a file
+    shutil.copytree(results_folder, tmp_path / "here")
     monkeypatch.chdir(tmp_path / "here")
     return tmp_path / "here"
 
@@ -61,13 +61,13 @@ def check_nothing_changes_on_a_full_disk(folder: Path, *arguments: str) -> None:
 
 @pytest.mark.parametrize("command", COMMANDS)
 class TestFiles:
-    def test_files_of_users_and_of_results_stay(self, command, here):
+    def test_files_of_users_and_of_results_stay(self, command, workspace):
         Path("mine.svg").write_text("<svg>by hand</svg>")
         Path("link.svg").symlink_to("mine.svg")
         Path("lost.svg").symlink_to("nowhere")
         shutil.copytree("result", "other")
         Path("way").symlink_to("other")
-        before = content(here)
+        before = content(workspace)
         expected = "is there already, and not what this command writes; choose another place with --out, or remove it\n"
         for file in ("mine.svg", "link.svg", "lost.svg"):
             assert refusal(*COMMANDS[command], "--out", file).endswith(expected)
@@ -77,45 +77,45 @@ class TestFiles:
             is_refused_for_its_ending = command == "plan" and not file.endswith(".svg")
             message = refusal(*COMMANDS[command], "--out", file)
             assert is_refused_for_its_ending or "which `fred verify` checks; choose another place" in message
-        assert content(here) == before and Path("lost.svg").is_symlink()
+        assert content(workspace) == before and Path("lost.svg").is_symlink()
 
-    def test_a_full_disk_leaves_what_was_there_and_an_own_file_is_replaced(self, command, here):
-        written = [*COMMANDS[command], "--out", "new/one.svg"]
-        check_nothing_changes_on_a_full_disk(here, *written)
-        assert not list(here.rglob("*one.svg*"))
-        assert main(written) == 0
-        before = content(here)
+    def test_a_full_disk_leaves_what_was_there_and_an_own_file_is_replaced(self, command, workspace):
+        arguments = [*COMMANDS[command], "--out", "new/one.svg"]
+        check_nothing_changes_on_a_full_disk(workspace, *arguments)
+        assert not list(workspace.rglob("*one.svg*"))
+        assert main(arguments) == 0
+        before = content(workspace)
         if command == "plan":  # nothing distinguishes its picture from others
-            assert "is there already" in refusal(*written)
+            assert "is there already" in refusal(*arguments)
         else:
-            check_nothing_changes_on_a_full_disk(here, *written)
-            assert main(written) == 0
-        assert content(here) == before
+            check_nothing_changes_on_a_full_disk(workspace, *arguments)
+            assert main(arguments) == 0
+        assert content(workspace) == before
 
 
-def test_a_results_own_page_is_replaced_and_listed(here):
-    check_nothing_changes_on_a_full_disk(here, "report", "result")
+def test_a_results_own_page_is_replaced_and_listed(workspace):
+    check_nothing_changes_on_a_full_disk(workspace, "report", "result")
     assert main(["report", "result", "--out", "result/report.html"]) == 0
     assert main(["verify", "result"]) == 0
 
 
-def test_a_figure_is_replaced_whole_and_not_one_of_another_result(here):
+def test_a_figure_is_replaced_whole_and_not_one_of_another_result(workspace):
     draw = ["draw", "result", "throughput"]
     assert main([*draw, "--out", "drawn"]) == 0
-    check_nothing_changes_on_a_full_disk(here, *draw, "--out", "drawn", "--replace")
+    check_nothing_changes_on_a_full_disk(workspace, *draw, "--out", "drawn", "--replace")
     shutil.copytree("result", "other")
-    before = content(here)
+    before = content(workspace)
     assert "other/figures/throughput.svg is part of the result in" in refusal(*draw, "--out", "other/figures", "--replace")
-    assert content(here) == before
+    assert content(workspace) == before
 
 
 @pytest.mark.slow
-def test_comparisons_fits_and_new_scenarios_are_whole_or_absent(here):
+def test_comparisons_fits_and_new_scenarios_are_whole_or_absent(workspace):
     shutil.copytree("result", "other")
     fit = ["fit", "times.csv", "--unit", "s", "--out", "fitted"]
     assert main(fit) == 0
     for command in (["compare", "result", "other", "--out", "compared"], ["new", "mine.yaml"], fit):
-        check_nothing_changes_on_a_full_disk(here, *command)
+        check_nothing_changes_on_a_full_disk(workspace, *command)
         assert command == fit or main(command) == 0
     assert {"comparison.csv", "throughput.svg"} <= {file.name for file in Path("compared").iterdir()}
 

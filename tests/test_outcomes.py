@@ -31,14 +31,14 @@ def results(tmp_path_factory) -> tuple[Result, Result]:
 
 
 def test_memory_and_folder_give_the_same_answers(results):
-    for here, there in zip(*(result.outcomes for result in results), strict=True):
+    for memory, stored in zip(*(result.outcomes for result in results), strict=True):
         for name in ("name", "seed", "run", "data_digest", "schedule_digest", "params_digest", "summary"):
-            assert getattr(here, name) == getattr(there, name), name
-        assert all(map(pd.DataFrame.equals, (here.metrics, here.run_times), (there.metrics, there.run_times)))
+            assert getattr(memory, name) == getattr(stored, name), name
+        assert all(map(pd.DataFrame.equals, (memory.metrics, memory.run_times), (stored.metrics, stored.run_times)))
         for name in ("initial", "final"):
-            np.testing.assert_equal(getattr(here, name), getattr(there, name))
-        pd.testing.assert_frame_equal(here.schedule.frame(), there.schedule.frame(), check_exact=True)
-        for outcome in (here, there):
+            np.testing.assert_equal(getattr(memory, name), getattr(stored, name))
+        pd.testing.assert_frame_equal(memory.schedule.frame(), stored.schedule.frame(), check_exact=True)
+        for outcome in (memory, stored):
             renamed = outcome.renamed("another")
             assert (renamed.name, renamed.summary["name"]) == ("another", "another")
             assert renamed.summary | {"name": outcome.name} == outcome.summary
@@ -89,12 +89,12 @@ def test_a_folder_of_another_format_is_refused_and_replaced_by_the_next_run(tmp_
     (out / "manifest.json").write_text(re.sub(r'"format": \d+', '"format": 1', (out / "manifest.json").read_text()))
     with pytest.raises(FredError, match=r"out has format 1; this version reads format \d+: run its scenario again"):
         fred.load_result(out)
-    again = fred.run(scenario, out=out)
-    assert fred.load_result(out).summary.equals(again.summary)
+    repeated = fred.run(scenario, out=out)
+    assert fred.load_result(out).summary.equals(repeated.summary)
 
 
 def test_a_units_identity_travels(monkeypatch):
-    """To a process that would find another one, such as where other modules are loaded."""
+    """The receiving process would compute another one, for instance because other modules are loaded."""
     unit = next(stages(fred.scenario(TIMED))).units[0]
     sent = cloudpickle.dumps(unit)
     monkeypatch.setattr("fred.running.units.code_of_fred", lambda: "another")

@@ -1,4 +1,4 @@
-"""The study of outer momentum: effective steps as sums, the correlation by NumPy, and a page that says what was measured."""
+"""The study of outer momentum: effective steps as sums, the correlation by NumPy, and a page that quotes the measurements."""
 
 import itertools
 import math
@@ -33,8 +33,8 @@ def test_the_correlation_is_that_of_successive_pseudo_gradients():
     state = server.init({"w": jnp.zeros(50)}, 2)
     for row in rows:
         state = server.apply_round(state, {"w": jnp.asarray(row)}, timestamp=0, count=2)
-    own = rows.astype(float)
-    expected = (own[1:] * own[:-1]).sum() / math.sqrt((own[1:] ** 2).sum() * (own[:-1] ** 2).sum())
+    values = rows.astype(float)
+    expected = (values[1:] * values[:-1]).sum() / math.sqrt((values[1:] ** 2).sum() * (values[:-1] ** 2).sum())
     assert float(server.statistic(state)) == pytest.approx(expected, rel=1e-5)
 
 
@@ -49,8 +49,8 @@ def test_every_case_has_all_ways_to_choose_rates_on_all_seeds():
     losses = pd.read_csv(LOSSES)
     groups: dict[Any, pd.DataFrame] = dict(list(losses.groupby(CASE, sort=False)))
     assert len(groups) == len(list(cases()))
-    for own in groups.values():
-        found = own.groupby(["kind", "momentum"])
-        ways: dict[Any, list[int]] = {way: sorted(rows["seed"]) for way, rows in found}
+    for group in groups.values():
+        by_way = group.groupby(["kind", "momentum"])
+        ways: dict[Any, list[int]] = {way: sorted(rows["seed"]) for way, rows in by_way}
         assert {("tuned", mu) for mu in MOMENTA} | {("matched", mu) for mu in MOMENTA[1:]} <= ways.keys()
         assert all(seeds == list(REPORTED) for seeds in ways.values())

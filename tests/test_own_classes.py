@@ -20,7 +20,7 @@ from fred.running.execution import execute
 from fred.specification.run_names import blamed
 from tests.worlds import COMPUTE, TASK, make_run
 
-OWN = """
+SOURCE = """
 import numpy as np
 from fred import ASGD, Contention, Latency, Protocol, Server
 from fred.base.errors import FredError
@@ -92,13 +92,13 @@ def modules(tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def own(modules):
-    (modules / "own.py").write_text(OWN)
+def own_module(modules):
+    (modules / "own.py").write_text(SOURCE)
     registry.allow_import(["own"])
 
 
 def test_user_code_is_imported_only_when_asked_for(modules):
-    (modules / "own.py").write_text(OWN)
+    (modules / "own.py").write_text(SOURCE)
     options = {"name": "own:Same", "learning_rate": 0.1}
     with pytest.raises(FredError, match="allow it with `--import own`"):
         make_run(options)
@@ -166,7 +166,7 @@ FAILS = {"name": "own:Fails", "learning_rate": 0.1}
 
 
 def line_of(text: str) -> int:
-    return 1 + [line.strip() for line in OWN.splitlines()].index(text)
+    return 1 + [line.strip() for line in SOURCE.splitlines()].index(text)
 
 
 @pytest.mark.parametrize(
@@ -174,9 +174,9 @@ def line_of(text: str) -> int:
     [("ASGD", "asgd"), ("Own", "Own"), ("own_server2", "own_server2"), ("_", "_")],
 )
 def test_a_run_whose_algorithm_is_an_object_has_its_registered_name_or_that_of_its_class(cls, name):
-    made = fred.ASGD if cls == "ASGD" else type(cls, (fred.Server,), {"__module__": "mine"})
+    algorithm_class = fred.ASGD if cls == "ASGD" else type(cls, (fred.Server,), {"__module__": "mine"})
     settings = {"cluster": {"workers": 1}, "stop": {"updates": 1}}
-    assert list(fred.scenario(settings, algorithm=made(learning_rate=0.1)).runs) == [name]
+    assert list(fred.scenario(settings, algorithm=algorithm_class(learning_rate=0.1)).runs) == [name]
 
 
 @pytest.mark.parametrize(

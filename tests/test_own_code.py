@@ -56,7 +56,7 @@ for line in sys.stdin:
     os.wait()
     print(flush=True)
 """
-OWN = """
+TEMPLATE = """
 import numpy as np
 from fred import Latency
 fred_inputs = {inputs}
@@ -73,8 +73,8 @@ LEARNING = {"data": {"name": "synthetic-regression", "examples": 50, "evaluation
 REUSED = "1 of 1 runs were finished before and reused"
 
 
-def own(value: str = "1.0", above: str = "", inputs: Any = ()) -> str:
-    return OWN.format(above=above, value=value, inputs=list(inputs))
+def own_module(value: str = "1.0", above: str = "", inputs: Any = ()) -> str:
+    return TEMPLATE.format(above=above, value=value, inputs=list(inputs))
 
 
 class Folder:
@@ -131,7 +131,7 @@ def test_what_modules_are_made_of_and_say_they_read_tells_whether_a_run_has_been
     files = {
         "pkg/sub/__init__": "",  # and none in `pkg`
         "pkg/sub/servers": NONE + "from base import Own as Base\nclass Own(Base):\n    'Own.'",
-        "base": own(value, "import library, one\nfrom data.helper import G", ["while_it_runs.txt"]),
+        "base": own_module(value, "import library, one\nfrom data.helper import G", ["while_it_runs.txt"]),
         "one": NONE + "import two\ndef f(): return two.F",
         "two": NONE + "F = 1.0",
         "../elsewhere/library": NONE + "F = 1.0",
@@ -153,13 +153,13 @@ def test_what_modules_are_made_of_and_say_they_read_tells_whether_a_run_has_been
 
 @pytest.mark.slow
 def test_a_variable_is_read_like_a_file(folder):
-    folder.write(mine=own("float(os.environb.get(b'SCALE', b'3'))", "import os", ["$SCALE"]))
+    folder.write(mine=own_module("float(os.environb.get(b'SCALE', b'3'))", "import os", ["$SCALE"]))
     assert [folder.run("mine", **scale)[0] for scale in ({"SCALE": "1.0"}, {"SCALE": "2.0"}, {})] == [10.0, 20.0, 30.0]
     assert REUSED in folder.run("mine", ANOTHER="variable")[1]
 
 
 def test_code_that_only_computes_declares_nothing_and_counts_by_its_text(folder):
-    module = own("2 * G", "from helper import G").replace("fred_inputs", "inputs")
+    module = own_module("2 * G", "from helper import G").replace("fred_inputs", "inputs")
     folder.write(mine=module, helper="import math\nG = math.sqrt(0.25)\n")
     assert [folder.run("mine")[0], REUSED in folder.run("mine")[1]] == [10.0, True]
     folder.write(helper="import math\nG = math.sqrt(1.0)\n")
@@ -173,16 +173,16 @@ LATE = "__import__('helper').F if u.size > 1 else 1.0"
 LOG = "[float(open('scale.txt').read()), open('log.txt', 'a').write('1')][0]"
 UNSAID = {  # files, of which scale.txt changes; the reason
     "nothing is said": (
-        {"mine": own("F", SIZE).replace("fred_inputs", "inputs")},
+        {"mine": own_module("F", SIZE).replace("fred_inputs", "inputs")},
         "mine does not say what it reads: write `fred_inputs = []` into mine.py, or its files and $VARIABLES",
     ),
     "only what it imports says something": (
-        {"mine": own("F", READ).replace("fred_inputs = []", ""), "helper": NONE},
+        {"mine": own_module("F", READ).replace("fred_inputs = []", ""), "helper": NONE},
         "helper and mine share one `fred_inputs`: write a separate list into each",
     ),
-    "a late import": ({"mine": own(LATE), "helper": NONE + "F = 1.0\n"}, "its code imports helper while it runs"),
-    "a file that changes": ({"mine": own(LOG, "", ["log.txt"]), "log.txt": ""}, "what mine reads changed while it ran"),
-    "a module in an archive": ({"mine": own("F", ARCHIVE)}, "the module helper is not in a file"),
+    "a late import": ({"mine": own_module(LATE), "helper": NONE + "F = 1.0\n"}, "its code imports helper while it runs"),
+    "a file that changes": ({"mine": own_module(LOG, "", ["log.txt"]), "log.txt": ""}, "what mine reads changed while it ran"),
+    "a module in an archive": ({"mine": own_module("F", ARCHIVE)}, "the module helper is not in a file"),
 }
 
 
@@ -203,7 +203,7 @@ def test_what_nobody_can_tell_is_computed_again(folder, case):
 
 def test_a_script_is_computed_again_and_told_why(folder):
     cluster = "{'workers': 1, 'compute': Own()}"
-    script = f"import fred\ndef f(): return 1.0\n{own('f()')}fred.run(fred.scenario({TEN!r} | {{'cluster': {cluster}}}), out='out')\n"
+    script = f"import fred\ndef f(): return 1.0\n{own_module('f()')}fred.run(fred.scenario({TEN!r} | {{'cluster': {cluster}}}), out='out')\n"
     for seconds in (1.0, 2.0):
         folder.write(script=script.replace("1.0", str(seconds), 1))
         output = folder.fork(script="script.py")
@@ -220,7 +220,7 @@ def test_wrong_declarations_are_refused(folder):
         ("'scale.txt'", rf"is 'scale\.txt'; {expected}"),
         ("[1]", rf"is \[1\]; {expected}"),
     ):
-        folder.write(mine=own().replace("fred_inputs = []", f"fred_inputs = {declared}"))
+        folder.write(mine=own_module().replace("fred_inputs = []", f"fred_inputs = {declared}"))
         assert re.fullmatch(rf"fred: .*mine\.py: `fred_inputs` {message}.*\n", folder.output("mine"))
         assert not (folder.path / "out").exists()
 
@@ -230,7 +230,7 @@ def test_a_checkpoint_counts_under_the_same_rule_as_a_unit(tmp_path, forks):
     digests = set()
     for case in ("unchanged", "changed", "unsaid"):
         folder = Folder(tmp_path / case, forks)
-        module = own("float(open('scale.txt').read())", "", ["scale.txt"])
+        module = own_module("float(open('scale.txt').read())", "", ["scale.txt"])
         folder.write(**{"mine": module.replace("fred_inputs", "inputs") if case == "unsaid" else module, "scale.txt": "1.0"})
         assert "1 of 1 units" not in folder.output("mine", LEARNING, stopped=True)
         if case == "changed":
@@ -265,7 +265,7 @@ class Timed(Latency):
 
 @pytest.mark.slow
 def test_a_global_that_changes_in_one_process_changes_what_is_computed_and_served(monkeypatch, tmp_path):
-    """With steps half as long everything comes out as with half the rate, to the last bit."""
+    """Steps of half the length have the bits of half the rate."""
 
     def losses(rate: float) -> list[float]:
         scenario = fred.scenario(TEN | {"task": LEARNING, "algorithm": Globally(learning_rate=rate)})
@@ -277,18 +277,18 @@ def test_a_global_that_changes_in_one_process_changes_what_is_computed_and_serve
     monkeypatch.setattr(sys.modules[__name__], "STEP", 0.5)
     assert losses(0.25) == before[1] != before[0]
     with pytest.warns(UserWarning, match="asgd with seed 0 computed again: "):
-        again = fred.run(timed, out=tmp_path / "out")
-    assert again.summary["virtual_seconds"].tolist() == [5.0]
+        second = fred.run(timed, out=tmp_path / "out")
+    assert second.summary["virtual_seconds"].tolist() == [5.0]
 
 
 def test_what_is_not_known_is_not_said_to_be_kept(monkeypatch, tmp_path):
-    def stopped(name: str, seed: int, done: float) -> None:
+    def interrupt(name: str, seed: int, done: float) -> None:
         if seed == 2:
             raise KeyboardInterrupt
 
     scenario = fred.scenario(TEN | {"cluster": {"workers": 1, "compute": Timed()}, "seeds": [1, 2]})
     with pytest.raises(KeyboardInterrupt) as raised:
-        fred.run(scenario, out=tmp_path / "out", progress=stopped)
+        fred.run(scenario, out=tmp_path / "out", progress=interrupt)
     assert raised.value.__notes__[0].startswith("finished units will be computed again: ")
 
 
@@ -301,9 +301,9 @@ def test_data_files_that_change_in_one_process_are_read_again(tmp_path):
         for part in ("train", "t10k"):
             idx(tmp_path / f"{part}-images-idx3-ubyte", np.random.default_rng(number).integers(0, 256, (30, 4, 4)))
             idx(tmp_path / f"{part}-labels-idx1-ubyte", np.arange(30) % 10)
-        alone, stored = fred.run(scenario), fred.run(scenario, out=tmp_path / "out")
+        in_memory, stored = fred.run(scenario), fred.run(scenario, out=tmp_path / "out")
         assert stored.reused == 0
-        losses.append(alone.summary["loss"].tolist())
+        losses.append(in_memory.summary["loss"].tolist())
         assert losses[-1] == stored.summary["loss"].tolist()
     assert losses[0] != losses[1]
     assert fred.run(scenario, out=tmp_path / "out").reused == 1
@@ -423,7 +423,7 @@ class TestStoredResults:
         assert fred.load_result(result).run_times("leash").shape[1] == 4
 
     def test_running_again_needs_the_import(self, results):
-        """With it, it verifies: see `results`."""
+        """The result verifies with the import: see `results`."""
         read = fred.load_result(results / "results" / "timed")
         leash = read.outcome("leash").run
         for action in (

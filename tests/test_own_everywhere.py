@@ -1,4 +1,4 @@
-"""Classes of one's own, of five kinds, defined at four places, in every use: each use gives the numbers of a plain run."""
+"""Users' classes of five kinds, defined at four places, in every use: each use gives the numbers of a plain run."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""Models that draw random numbers in training, or are made by other libraries, and loss functions of one's own."""
+"""Models that draw random numbers in training, or are made by other libraries, and users' loss functions."""
 
 from functools import partial
 from typing import Any
@@ -15,7 +15,7 @@ from fred import FredError, Verb
 from fred.learning.loss import CrossEntropy, Loss, SquaredError
 from fred.learning.models.built_in_models import SoftmaxRegression
 from fred.running.execution import check
-from tests.worlds import RATE, TASK, make_run, outcome, same
+from tests.worlds import RATE, TASK, make_run, outcome, same_outcome
 
 VALUES = {"name": "synthetic-regression", "examples": 50, "evaluation": 10, "features": 8}
 BATCH, SEED = 4, 3
@@ -28,8 +28,11 @@ class Dropped(fred.Model):
     width: int = 6
 
     def init(self, key: jax.Array, input_shape: tuple[int, ...], outputs: int) -> fred.Params:
-        one, two = jax.random.split(key)
-        return {"one": jax.random.normal(one, (*input_shape, self.width)), "two": jax.random.normal(two, (self.width, outputs))}
+        first_key, second_key = jax.random.split(key)
+        return {
+            "one": jax.random.normal(first_key, (*input_shape, self.width)),
+            "two": jax.random.normal(second_key, (self.width, outputs)),
+        }
 
     def apply(self, params: fred.Params, inputs: jax.Array) -> jax.Array:
         return jnp.tanh(inputs @ params["one"]) @ params["two"]
@@ -40,7 +43,7 @@ class Dropped(fred.Model):
         return jnp.where(mask, hidden / (1 - self.rate), 0.0) @ params["two"]
 
 
-def derived(base: type, **members: Any) -> Any:
+def derive(base: type, **members: Any) -> Any:
     return type("Derived", (base,), {"__module__": __name__, **members})()
 
 
@@ -68,8 +71,8 @@ class NNX(fred.NNXModel):
     rate: float = 0.5
 
     def module(self, rngs: nnx.Rngs) -> nnx.Module:
-        one, two = nnx.Linear(8, 6, rngs=rngs), nnx.Linear(6, 4, rngs=rngs)
-        return nnx.Sequential(one, nnx.relu, nnx.Dropout(self.rate, rngs=rngs), two)
+        hidden, output = nnx.Linear(8, 6, rngs=rngs), nnx.Linear(6, 4, rngs=rngs)
+        return nnx.Sequential(hidden, nnx.relu, nnx.Dropout(self.rate, rngs=rngs), output)
 
 
 class Normalised(fred.NNXModel):
@@ -78,8 +81,8 @@ class Normalised(fred.NNXModel):
     rate: float = 0.5
 
     def module(self, rngs: nnx.Rngs) -> nnx.Module:
-        one, two, norm = nnx.Linear(8, 6, rngs=rngs), nnx.Linear(6, 4, rngs=rngs), nnx.BatchNorm(6, rngs=rngs)
-        return nnx.Sequential(one, nnx.Dropout(self.rate, rngs=rngs), norm, nnx.relu, two)
+        hidden, output, norm = nnx.Linear(8, 6, rngs=rngs), nnx.Linear(6, 4, rngs=rngs), nnx.BatchNorm(6, rngs=rngs)
+        return nnx.Sequential(hidden, nnx.Dropout(self.rate, rngs=rngs), norm, nnx.relu, output)
 
 
 class Equinox(fred.EquinoxModel):
@@ -88,8 +91,8 @@ class Equinox(fred.EquinoxModel):
     rate: float = 0.5
 
     def module(self, key: jax.Array) -> equinox.Module:
-        one, two = jax.random.split(key)
-        first, last = equinox.nn.Linear(8, 6, key=one), equinox.nn.Linear(6, 4, key=two)
+        first_key, second_key = jax.random.split(key)
+        first, last = equinox.nn.Linear(8, 6, key=first_key), equinox.nn.Linear(6, 4, key=second_key)
         return equinox.nn.Sequential([first, equinox.nn.Dropout(self.rate), last])
 
 
@@ -109,7 +112,7 @@ def run(model: Any, algorithm: str = "asgd", **options: Any) -> Any:
     ids=lambda value: type(value).__name__ if isinstance(value, fred.Model) else "-".join(value),
 )
 def test_inline_and_replayed_runs_have_the_same_bits(model, options):
-    assert same(run(model, **options), run(model, inline=True, **options))
+    assert same_outcome(run(model, **options), run(model, inline=True, **options))
 
 
 class TestDropout:
@@ -132,11 +135,11 @@ class TestDropout:
 
     @pytest.mark.slow
     def test_without_dropout_the_run_is_that_of_a_model_that_knows_none(self):
-        plain = derived(fred.Model, __annotations__={"width": int}, width=6, init=Dropped.init, apply=Dropped.apply)
-        undropped = derived(Dropped, training=lambda self, params, inputs, key: self.apply(params, inputs))
-        assert not plain.draws and undropped.draws
-        expected = run(plain, "ssgd")
-        assert all(same(expected, run(model, "ssgd")) for model in (undropped, Dropped(rate=0.0)))
+        base_model = derive(fred.Model, __annotations__={"width": int}, width=6, init=Dropped.init, apply=Dropped.apply)
+        undropped = derive(Dropped, training=lambda self, params, inputs, key: self.apply(params, inputs))
+        assert not base_model.draws and undropped.draws
+        expected = run(base_model, "ssgd")
+        assert all(same_outcome(expected, run(model, "ssgd")) for model in (undropped, Dropped(rate=0.0)))
 
     @pytest.mark.slow
     def test_what_is_evaluated_draws_nothing_and_training_does(self):
@@ -144,11 +147,15 @@ class TestDropout:
         def outputs(model, key, other):
             params, inputs = model.init(key, (8,), 4), jnp.ones((8, 8))
             undropped = type(model)(rate=0.0).training(params, inputs, key)
-            return (*(model.training(params, inputs, it) for it in (key, other)), model.apply(params, inputs), undropped)
+            return (
+                *(model.training(params, inputs, subkey) for subkey in (key, other)),
+                model.apply(params, inputs),
+                undropped,
+            )
 
         for model in (Linen(), NNX(), Equinox()):
-            one, another, evaluated, undropped = outputs(model, jax.random.key(0), jax.random.key(1))
-            assert (one != another).any() and (evaluated == undropped).all(), model
+            first, second, evaluated, undropped = outputs(model, jax.random.key(0), jax.random.key(1))
+            assert (first != second).any() and (evaluated == undropped).all(), model
             assert model.draws, model
 
     def test_modules_without_dropout_draw_nothing_and_compute_what_numpy_does(self):
@@ -158,7 +165,7 @@ class TestDropout:
             (fred.NNXModel, lambda self, rngs: nnx.Linear(8, 4, rngs=rngs)),
             (fred.EquinoxModel, lambda self, key: equinox.nn.Linear(8, 4, key=key)),
         ):
-            model = derived(base, module=module)
+            model = derive(base, module=module)
             assert not model.draws, base
             params = model.init(jax.random.key(0), (8,), 4)
             biases, weights = sorted(map(np.asarray, jax.tree.leaves(params)), key=np.ndim)
@@ -183,7 +190,7 @@ def plain_gradient(model: Dropped, params: dict[str, np.ndarray], data: fred.Dat
 class TestBatchNormalisation:
     @pytest.mark.slow
     def test_what_is_evaluated_is_normalised_by_the_training_examples(self):
-        """By NumPy, from the parameters that a run came to; nothing but parameters is in them."""
+        """NumPy evaluates the final parameters of a run, which hold nothing but parameters."""
         replayed = run(Normalised(), "ssgd")
         data, params = replayed.run.task.data.load(SEED), {k.split("layers/")[1]: v for k, v in replayed.final.items()}
         assert {name.split("/")[1] for name in params} == {"kernel", "bias", "scale"}
@@ -194,7 +201,7 @@ class TestBatchNormalisation:
         assert replayed.summary["loss"] == pytest.approx(losses.mean(), rel=1e-4)
 
     def test_state_of_other_kinds_is_refused(self):
-        counting = derived(fred.FlaxModel, module=lambda self: linen.BatchNorm(use_running_average=False))
+        counting = derive(fred.FlaxModel, module=lambda self: linen.BatchNorm(use_running_average=False))
         with pytest.raises(FredError, match="has state beside its parameters"):
             counting.init(jax.random.key(0), (5,), 3)
 
@@ -205,9 +212,9 @@ class Huber(fred.LossFunction):
     delta: float = 1.0
 
     def losses(self, outputs: jax.Array, answers: jax.Array) -> jax.Array:
-        apart = jnp.abs(outputs - answers)
-        near = jnp.minimum(apart, self.delta)
-        return (near * (apart - 0.5 * near)).sum(-1)
+        distance = jnp.abs(outputs - answers)
+        near = jnp.minimum(distance, self.delta)
+        return (near * (distance - 0.5 * near)).sum(-1)
 
     def error(self, outputs: jax.Array, answers: jax.Array) -> jax.Array:
         return jnp.abs(outputs - answers).max()
@@ -230,10 +237,10 @@ class TestLoss:
             params["weights"] -= RATE * inputs.T @ deltas
             params["biases"] -= RATE * deltas.sum(0)
         assert all(np.allclose(array, params[name], rtol=1e-4, atol=1e-5) for name, array in replayed.final.items())
-        apart = np.abs(data.evaluation.inputs @ params["weights"] + params["biases"] - data.evaluation.answers)
-        near = np.minimum(apart, 0.3)
-        assert replayed.summary["error"] == pytest.approx(apart.max(), rel=1e-4)
-        assert replayed.summary["loss"] == pytest.approx((near * (apart - near / 2)).sum(1).mean(), rel=1e-4)
+        distances = np.abs(data.evaluation.inputs @ params["weights"] + params["biases"] - data.evaluation.answers)
+        near = np.minimum(distances, 0.3)
+        assert replayed.summary["error"] == pytest.approx(distances.max(), rel=1e-4)
+        assert replayed.summary["loss"] == pytest.approx((near * (distances - near / 2)).sum(1).mean(), rel=1e-4)
 
     def test_losses_of_classes_are_those_of_their_smooth_labels_or_indicators(self):
         outputs, answers = np.random.default_rng(0).normal(size=(5, 3)), np.array([0, 2, 1, 1, 0])
@@ -245,10 +252,10 @@ class TestLoss:
 
 
 def test_what_does_not_fit_is_refused_in_one_line():
-    shapeless = derived(Huber, losses=lambda self, outputs, answers: jnp.square(outputs - answers).mean())
-    blind = derived(Huber, losses=lambda self, outputs: outputs.sum(-1))
-    keyless = derived(Dropped, training=lambda self, params, inputs: inputs)
-    other = derived(Dropped, training=lambda self, params, inputs, key: self.apply(params, inputs).sum(-1))
+    shapeless = derive(Huber, losses=lambda self, outputs, answers: jnp.square(outputs - answers).mean())
+    blind = derive(Huber, losses=lambda self, outputs: outputs.sum(-1))
+    keyless = derive(Dropped, training=lambda self, params, inputs: inputs)
+    other = derive(Dropped, training=lambda self, params, inputs, key: self.apply(params, inputs).sum(-1))
     for task, message in (
         ({"data": VALUES, "loss": "cross-entropy"}, "loss `cross-entropy` needs classes"),
         ({"data": VALUES, "loss": shapeless}, r"`losses` of loss `.*Derived` gives \[\].*one number for"),

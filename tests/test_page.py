@@ -26,7 +26,7 @@ from fred.views import page_data, page_tables, summary_table
 from fred.views.page import Circumstances, page
 from fred.views.verdict import answer
 from tests.conftest import ROOT
-from tests.pages import ASGD, BOTH, CLUSTER, GOAL, KINDS, LEARNED, OUTAGE, TIMED, page_of, result_of, written
+from tests.pages import ASGD, CLUSTER, GOAL, KINDS, LEARNED, OUTAGE, PAIR, TIMED, page_of, render_page, result_of
 from tests.program import fred_command, refusal
 from tests.worlds import mostly_slow
 
@@ -87,8 +87,8 @@ def outcome(name: str, seed: int, **numbers: Any) -> Any:
 
 
 def sentence_of(outcomes: list[Any]) -> str:
-    seeds = tuple(dict.fromkeys(each.seed for each in outcomes))
-    runs = {each.name: each.run for each in outcomes}
+    seeds = tuple(dict.fromkeys(record.seed for record in outcomes))
+    runs = {record.name: record.run for record in outcomes}
     return answer(Tables(SCENARIO.model_copy(update={"runs": runs, "seeds": seeds}), outcomes))
 
 
@@ -101,11 +101,11 @@ def reached(name: str, *seconds: float | None) -> list[Any]:
 def clockless(name: str, *updates: float) -> list[Any]:
     """A run without a clock that came down to 12 % error after these updates."""
     targets = [{"error": 0.12, "updates": number, "seconds": None} for number in updates]
-    return [outcome(name, seed, loss=0.5, error=0.1, target=each, throughput=None) for seed, each in enumerate(targets)]
+    return [outcome(name, seed, loss=0.5, error=0.1, target=target, throughput=None) for seed, target in enumerate(targets)]
 
 
-def ended(name: str, *errors: float, **more: Any) -> list[Any]:
-    return [outcome(name, seed, loss=2 * error, error=error, **more) for seed, error in enumerate(errors)]
+def finished_runs(name: str, *errors: float, **fields: Any) -> list[Any]:
+    return [outcome(name, seed, loss=2 * error, error=error, **fields) for seed, error in enumerate(errors)]
 
 
 def computed(name: str, *throughputs: float) -> list[Any]:
@@ -132,16 +132,16 @@ computed a 10 20 -> a computed 15 gradients per second (mean of 2 seeds).
 
 
 def test_the_sentence_follows_from_the_numbers():
-    kinds: dict[str, Any] = {kind.__name__: kind for kind in (reached, clockless, ended, computed)}
-    kinds |= {"missed": partial(ended, target=MISSED), "diverged": partial(ended, diverged=3)}
+    kinds: dict[str, Any] = {"reached": reached, "clockless": clockless, "ended": finished_runs, "computed": computed}
+    kinds |= {"missed": partial(finished_runs, target=MISSED), "diverged": partial(finished_runs, diverged=3)}
     for row in SENTENCES.strip().splitlines():
         runs, sentence = row.split(" -> ")
         outcomes = []
         for kind, name, *numbers in map(str.split, runs.split(",")):
             outcomes += kinds[kind](name, *(None if number == "-" else float(number) for number in numbers))
         assert sentence_of(outcomes) == sentence
-    still = "a computed 10 gradients per second (1 seed). a came to a standstill."
-    assert sentence_of([outcome("a", 0, standstill="all wait")]) == still
+    standstill_text = "a computed 10 gradients per second (1 seed). a came to a standstill."
+    assert sentence_of([outcome("a", 0, standstill="all wait")]) == standstill_text
 
 
 def test_with_five_seeds_the_sentence_has_an_interval_and_not_the_range():
@@ -178,18 +178,18 @@ def test_the_page_of_a_sweep_shows_the_best_points_and_folds_the_others(monkeypa
     assert page_of("sweep").index("<summary>All points") > page_of("sweep").index("servers")
     assert "All 12 points" not in page_of("sweep")
     monkeypatch.setattr("fred.views.page._FOLDED", 11)
-    assert "<details><summary>All 12 points</summary><div" in written(result)
+    assert "<details><summary>All 12 points</summary><div" in render_page(result)
 
 
 def test_the_lines_of_a_sweep_are_named_by_the_settings_that_they_have():
     runs = {"plain": {"sweep": {"over": {"cluster.workers": [2, 3]}}}, "two": {"sweep": {"over": {"cluster.servers": [1, 2]}}}}
-    drawn = page_data.sweep(fred.run(fred.scenario({**TIMED, "algorithm": ASGD, "runs": runs})))
-    assert drawn is not None and list(drawn["runs"]) == ["plain"]
+    sweep = page_data.sweep(fred.run(fred.scenario({**TIMED, "algorithm": ASGD, "runs": runs})))
+    assert sweep is not None and list(sweep["runs"]) == ["plain"]
 
 
 def test_the_table_of_differences_has_a_heading_and_a_title_breaks_before_numbers():
     assert re.search(r"<h3>Compared with asgd, seed by seed</h3>\s*<div", page_of("learned"))
-    text = written(fred.run(fred.scenario({**TIMED, "algorithm": ASGD, "title": "16 workers, 4 of them slow"})))
+    text = render_page(fred.run(fred.scenario({**TIMED, "algorithm": ASGD, "title": "16 workers, 4 of them slow"})))
     assert "<h1>16\N{NO-BREAK SPACE}workers, 4\N{NO-BREAK SPACE}of\N{NO-BREAK SPACE}them slow</h1>" in text
 
 
@@ -203,14 +203,14 @@ def test_parameters_that_are_no_numbers_have_no_error():
 def test_infinite_means_are_left_empty_and_unequal_numbers_of_seeds_are_named():
     assert summary_table.cell(pd.DataFrame({"throughput": [1.0, np.inf]}), "throughput").text == "–"
     nothing = {"bytes": dict.fromkeys(("to_workers", "to_servers", "between_workers"), 0)}
-    outcomes = [*ended("a", 0.1, 0.2, **nothing), *ended("b", 0.1, **nothing)]
+    outcomes = [*finished_runs("a", 0.1, 0.2, **nothing), *finished_runs("b", 0.1, **nothing)]
     assert "Means over 1 to 2 seeds" in page_tables.of_runs(Tables(SCENARIO, outcomes))
 
 
 def test_what_users_name_is_text_and_never_markup():
     scenario = fred.scenario(**TIMED, algorithm=ASGD, title=HOSTILE, comment=f"{HOSTILE}\nmore")
     name = "<img src=x onerror=alert(1)>\"'&<!--<script>"
-    outcomes = [each.renamed(name) for each in fred.run(scenario).outcomes]
+    outcomes = [result.renamed(name) for result in fred.run(scenario).outcomes]
     result = Result(scenario.model_copy(update={"runs": {name: outcomes[0].run}}), outcomes)
     text = page(result, Circumstances(HOSTILE, {HOSTILE: HOSTILE}))
     assert not [markup for markup in ("<script>alert", "<img", "<!--") if markup in text]
@@ -220,8 +220,8 @@ def test_what_users_name_is_text_and_never_markup():
 
 def test_the_commands_name_the_runs_that_ran():
     assert "fred run scenario.yaml --out ANOTHER" in page_of("no task")
-    only = list(BOTH)[1]
-    text = written(fred.run(fred.scenario(KINDS["no task"]), only=only))
+    only = list(PAIR)[1]
+    text = render_page(fred.run(fred.scenario(KINDS["no task"]), only=only))
     assert f"fred run scenario.yaml --only {only} --out ANOTHER" in text
 
 
@@ -233,7 +233,7 @@ def test_of_very_much_there_is_less_than_two_megabytes():
     for updates, runs in ((2500, {"runs": speeds}), (25_000, {})):
         result = fred.run(fred.scenario({**large, "stop": {"updates": updates}, **runs}))
         assert len(result.outcomes[0].schedule) > 2 * updates
-        text = written(result)
+        text = render_page(result)
         assert "Not shown" not in text
         assert ("the rest is in manifest.json" in text) == bool(runs)
         assert len(text.encode()) < 2_000_000
@@ -244,12 +244,12 @@ class TestCurves:
     def test_they_are_the_mean_and_the_range_over_the_seeds(self):
         result = result_of("learned")
         curves = page_data.curves(result)
-        drawn = curves["runs"]["ssgd"]["updates"]
+        curve = curves["runs"]["ssgd"]["updates"]
         tables = [result.outcome("ssgd", seed).metrics for seed in (1, 2)]
         x = np.unique(np.concatenate([metrics["updates"] for metrics in tables]))
-        both = np.array([np.interp(x, metrics["updates"], metrics["error"]) for metrics in tables])
-        assert drawn["x"] == x.tolist()
-        assert np.allclose(drawn["error"], [both.mean(0), both.min(0), both.max(0)], rtol=1e-4)
+        errors = np.array([np.interp(x, metrics["updates"], metrics["error"]) for metrics in tables])
+        assert curve["x"] == x.tolist()
+        assert np.allclose(curve["error"], [errors.mean(0), errors.min(0), errors.max(0)], rtol=1e-4)
         assert list(curves["axes"]) == [axis for axis in page_data.AXES if axis not in ("tokens", "cost", "energy_kwh")]
 
     def test_what_was_sent_grows_to_what_the_summary_counts(self):
@@ -290,8 +290,8 @@ class TestTheScenario:
     def test_it_is_written_so_that_it_is_read_again(self, tmp_path, monkeypatch):
         monkeypatch.chdir(ROOT)
         files = sorted((ROOT / "scenarios").rglob("*.yaml"))
-        for beside in {path for file in files for path in file.parent.iterdir() if path.stem == "cluster158"}:
-            shutil.copy(beside, tmp_path)
+        for companion in {path for file in files for path in file.parent.iterdir() if path.stem == "cluster158"}:
+            shutil.copy(companion, tmp_path)
         without_data = []
         for file in files:
             try:
@@ -300,8 +300,8 @@ class TestTheScenario:
                 without_data.append(file)
                 continue
             (tmp_path / "again.yaml").write_text(as_yaml(scenario))
-            both = fred.load(tmp_path / "again.yaml"), scenario
-            assert len({each.model_dump_json(context={"paths": name_alone}) for each in both}) == 1, file
+            scenarios = fred.load(tmp_path / "again.yaml"), scenario
+            assert len({scenario.model_dump_json(context={"paths": name_alone}) for scenario in scenarios}) == 1, file
         assert len(without_data) < len(files) / 4, without_data
 
     def test_its_comment_comes_through_as_it_is(self, tmp_path):
@@ -320,7 +320,7 @@ class TestTheScenario:
         assert scenario.comment == "Who is\nfirst?"
         assert fred.load(file, ["comment=else"]).comment == "else"
         assert scenario.replace({"seeds": [4]}).comment == scenario.comment
-        assert "<p>Who is</p><p>first?</p>" in written(fred.run(scenario))
+        assert "<p>Who is</p><p>first?</p>" in render_page(fred.run(scenario))
 
 
 class TestInAFolder:
@@ -333,19 +333,19 @@ class TestInAFolder:
 
     @pytest.mark.slow
     def test_a_run_writes_it_and_verify_and_the_command_make_the_same(self, file, tmp_path):
-        out, without, elsewhere = tmp_path / "one" / "out", tmp_path / "other" / "out", tmp_path / "page.html"
+        out, plain_out, elsewhere = tmp_path / "one" / "out", tmp_path / "other" / "out", tmp_path / "page.html"
         assert fred_command("run", file, "--out", out).code == 0
         assert NAME in json.loads((out / "manifest.json").read_text())["files"]
         assert verify(out)[0] == Verdict.SAME
         first = (out / NAME).read_bytes()
         assert fred_command("run", file, "--out", out, "--fresh").code == 0
         assert (out / NAME).read_bytes() == first
-        assert fred_command("run", file, "--out", without, "--no-report").code == 0
-        assert fred_command("report", without, "--out", elsewhere).code == 0
-        assert not (without / NAME).exists()
-        assert fred_command("report", without).out.endswith(f"report: {without / NAME}\n")
-        assert (without / NAME).read_bytes() == elsewhere.read_bytes() == first
-        assert verify(without)[0] == Verdict.SAME
+        assert fred_command("run", file, "--out", plain_out, "--no-report").code == 0
+        assert fred_command("report", plain_out, "--out", elsewhere).code == 0
+        assert not (plain_out / NAME).exists()
+        assert fred_command("report", plain_out).out.endswith(f"report: {plain_out / NAME}\n")
+        assert (plain_out / NAME).read_bytes() == elsewhere.read_bytes() == first
+        assert verify(plain_out)[0] == Verdict.SAME
 
     def test_a_users_own_file_of_that_name_and_another_folder_are_refused(self, file, tmp_path):
         out = tmp_path / "out"

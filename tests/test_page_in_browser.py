@@ -16,8 +16,8 @@ CURVES, PLOT = '.chart[data-of="curves"]', '.chart[data-of="curves"] .plot'
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
-    with browsers.browser() as one:
-        yield one
+    with browsers.browser() as chromium:
+        yield chromium
 
 
 @pytest.fixture
@@ -25,7 +25,7 @@ def opened(browser, tmp_path) -> Iterator[Any]:
     """Open a kind of result from disk; afterwards nothing may be on the console, and nothing else may have been loaded."""
     console, requests, views = list[str](), list[str](), list[Any]()
 
-    def open_(kind: str, width: int = 1280) -> Any:
+    def open_page(kind: str, width: int = 1280) -> Any:
         file = tmp_path / "report.html"
         file.write_text(page_of(kind))
         view = browser.new_page(viewport={"width": width, "height": 800})
@@ -36,7 +36,7 @@ def opened(browser, tmp_path) -> Iterator[Any]:
         views.append(view)
         return view
 
-    yield open_
+    yield open_page
     for view in views:
         view.wait_for_timeout(50)
         view.close()
@@ -121,9 +121,9 @@ def test_the_target_has_a_label_and_a_synchronous_run_no_row_for_staleness(opene
 
 def test_curves_zoom_by_dragging_and_by_buttons_and_tell_their_values(opened):
     view = opened("learned")
-    over = view.locator(f"{PLOT} .u-over")
-    over.scroll_into_view_if_needed()
-    before, box = picture(view), over.bounding_box()
+    overlay = view.locator(f"{PLOT} .u-over")
+    overlay.scroll_into_view_if_needed()
+    before, box = picture(view), overlay.bounding_box()
     view.mouse.move(box["x"] + 0.4 * box["width"], box["y"] + 50)
     values = view.locator(f"{CURVES} output").all_inner_texts()
     assert len(values) == 2 and all(0 <= float(value) <= 1 for value in values if value != "–")
@@ -145,11 +145,11 @@ def test_a_heading_sorts_by_value_one_way_and_the_other(opened):
     def values() -> list[float]:
         return [float(text) for text in table.locator(f"tbody td:nth-child({column + 1})").all_inner_texts()]
 
-    given, button = values(), table.locator("thead button").nth(column)
+    original, button = values(), table.locator("thead button").nth(column)
     button.click()
-    assert values() == sorted(given) != given
+    assert values() == sorted(original) != original
     button.click()
-    assert values() == sorted(given, reverse=True)
+    assert values() == sorted(original, reverse=True)
     assert table.locator("thead th").nth(column).get_attribute("aria-sort") == "descending"
 
 

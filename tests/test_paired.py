@@ -24,7 +24,10 @@ NAN = math.nan
 
 class Written:
     def __init__(self, **runs: dict[str, list[float]]):
-        frames = [pd.DataFrame(own).assign(name=name, seed=range(1, 1 + len(pd.DataFrame(own)))) for name, own in runs.items()]
+        frames = [
+            pd.DataFrame(columns).assign(name=name, seed=range(1, 1 + len(pd.DataFrame(columns))))
+            for name, columns in runs.items()
+        ]
         self.summary = pd.concat(frames, ignore_index=True)
         self.scenario = SimpleNamespace(baseline=None)
         self.outcomes = list(self.summary[["name", "seed"]].itertuples())
@@ -53,10 +56,10 @@ class TestByHand:
     def test_another_baseline_reverses_the_comparison(self):
         runs = {"a": {"loss": [1.0, 2.0, 2.5, 3.0, 3.1], "throughput": [1.0, 2.0, 3.0, 4.0, 6.0]}}
         runs["b"] = {"loss": [1.5, 3.5, 2.0, 2.0, 3.0], "throughput": [2.0, 1.0, 5.0, 9.0, 5.0]}
-        one, other = rows("a", **runs), rows("b", **runs)
-        np.testing.assert_allclose(one["b", "loss"]["mean"], -other["a", "loss"]["mean"])
-        np.testing.assert_allclose(one["b", "throughput"]["mean"], 1 / other["a", "throughput"]["mean"])
-        saved = [[row["variance_saved"] for row in pairs.values()] for pairs in (one, other)]
+        with_a, with_b = rows("a", **runs), rows("b", **runs)
+        np.testing.assert_allclose(with_a["b", "loss"]["mean"], -with_b["a", "loss"]["mean"])
+        np.testing.assert_allclose(with_a["b", "throughput"]["mean"], 1 / with_b["a", "throughput"]["mean"])
+        saved = [[row["variance_saved"] for row in pairs.values()] for pairs in (with_a, with_b)]
         assert saved[0] == pytest.approx(saved[1])
         with pytest.raises(FredError, match=r"no run `c` to compare with.*there are a, b"):
             rows("c", **runs)
@@ -83,8 +86,8 @@ class TestByHand:
 
 
 def test_effects_of_the_seed_cancel():
-    common, own = np.random.default_rng(0).normal(0, 10, 12), np.random.default_rng(1).normal(0, 0.1, (2, 12))
-    a, b = common + own[0], common + own[1] + 1
+    common, noise = np.random.default_rng(0).normal(0, 10, 12), np.random.default_rng(1).normal(0, 0.1, (2, 12))
+    a, b = common + noise[0], common + noise[1] + 1
     pair = rows(a={"loss": a.tolist()}, b={"loss": b.tolist()})["b", "loss"]
     assert 0.8 < pair["low"] < pair["mean"] < pair["high"] < 1.2
     unpaired = stdtrit(22, 0.975) * math.sqrt((a.var(ddof=1) + b.var(ddof=1)) / 12)  # Student's
@@ -100,8 +103,8 @@ class TestFamily:
     def test_runs_of_one_quantity_are_a_family_and_quantities_are_not(self):
         pair = rows(a={"loss": self.A}, b={"loss": self.B})["b", "loss"]
         several = rows(a={"loss": self.A, "error": self.A}, b={"loss": self.B, "error": self.B}, c={"loss": self.C})
-        differences = [np.array(own) - np.array(self.A) for own in (self.B, self.C)]
-        expected = intervals([Mean.estimate(own) for own in differences])
+        differences = [np.array(values) - np.array(self.A) for values in (self.B, self.C)]
+        expected = intervals([Mean.estimate(difference) for difference in differences])
         assert [(several[run, "loss"]["low"], several[run, "loss"]["high"]) for run in "bc"] == expected
         assert several["b", "loss"]["low"] < pair["low"] == several["b", "error"]["low"]
 
@@ -110,8 +113,8 @@ class TestFamily:
         assert [pairs[key]["better"] for key in (("b", "loss"), ("b", "throughput"), ("c", "loss"))] == ["no", "yes", "open"]
         assert rows("b", a={"loss": self.A}, b={"loss": self.B})["a", "loss"]["better"] == "yes"
         assert rows(a={"loss": self.A[:4]}, b={"loss": self.B[:4]})["b", "loss"]["better"] == "open"
-        gone = rows("b", a={"throughput": self.A}, b={"throughput": self.B})["a", "throughput"]
-        assert gone["better"] == "no" and gone["high"] < 1
+        ratio = rows("b", a={"throughput": self.A}, b={"throughput": self.B})["a", "throughput"]
+        assert ratio["better"] == "no" and ratio["high"] < 1
         equal = rows(a={"loss": self.A}, b={"loss": self.A})["b", "loss"]
         assert (equal["low"], equal["high"], equal["better"]) == (0.0, 0.0, "open")
 
@@ -124,8 +127,8 @@ def test_the_best_points_of_sweeps_are_compared():
     table = compared(result, "ssgd")
     assert compared(result, "asgd")["baseline"].tolist() == ["asgd,workers=4"]
     assert table[["run", "quantity", "seeds"]].to_numpy().tolist() == [["asgd,workers=4", "throughput", 2]]
-    own = result.summary.set_index(["name", "seed"])["throughput"]
-    ratios = (own["asgd,workers=4"] / own["ssgd"]).to_numpy()
+    throughput = result.summary.set_index(["name", "seed"])["throughput"]
+    ratios = (throughput["asgd,workers=4"] / throughput["ssgd"]).to_numpy()
     np.testing.assert_allclose(table["mean"], np.exp(np.log(ratios).mean()))
 
 
@@ -149,23 +152,23 @@ class TestViews:
         assert [label.get_text() for label in left.get_yticklabels()] == ["same", "other"]
         assert [axis.get_xlabel() for axis in (left, right)] == ["loss, difference", "gradients per second, ratio"]
         for axis, quantity, neutral in ((left, "loss", 0), (right, "throughput", 1)):
-            drawn = [list(map(float, np.asarray(line.get_xdata(), float))) for line in axis.get_lines()]
+            lines = [list(map(float, np.asarray(line.get_xdata(), float))) for line in axis.get_lines()]
             pair = PAIRS["other", quantity]
-            assert drawn[-1] == [neutral] * 2, "dotted: no difference"
-            assert drawn[3:6] == [[pair["least"], pair["largest"]], [pair["low"], pair["high"]], [pair["mean"]]]
+            assert lines[-1] == [neutral] * 2, "dotted: no difference"
+            assert lines[3:6] == [[pair["least"], pair["largest"]], [pair["low"], pair["high"]], [pair["mean"]]]
 
     def test_an_unknown_quantity_has_no_panel(self):
         unknown = {**PAIRS["other", "to_target"], "mean": NAN}
-        for known, shown in ([PAIRS["other", "loss"]], "loss, difference"), ([], "time or updates to the target, ratio"):
-            axes = comparison_figures.paired(pd.DataFrame([unknown, *known]), "").axes
-            assert [axis.get_xlabel() for axis in axes] == [shown]
+        for pairs, label in ([PAIRS["other", "loss"]], "loss, difference"), ([], "time or updates to the target, ratio"):
+            axes = comparison_figures.paired(pd.DataFrame([unknown, *pairs]), "").axes
+            assert [axis.get_xlabel() for axis in axes] == [label]
 
     def test_one_seed_has_no_figure_and_a_line_that_says_why(self, capsys):
         runs = {name: {"algorithm": {"name": name, "learning_rate": 0.1}} for name in ("asgd", "ssgd")}
         scenario = fred.scenario(cluster={"workers": 2}, stop={"updates": 4}, runs=runs)
         several = scenario.replace({"seeds": [1, 2]})
-        for result, alone in ((fred.run(scenario), True), (fred.run(several), False)):
-            assert ("paired" in result.pictures()) != alone
+        for result, is_single in ((fred.run(scenario), True), (fred.run(several), False)):
+            assert ("paired" in result.pictures()) != is_single
             print_summary(result, Path("results/here"))
-            assert (ONE_SEED in " ".join(capsys.readouterr().out.split())) == alone
+            assert (ONE_SEED in " ".join(capsys.readouterr().out.split())) == is_single
         assert "paired" not in fred.run(several, only="asgd").pictures()

@@ -31,11 +31,11 @@ from fred.running import parallel, pool, stored, work
 from fred.running.parallel import Order
 from fred.running.units import stages
 from tests.conftest import ROOT
-from tests.counted import Counted
 from tests.folders import digests, undrawn_results
 from tests.places import names
 from tests.processes import children
 from tests.program import fred_command, refusal
+from tests.unit_counter import UnitCounter
 
 pytestmark = pytest.mark.usefixtures("undrawn")
 
@@ -48,7 +48,7 @@ UNITS = next(stages(fred.scenario(TIMED))).units
 
 
 @pytest.fixture(scope="module")
-def alone(tmp_path_factory) -> Path:
+def single_process(tmp_path_factory) -> Path:
     out = tmp_path_factory.mktemp("alone") / "out"
     with undrawn_results():
         fred.run(fred.scenario(SETTINGS), out=out)
@@ -72,20 +72,20 @@ class TestWarmPool:
         (future,) = pool.submit(signal.pthread_sigmask, [(signal.SIG_BLOCK, [])])
         assert signal.SIGINT in future.result() - signal.pthread_sigmask(signal.SIG_BLOCK, [])
 
-    def test_two_processes_compute_the_same_digests(self, warm, alone, tmp_path, monkeypatch):
+    def test_two_processes_compute_the_same_digests(self, warm, single_process, tmp_path, monkeypatch):
         shares: dict[tuple[str, int], float] = {}
-        count, out = Counted(monkeypatch, pause=0.5), tmp_path / "out"
+        count, out = UnitCounter(monkeypatch, pause=0.5), tmp_path / "out"
         fred.run(fred.scenario(SETTINGS), out=out, jobs=2, progress=lambda *report: shares.update({report[:2]: report[2]}))
         assert 0 < len(count.units) < 4, "the other process computes some"
-        assert digests(out) == digests(alone)
+        assert digests(out) == digests(single_process)
         assert shares == {(name, seed): 1.0 for name in ("asgd", "ssgd") for seed in (1, 2)}
         assert names(tmp_path) == ["out"]
 
     def test_a_unit_that_another_process_computes_is_left_to_it_and_computed_if_it_dies(self, warm, tmp_path):
-        """A process of a killed run may hold a unit for a moment longer: nobody waits for it, and nobody forgets it."""
-        own = tmp_path / UNITS[1].work_folder
-        own.mkdir(parents=True)
-        lock = os.open(own, os.O_RDONLY)
+        """A process of a killed run may hold a unit for a moment longer: other processes neither wait for it nor forget it."""
+        unit_folder = tmp_path / UNITS[1].work_folder
+        unit_folder.mkdir(parents=True)
+        lock = os.open(unit_folder, os.O_RDONLY)
         fcntl.flock(lock, fcntl.LOCK_EX)
         with pytest.raises(TakenError, match="another process is still at work"):
             work.complete(UNITS[1], tmp_path, patience=0)
@@ -118,19 +118,19 @@ class TestWarmPool:
         pool.end()
         with pool.ended():
             pool.begin(2)
-            begun = worker_processes()
+            helpers = worker_processes()
             fred.run(fred.scenario(TIMED), out=tmp_path / "out", jobs=2)
-            assert worker_processes() == begun, "also where fewer are needed"
-        assert len(begun) == 2 and not {*begun} & children(os.getpid())
+            assert worker_processes() == helpers, "also where fewer are needed"
+        assert len(helpers) == 2 and not {*helpers} & children(os.getpid())
 
     @pytest.mark.slow
     def test_processes_compute_with_the_current_version_of_a_users_module(self, tmp_path, monkeypatch):
         """Also where earlier processes, which may still be there, have loaded older ones."""
         monkeypatch.syspath_prepend(tmp_path)
-        own = "from fred import ASGD\n\nclass Own(ASGD):\n    protocol = '{}'\n"
+        source = "from fred import ASGD\n\nclass Own(ASGD):\n    protocol = '{}'\n"
         results: list[dict] = []
         for protocol in ("asynchronous", "synchronous"):
-            (tmp_path / "jobs_servers.py").write_text(own.format(protocol) + f"    {len(results)}\n")
+            (tmp_path / "jobs_servers.py").write_text(source.format(protocol) + f"    {len(results)}\n")
             monkeypatch.delitem(sys.modules, "jobs_servers", raising=False)
             registry.allow_import(["jobs_servers"])
             runs = {"own": {"algorithm": {"name": "jobs_servers:Own", "learning_rate": 0.1}}}
@@ -151,23 +151,23 @@ def file_of(settings: dict[str, Any], folder: Path) -> str:
 class TestCommand:
     @pytest.mark.parametrize(("stop", "code"), [(FredError("enough"), 2), (KeyboardInterrupt(), 130)])
     def test_the_second_process_starts_before_the_scenario_is_read_and_ends_with_it(self, stop, code, tmp_path, monkeypatch):
-        def stopped(*_: Any) -> None:
-            begun.extend(worker_processes())
+        def fail_to_load(*_: Any) -> None:
+            helpers.extend(worker_processes())
             raise stop
 
         pool.end()
-        begun: list[int] = []
-        monkeypatch.setattr("fred.specification.loading.load", stopped)
+        helpers: list[int] = []
+        monkeypatch.setattr("fred.specification.loading.load", fail_to_load)
         assert fred_command("run", file_of(TIMED, tmp_path), "--out", tmp_path / "out", "--jobs", "2").code == code
-        assert len(begun) == 1 and begun[0] not in children(os.getpid())
+        assert len(helpers) == 1 and helpers[0] not in children(os.getpid())
 
     def test_the_main_example_takes_two_processes_by_default(self, tmp_path, monkeypatch):
         def run(*_: Any, jobs: int, **__: Any) -> None:
-            asked.append(jobs)
+            jobs_asked.append(jobs)
             raise FredError("enough")
 
         monkeypatch.setattr(experiment, "run", run)
-        for command, cores, jobs, begun in (
+        for command, cores, jobs, early_calls in (
             ("run quickstart", 4, 1, [0]),
             ("quickstart", 4, 2, [1, 1]),  # before the scenario is read, and after
             ("quickstart", 1, 1, [0]),
@@ -175,11 +175,11 @@ class TestCommand:
             ("quickstart --only asgd --seed 1", 4, 2, [0]),
             ("quickstart --dask tcp://host:1", 4, 1, []),
         ):
-            asked, calls = list[int](), list[int]()
+            jobs_asked, calls = list[int](), list[int]()
             monkeypatch.setattr(pool, "begin", calls.append)
             monkeypatch.setattr(cli, "cores", lambda cores=cores: cores)
             assert "enough" in refusal(*command.split(), "--out", tmp_path / "out")
-            assert (asked, calls) == ([jobs], begun), command
+            assert (jobs_asked, calls) == ([jobs], early_calls), command
 
     @pytest.mark.slow
     def test_an_interrupt_while_processes_end_reports_the_complete_result(self, tmp_path, monkeypatch):
@@ -231,22 +231,22 @@ def test_a_process_after_a_late_import_of_fred_names_the_cure():
 
 class TestDask:
     @pytest.mark.slow
-    def test_a_cluster_computes_the_same_digests(self, alone, tmp_path):
+    def test_a_cluster_computes_the_same_digests(self, single_process, tmp_path):
         with cluster(tmp_path, 2) as address:
             fred.run(fred.scenario(SETTINGS), out=tmp_path / "out", dask=address)
-        assert digests(tmp_path / "out") == digests(alone)
+        assert digests(tmp_path / "out") == digests(single_process)
 
     @pytest.mark.slow
     def test_a_cluster_with_other_code_is_refused_and_so_is_one_without_the_users_module(self, tmp_path, monkeypatch):
-        there, here = tmp_path / "there", tmp_path / "here"
-        shutil.copytree(ROOT / "fred", there / "fred", ignore=shutil.ignore_patterns("__pycache__"))
-        here.mkdir()
-        with (there / "fred" / "base/streams.py").open("a") as file:
+        remote, local = tmp_path / "there", tmp_path / "here"
+        shutil.copytree(ROOT / "fred", remote / "fred", ignore=shutil.ignore_patterns("__pycache__"))
+        local.mkdir()
+        with (remote / "fred" / "base/streams.py").open("a") as file:
             file.write("# changed\n")
-        own = "from fred import ASGD\n\nclass Own(ASGD):\n    'Own.'\n"
-        (here / "dasks_servers.py").write_text(own)
-        monkeypatch.syspath_prepend(here)
-        with cluster(there, 1, there, FRED_THREADS="2") as address:
+        source = "from fred import ASGD\n\nclass Own(ASGD):\n    'Own.'\n"
+        (local / "dasks_servers.py").write_text(source)
+        monkeypatch.syspath_prepend(local)
+        with cluster(remote, 1, remote, FRED_THREADS="2") as address:
             with pytest.raises(FredError, match=r"would compute other results: FRED's code is not the same") as raised:
                 fred.run(fred.scenario(TIMED), out=tmp_path / "out", dask=address)
             assert "PJRT_NPROC is '2' there, '1' here" in str(raised.value)
@@ -255,7 +255,7 @@ class TestDask:
             scenario = fred.scenario({**TIMED, "runs": {"own": {"algorithm": algorithm}}}, seeds=[1])
             with pytest.raises(FredError, match="cannot import `dasks_servers`: ModuleNotFoundError"):
                 fred.run(scenario, out=tmp_path / "out", dask=address)
-            (there / "dasks_servers.py").write_text(own + "    # changed\n")
+            (remote / "dasks_servers.py").write_text(source + "    # changed\n")
             with pytest.raises(FredError, match="the module dasks_servers is not the same"):
                 fred.run(scenario, out=tmp_path / "out", dask=address)
         assert not (tmp_path / "out").exists()
@@ -321,24 +321,24 @@ def test_a_unit_that_a_process_of_another_run_has_left_is_replaced(tmp_path):
 def test_a_folder_that_vanishes_while_it_is_locked_is_made_again(tmp_path, monkeypatch):
     folder, opened = tmp_path / "unit", os.open
 
-    def vanishing(path, *more):
+    def vanishing(path, *arguments):
         monkeypatch.setattr(os, "open", opened)
         folder.rmdir()
-        return opened(path, *more)
+        return opened(path, *arguments)
 
     monkeypatch.setattr(os, "open", vanishing)
     lock = lock_folder(folder)
     assert lock is not None and os.path.samestat(os.fstat(lock), folder.stat())
     assert lock_folder(folder) is None, "by anybody else"
     folder.rmdir()
-    again = lock_folder(folder)
-    assert again is not None, "the locked folder is no longer at this path"
+    second_lock = lock_folder(folder)
+    assert second_lock is not None, "the locked folder is no longer at this path"
     os.close(lock)
-    os.close(again)
+    os.close(second_lock)
 
 
 @pytest.fixture(scope="module")
-def other(tmp_path_factory) -> Path:
+def other_result(tmp_path_factory) -> Path:
     out = tmp_path_factory.mktemp("compared") / "other"
     changes = {"runs.ssgd.algorithm.learning_rate": 0.07, "runs.asgd.cluster.workers": 2}
     with undrawn_results():
@@ -347,16 +347,20 @@ def other(tmp_path_factory) -> Path:
 
 
 class TestCompare:
-    def test_the_table_holds_both_and_the_lines_name_the_first_difference(self, alone, other, tmp_path):
-        shutil.copytree(alone, tmp_path / "again")
-        assert compare(alone, tmp_path / "again").agreement() == ["out and again: 4 of 4 shared runs have the same digests"]
-        compared = compare(alone, other)
+    def test_the_table_holds_both_and_the_lines_name_the_first_difference(self, single_process, other_result, tmp_path):
+        shutil.copytree(single_process, tmp_path / "again")
+        assert compare(single_process, tmp_path / "again").agreement() == [
+            "out and again: 4 of 4 shared runs have the same digests"
+        ]
+        compared = compare(single_process, other_result)
         table = compared.table()
         assert (table["run"] + " " + table["folder"]).tolist() == ["asgd out", "asgd other", "ssgd out", "ssgd other"]
-        assert table["loss"].tolist()[1::2] == fred.load_result(other).summary.groupby("name")["loss"].mean().tolist()
+        assert table["loss"].tolist()[1::2] == fred.load_result(other_result).summary.groupby("name")["loss"].mean().tolist()
         first, *lines = compared.agreement()
         assert first == "out and other: 0 of 4 shared runs have the same digests"
-        schedules = [Schedule.load(folder / "asgd" / "seed-1" / "schedule.parquet").frame() for folder in (alone, other)]
+        schedules = [
+            Schedule.load(folder / "asgd" / "seed-1" / "schedule.parquet").frame() for folder in (single_process, other_result)
+        ]
         row = next(i for i in range(20) if not schedules[0].iloc[i].equals(schedules[1].iloc[i]))
         assert lines[0].startswith(f"  asgd, seed 1: first at row {row}\n")
         assert lines[2] == "  ssgd, seed 1: timing is the same, arithmetic differs, first measured after 4 updates"
@@ -364,18 +368,18 @@ class TestCompare:
         assert settings.endswith(": cluster.workers 3 and 2 (asgd); algorithm.learning_rate 0.05 and 0.07 (ssgd)")
 
     @pytest.mark.slow
-    def test_the_commands(self, alone, other, tmp_path):
-        both = tmp_path / "both"
-        assert "0 of 4 shared runs" in fred_command("compare", alone, other, "--out", both).out
-        assert {"comparison.csv", "loss.svg", "timeline.svg"} <= set(names(both))
-        assert "is not empty" in refusal("compare", alone, other, "--out", both)
-        assert "two or more different results or result folders" in refusal("compare", alone)
-        assert "asgd" in fred_command("show", alone).out
+    def test_the_commands(self, single_process, other_result, tmp_path):
+        comparison = tmp_path / "both"
+        assert "0 of 4 shared runs" in fred_command("compare", single_process, other_result, "--out", comparison).out
+        assert {"comparison.csv", "loss.svg", "timeline.svg"} <= set(names(comparison))
+        assert "is not empty" in refusal("compare", single_process, other_result, "--out", comparison)
+        assert "two or more different results or result folders" in refusal("compare", single_process)
+        assert "asgd" in fred_command("show", single_process).out
         assert "is not a result folder" in refusal("show", tmp_path)
 
 
-def test_a_run_warns_that_it_replaces_a_result_with_other_settings(alone, tmp_path):
-    (warning,) = describe_replacement(fred.scenario(SETTINGS).replace({"stop.gradients": 30}), alone)
-    assert warning.startswith(f"{alone} has a result with") and warning.endswith("keeps it: stop.gradients 40 and 30")
-    assert describe_replacement(fred.scenario(SETTINGS).replace({"seeds": [1, 2, 3]}), alone) == []
+def test_a_run_warns_that_it_replaces_a_result_with_other_settings(single_process, tmp_path):
+    (warning,) = describe_replacement(fred.scenario(SETTINGS).replace({"stop.gradients": 30}), single_process)
+    assert warning.startswith(f"{single_process} has a result with") and warning.endswith("keeps it: stop.gradients 40 and 30")
+    assert describe_replacement(fred.scenario(SETTINGS).replace({"seeds": [1, 2, 3]}), single_process) == []
     assert describe_replacement(fred.scenario(SETTINGS), tmp_path / "elsewhere") == []

@@ -1,4 +1,4 @@
-"""Systems without a server: topologies, closed forms of times, what is conserved, and how late gradients and models are."""
+"""Systems without a server: topologies, closed forms of times, conserved sums, and the delays of gradients and models."""
 
 import itertools
 import math
@@ -22,7 +22,7 @@ from fred.systems.ad_psgd import Pairwise
 from fred.systems.eager_sgd import Eager
 from fred.timing.loop import Loop, Wait
 from fred.timing.queued_links import QueuedLinks
-from tests.recompute import gradient, measured
+from tests.recompute import gradient, measure
 from tests.worlds import CLUSTERS, COMPUTE, make_run, outcome, record, rows_of, stale_gradients
 
 SECOND = {"name": "constant", "seconds": 1.0}
@@ -36,7 +36,7 @@ def times(schedule: Schedule, verb: Verb, worker: int | None = None) -> list[flo
     return (schedule["time_ns"][rows] / 1e9).tolist()
 
 
-def mixed(schedule: Schedule) -> dict[tuple[int, int], list[tuple[int, int, float]]]:
+def averages_of(schedule: Schedule) -> dict[tuple[int, int], list[tuple[int, int, float]]]:
     """Return worker, clock and weight of each model in each average, by the averaging worker and its replica's clock."""
     read: dict[int, tuple[int, int]] = {}
     averages: dict[int, list[tuple[int, int, float]]] = {}
@@ -52,12 +52,12 @@ def mixed(schedule: Schedule) -> dict[tuple[int, int], list[tuple[int, int, floa
 class TestTopology:
     def linked(self, topology: Topology, workers: int) -> list[list[int]]:
         """Return, for each worker, all that ever send to it or receive from it."""
-        others: list[set[int]] = [set() for _ in range(workers)]
+        links: list[set[int]] = [set() for _ in range(workers)]
         for iteration, worker in itertools.product(range(topology.period(workers)), range(workers)):
             for receiver in topology.receivers(worker, iteration, workers):
-                others[worker].add(receiver)
-                others[receiver].add(worker)
-        return [sorted(neighbours) for neighbours in others]
+                links[worker].add(receiver)
+                links[receiver].add(worker)
+        return [sorted(neighbours) for neighbours in links]
 
     def test_nobody_sends_to_itself_and_graphs_repeat_after_their_period(self):
         topologies = Ring(), Complete(), Star(), Exponential(), Exponential(neighbours=2), Hypercube()
@@ -125,8 +125,8 @@ class TestEagerSGD:
         cluster = Cluster(workers=5, speeds=[1, 1 / 2, 1 / 3, 1 / 4, 1 / 5], compute=SECOND)
         schedule = record(Eager(start_by="half", period=None), cluster, seconds=10)
         assert times(schedule, Verb.COMMIT) == [3, 6, 9]
-        given = Counter(schedule["time_ns"][schedule.rows(Verb.ADD)].tolist())
-        assert given == {3 * 10**9: 3, 6 * 10**9: 5, 9 * 10**9: 4}
+        counts = Counter(schedule["time_ns"][schedule.rows(Verb.ADD)].tolist())
+        assert counts == {3 * 10**9: 3, 6 * 10**9: 5, 9 * 10**9: 4}
 
     def test_about_half_have_arrived_when_a_worker_drawn_at_random_does(self):
         cluster = Cluster(workers=15, compute={"name": "uniform", "low": 1.0, "high": 1.9})
@@ -157,10 +157,10 @@ class OneWay(Topology):
         return ((worker + 1) % workers,)
 
 
-def one_by_one(cluster: Cluster, schedule: Schedule, exchanges: int, seed: int) -> list[float]:
+def walk_messages(cluster: Cluster, schedule: Schedule, exchanges: int, seed: int) -> list[float]:
     """Return the times of workers' averages, s, if each part is a separate message, and each worker waits for its part."""
     computed = {(row.worker, row.step): row.end_ns for row in schedule if row.verb == Verb.PUSH}
-    env, faults, taken = Loop(), Faults(cluster.fault_processes(seed)), list[float]()
+    env, faults, moments = Loop(), Faults(cluster.fault_processes(seed)), list[float]()
     network: Any = cluster.network
     links = QueuedLinks(env, cluster, seed)
     come = [[env.event() for _ in range(1000)] for _ in range(cluster.size)]
@@ -181,12 +181,12 @@ def one_by_one(cluster: Cluster, schedule: Schedule, exchanges: int, seed: int) 
                 left = links.collective_time([worker], env._now, round(1000 / exchanges / bandwidth * 1e9)) if bandwidth else 0
                 yield env.after(left) & come[worker][number]
                 yield env.after(faults.next_available("worker", worker, env._now) - env._now)
-            taken.append(env._now / 1e9)
+            moments.append(env._now / 1e9)
 
     for worker in range(cluster.size):
         env.process(work(worker))
     env.run(until=6_000_000_000)
-    return taken
+    return moments
 
 
 class TestExchanges:
@@ -215,10 +215,10 @@ class TestExchanges:
                 for worker in workers:
                     left = now[worker]
                     for other in topology.receivers(worker, iteration, cluster.size):
-                        same = node_of[worker] == node_of[other]
-                        left += inner if same else part
-                        leaves = now[worker] if same and inside is not network else left
-                        latency = round((inside if same else network).latency.mean * 1e9)
+                        same_node = node_of[worker] == node_of[other]
+                        left += inner if same_node else part
+                        leaves = now[worker] if same_node and inside is not network else left
+                        latency = round((inside if same_node else network).latency.mean * 1e9)
                         after[other] = max(after[other], leaves + latency)
                     after[worker] = max(after[worker], left)
                 now = after
@@ -237,16 +237,18 @@ class TestExchanges:
         """Parts go round one way, so that none queues: where links are slow now and then, bandwidth is unlimited."""
         slow = {"name": "markov-switching", "slowdown": 4.0, "fast_seconds": 0.3, "slow_seconds": 0.2}
         slow = slow if switching else {"name": "job", "nodes": [0, 1], "slowdown": 3.0}
-        within = {"latency": {"name": "constant", "seconds": 0.01}, "bandwidth": None if switching else 1e5}
+        inside = {"latency": {"name": "constant", "seconds": 0.01}, "bandwidth": None if switching else 1e5}
         bandwidth = {"bandwidth": None if switching else 2e4}
-        network: dict[str, Any] = {"latency": {"name": "constant", "seconds": 0.04}, "within": within, **bandwidth}
+        network: dict[str, Any] = {"latency": {"name": "constant", "seconds": 0.04}, "within": inside, **bandwidth}
         network["contention"] = [{"regime": slow}]
-        away = [{"name": "outage", "workers": [w], "begin": begin / 8, "end": (begin + long) / 8} for w, begin, long in faults]
-        cluster = Cluster(workers=5, nodes=2, compute=COMPUTE, network=network, faults=away)
+        outages = [
+            {"name": "outage", "workers": [w], "begin": begin / 8, "end": (begin + long) / 8} for w, begin, long in faults
+        ]
+        cluster = Cluster(workers=5, nodes=2, compute=COMPUTE, network=network, faults=outages)
         schedule = record(Gossip(topology=OneWay(), exchanges=4), cluster, seconds=6.0, seed=seed)
-        expected = one_by_one(cluster, schedule, exchanges=4, seed=seed)
-        found = times(schedule, Verb.SYNC)
-        assert sorted(expected[: len(found)]) == pytest.approx(sorted(found)) and found
+        expected = walk_messages(cluster, schedule, exchanges=4, seed=seed)
+        moments = times(schedule, Verb.SYNC)
+        assert sorted(expected[: len(moments)]) == pytest.approx(sorted(moments)) and moments
 
     def test_where_single_messages_matter_they_are_refused(self):
         site = {"sharing": "fair", "links": {"site": 1e6}, "routes": [{"between": [[0], [1]], "through": ["site"]}]}
@@ -261,7 +263,7 @@ class TestExchanges:
                 make_run("d-psgd", protocol={"exchanges": 3}, cluster={"workers": 4, **cluster})
 
     def test_a_delay_travels_so_many_hops_in_an_iteration(self):
-        """A ring of 9, 1 s a step, where worker 0's first step takes 1.5 s: who is k hops away is late from then on."""
+        """A ring of 9, 1 s a step, where worker 0's first step takes 1.5 s: a worker is late once the delay has reached it."""
         job = {"name": "job", "nodes": [0], "slowdown": 1.5, "end": 1.2}
         cluster = Cluster(workers=9, nodes=9, compute=SECOND, contention=[job])
         for exchanges in (1, 2, 3):
@@ -275,11 +277,13 @@ class TestExchanges:
 
     def test_the_models_that_are_mixed_do_not_depend_on_it_and_a_global_clock_waits_for_everybody(self):
         cluster = Cluster(workers=6, compute=SECOND)
-        plain, *others = (mixed(record(Gossip(exchanges=each), cluster, 120)) for each in (1, 4, 161, "global"))
-        assert all(other == plain for other in others)
-        assert len(plain) == 114, "the last ones are not averaged any more"
+        base, *variants = (
+            averages_of(record(Gossip(exchanges=exchanges), cluster, 120)) for exchanges in (1, 4, 161, "global")
+        )
+        assert all(other == base for other in variants)
+        assert len(base) == 114, "the last ones are not averaged any more"
         cluster = Cluster(workers=8, compute=COMPUTE)
-        near, far, everybody = (record(Gossip(exchanges=each), cluster, 400) for each in (1, 8, "global"))
+        near, far, everybody = (record(Gossip(exchanges=exchanges), cluster, 400) for exchanges in (1, 8, "global"))
         assert times(far, Verb.SYNC) == times(everybody, Verb.SYNC), "as far as there are workers"
         assert far.end_ns > near.end_ns
 
@@ -288,7 +292,7 @@ class TestOverlappedSGP:
     @settings(max_examples=30)
     @given(cluster=CLUSTERS, overlap=st.integers(1, 4), topology=st.sampled_from([Ring(), Exponential(), Star()]))
     def test_no_mass_is_lost_and_no_model_comes_later_than_it_may(self, cluster, overlap, topology):
-        """Push-sum weights of all replicas and of what is on its way add up to the number of workers whenever anybody looks."""
+        """Push-sum weights of all replicas and of all messages on their way add up to the number of workers at every moment."""
         schedule = record(Gossip(topology=topology, overlap=overlap), cluster, gradients=80)
         replicas, mailboxes, on_its_way = [1.0] * cluster.size, dict[int, float](), 0.0
         sender: dict[int, int] = {}  # of each mailbox that was sent
@@ -310,7 +314,7 @@ class TestOverlappedSGP:
 
     @pytest.mark.slow
     def test_what_is_evaluated_while_workers_block_is_the_rules_mean_model(self):
-        """Assran et al. 2019, algorithm 2, by NumPy; only who sends, gets and computes when is taken from the schedule."""
+        """Assran et al. 2019, algorithm 2, by NumPy; only senders, receivers and times are taken from the schedule."""
         cluster = {"workers": 6, "compute": COMPUTE, "network": {"latency": {"name": "exponential", "scale": 0.3}}}
         protocol = {"topology": "exponential", "overlap": 2}
         sgp = outcome("sgp", protocol, cluster, 1, stop={"seconds": 4}, evaluate={"points": 40})
@@ -339,7 +343,7 @@ class TestOverlappedSGP:
                     x, w = flight.pop((row.source, i))
                     xs[i], ws[i] = {k: xs[i][k] + x[k] for k in x}, ws[i] + w
             mean = {k: sum(x[k] for x in xs) / sum(ws) for k in xs[0]}
-            losses.append(measured(mean, data.evaluation.inputs, data.evaluation.answers)[0])
+            losses.append(measure(mean, data.evaluation.inputs, data.evaluation.answers)[0])
         assert sgp.metrics["loss"].tolist() == pytest.approx(losses, rel=1e-5)
 
     def test_communication_is_hidden_as_long_as_it_takes_no_longer_than_the_overlap(self):
@@ -406,7 +410,7 @@ class TestADPSGD:
             (Hypercube(), {0: {1, 2, 4}, 3: {1, 2}}),
         ):
             partners: dict[int, set[int]] = {}
-            for (active, _), average in mixed(record(Pairwise(topology=topology), cluster, gradients=600)).items():
+            for (active, _), average in averages_of(record(Pairwise(topology=topology), cluster, gradients=600)).items():
                 partners.setdefault(active, set()).add(average[0][0])
             assert {worker: partners[worker] for worker in neighbours} == neighbours
 

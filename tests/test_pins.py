@@ -32,18 +32,18 @@ def run(updates: int = 60, **options: Any) -> Result:
     return fred.run(fred.scenario(BASE, stop={"updates": updates}, **options))
 
 
-def changed(result: Result, **parts: Any) -> Result:
+def replace_parts(result: Result, **parts: Any) -> Result:
     """Return a result of one run with other parts."""
     outcome = result.outcomes[0]
     assert isinstance(outcome, Computed)
     return dataclasses.replace(result, outcomes=[dataclasses.replace(outcome, **parts)])
 
 
-def with_row(result: Result, row: int) -> Result:
+def delay_row(result: Result, row: int) -> Result:
     """Return a result in which one row takes place 1 ns later."""
     schedule = result.outcomes[0].schedule
     columns = {**schedule.columns, "time_ns": schedule["time_ns"] + (np.arange(len(schedule)) == row)}
-    return changed(result, schedule=dataclasses.replace(schedule, columns=columns))
+    return replace_parts(result, schedule=dataclasses.replace(schedule, columns=columns))
 
 
 def edit(file: Path, *keys: str, value: Any) -> None:
@@ -61,7 +61,7 @@ def file(tmp_path) -> Path:
     return tmp_path / "pins" / "mine.json"
 
 
-def compared(file: Path, result: Result, tolerance: float = 0.01) -> Comparison:
+def compare(file: Path, result: Result, tolerance: float = 0.01) -> Comparison:
     return compare_with_pin(file, result, WORDS, tolerance)
 
 
@@ -69,9 +69,9 @@ def compared(file: Path, result: Result, tolerance: float = 0.01) -> Comparison:
 def test_a_pin_is_of_about_1_kb_and_holds_for_each_repetition_and_no_other_seed(file, seed):
     assert write_pin(file, run(600, seeds=[seed]), WORDS) and not write_pin(file, run(600, seeds=[seed]), WORDS)
     assert file.stat().st_size < 1024 and [path.name for path in file.parent.iterdir()] == ["mine.json"]
-    assert compared(file, run(600, seeds=[seed])) == (True, "")
-    is_same, text = compared(file, run(600, seeds=[seed + 1]))
-    assert not is_same and text.splitlines()[1:3] == [
+    assert compare(file, run(600, seeds=[seed])) == (True, "")
+    unchanged, text = compare(file, run(600, seeds=[seed + 1]))
+    assert not unchanged and text.splitlines()[1:3] == [
         f"asgd/seed-{seed}: pinned, but not run",
         f"asgd/seed-{seed + 1}: run, but not pinned",
     ]
@@ -82,29 +82,29 @@ def test_a_difference_in_timing_names_the_rows_among_which_verify_finds_the_firs
     schedule = result.outcomes[0].schedule
     write_pin(file, result, WORDS)
     for row in (0, 1, 25, 26, 27, 200, len(schedule) - 1):
-        is_same, text = compared(file, other := with_row(result, row))
-        assert not is_same and f"at row {row}\n" in first_difference(schedule, other.outcomes[0].schedule)
-        found = re.search(r"timing differs: first in rows (\d+) to (\d+) \((\S+) s to (\S+) s of virtual time\)", text)
-        assert found
-        first, last, begin, end = map(float, found.groups())
+        unchanged, text = compare(file, other := delay_row(result, row))
+        assert not unchanged and f"at row {row}\n" in first_difference(schedule, other.outcomes[0].schedule)
+        match = re.search(r"timing differs: first in rows (\d+) to (\d+) \((\S+) s to (\S+) s of virtual time\)", text)
+        assert match
+        first, last, begin, end = map(float, match.groups())
         assert first <= row <= last < first + len(schedule) / 16 + 1
         time = other.outcomes[0].schedule["time_ns"][row] / 1e9
         assert begin * (1 - 1e-5) <= time <= end * (1 + 1e-5)
         assert text.splitlines()[-2:] == ["numeric environment: the same", "If this is intended: UPDATE"]
-    later = dataclasses.replace(schedule, end_ns=schedule.end_ns + 1)
+    lengthened = dataclasses.replace(schedule, end_ns=schedule.end_ns + 1)
     assert (
         "rows are the same, intervals or the end differ\n  virtual time: "
-        in compared(file, changed(result, schedule=later)).text
+        in compare(file, replace_parts(result, schedule=lengthened)).text
     )
 
 
 def test_short_and_long_schedules_are_compared_as_far_as_they_go(file):
     write_pin(file, run(5), WORDS)
     rows = [len(run(updates).outcomes[0].schedule) for updates in (5, 3, 9)]
-    is_same, text = compared(file, run(3))
-    assert not is_same and f"recorded {rows[0]} rows, now {rows[1]}; the first {rows[1]} are the same" in text
-    assert f"recorded {rows[0]} rows, now {rows[2]}; the first {rows[0]} are the same" in compared(file, run(9)).text
-    assert re.search(r"timing differs: first at row 2 \(\d", compared(file, with_row(run(5), 2)).text), (
+    unchanged, text = compare(file, run(3))
+    assert not unchanged and f"recorded {rows[0]} rows, now {rows[1]}; the first {rows[1]} are the same" in text
+    assert f"recorded {rows[0]} rows, now {rows[2]}; the first {rows[0]} are the same" in compare(file, run(9)).text
+    assert re.search(r"timing differs: first at row 2 \(\d", compare(file, delay_row(run(5), 2)).text), (
         "each row has its digest"
     )
 
@@ -117,21 +117,21 @@ def test_a_difference_in_arithmetic_names_the_first_evaluation_and_the_losses_be
     metrics, final = outcome.metrics, {name: array + 1 for name, array in outcome.final.items()}
     for first in (0, 1, 14, len(metrics) - 1):
         other = metrics.assign(loss=metrics["loss"] + (np.arange(len(metrics)) >= first))
-        is_same, text = compared(file, changed(result, metrics=other, final=final))
-        found = re.search(
+        unchanged, text = compare(file, replace_parts(result, metrics=other, final=final))
+        match = re.search(
             r"arithmetic differs, timing is the same: first at evaluation (\d+)(?: to (\d+))?\n  after (\d+)", text
         )
-        assert not is_same and found
-        low, high = int(found[1]), int(found[2] or found[1])
-        assert low <= first <= high < low + 4 and int(found[3]) == metrics["updates"].iloc[high]
+        assert not unchanged and match
+        low, high = int(match[1]), int(match[2] or match[1])
+        assert low <= first <= high < low + 4 and int(match[3]) == metrics["updates"].iloc[high]
         ends = [float(np.float32(table["loss"].iloc[-1])) for table in (metrics, other)]
-        shown = re.search(r"at the end: loss (\S+) -> (\S+)\n", text)
-        assert shown and [np.float32(loss) for loss in shown.groups()] == ends
-    assert "all pinned losses are the same" in compared(file, changed(result, final=final)).text
-    assert "recorded 31 evaluations, now 30" in compared(file, changed(result, metrics=metrics[:-1], final=final)).text
-    lost = metrics.assign(loss=np.where(np.arange(len(metrics)) > 20, np.nan, metrics["loss"]))
-    write_pin(file, diverged := changed(result, metrics=lost, final=final), WORDS)
-    assert compared(file, diverged).is_same and "loss nan -> " in compared(file, result).text
+        losses = re.search(r"at the end: loss (\S+) -> (\S+)\n", text)
+        assert losses and [np.float32(loss) for loss in losses.groups()] == ends
+    assert "all pinned losses are the same" in compare(file, replace_parts(result, final=final)).text
+    assert "recorded 31 evaluations, now 30" in compare(file, replace_parts(result, metrics=metrics[:-1], final=final)).text
+    diverging = metrics.assign(loss=np.where(np.arange(len(metrics)) > 20, np.nan, metrics["loss"]))
+    write_pin(file, diverged := replace_parts(result, metrics=diverging, final=final), WORDS)
+    assert compare(file, diverged).is_same and "loss nan -> " in compare(file, result).text
 
 
 class TestAnotherEnvironment:
@@ -140,18 +140,21 @@ class TestAnotherEnvironment:
         write_pin(file, result, WORDS)
         losses = json.loads(file.read_text())["runs"]["asgd/seed-0"]["losses"].split()
         edit(file, "environment", "jax", value="0.0.1")
-        assert compared(file, result) == (True, ""), "the same bits say more"
+        assert compare(file, result) == (True, ""), "the same bits say more"
         edit(file, "runs", "asgd/seed-0", "params", value="0" * 16)
         edit(file, "runs", "asgd/seed-0", "losses", value=" ".join([*losses[:-1], str(float(losses[-1]) / 1.004)]))
-        is_same, text = compared(file, result)
-        assert is_same and "1 of 1 runs have other bits (0 of them other timing)" in text
+        unchanged, text = compare(file, result)
+        assert unchanged and "1 of 1 runs have other bits (0 of them other timing)" in text
         assert "differ by at most 0.004 (relative; tolerance 0.01); two runs here have the same bits:\n  jax: rec" in text
-        is_same, text = compared(file, result, tolerance=0.003)
-        assert not is_same and f"-> {losses[-1]}, a relative difference of 0.004 (tolerance 0.003)\n" in text
+        unchanged, text = compare(file, result, tolerance=0.003)
+        assert not unchanged and f"-> {losses[-1]}, a relative difference of 0.004 (tolerance 0.003)\n" in text
         assert "numeric environment: another one\n  jax: recorded '0.0.1'" in text
         (outcome,) = result.outcomes
-        again = compared(file, changed(result, final={name: array + 1 for name, array in outcome.final.items()}))
-        assert not again.is_same and "two runs in this environment differ from each other: arithmetic differs" in again.text
+        comparison = compare(file, replace_parts(result, final={name: array + 1 for name, array in outcome.final.items()}))
+        assert (
+            not comparison.is_same
+            and "two runs in this environment differ from each other: arithmetic differs" in comparison.text
+        )
 
     def test_times_are_compared_too_and_runs_that_are_the_same_within_any_tolerance_may_have_other_timing(self, file):
         write_pin(file, result := run(40), WORDS)
@@ -159,16 +162,16 @@ class TestAnotherEnvironment:
         edit(file, "environment", "numpy", value="1.0")
         edit(file, "runs", "asgd/seed-0", "schedule", value="0" * 16)
         edit(file, "runs", "asgd/seed-0", "seconds", value=end * 1.02)
-        assert "virtual time at the end" in compared(file, result).text and not compared(file, result).is_same
-        is_same, text = compared(file, result, tolerance=0.03)
-        assert is_same and "(1 of them other timing)" in text
+        assert "virtual time at the end" in compare(file, result).text and not compare(file, result).is_same
+        unchanged, text = compare(file, result, tolerance=0.03)
+        assert unchanged and "(1 of them other timing)" in text
 
     def test_another_version_of_fred_is_reported_but_compared_bit_by_bit(self, file):
         write_pin(file, run(40), WORDS)
         edit(file, "environment", "fred", value="0.0.1")
-        assert compared(file, run(40)) == (True, "")
-        is_same, text = compared(file, run(39))
-        assert not is_same and "timing differs: recorded" in text and "\n  fred: recorded '0.0.1', here" in text
+        assert compare(file, run(40)) == (True, "")
+        unchanged, text = compare(file, run(39))
+        assert not unchanged and "timing differs: recorded" in text and "\n  fred: recorded '0.0.1', here" in text
 
 
 class TestRefusals:
@@ -189,9 +192,9 @@ class TestRefusals:
         file.parent.mkdir()
         file.write_text(content, encoding="latin-1")
         with pytest.raises(FredError, match=re.escape(f"mine.json {problem}")) as refusal:
-            compared(file, run())
+            compare(file, run())
         assert str(refusal.value).endswith("; restore it from version control, or write it again: UPDATE")
-        assert write_pin(file, run(), WORDS) and compared(file, run()) == (True, "")
+        assert write_pin(file, run(), WORDS) and compare(file, run()) == (True, "")
 
     @pytest.mark.parametrize(
         ("key", "value"),
@@ -202,11 +205,11 @@ class TestRefusals:
         write_pin(file, run(), WORDS)
         edit(file, "runs", "asgd/seed-0", key, value=value)
         with pytest.raises(FredError, match=r"mine.json is no pin: .* or write it again: UPDATE"):
-            compared(file, run())
+            compare(file, run())
 
     def test_a_missing_pin_and_what_is_no_result_are_refused(self, file):
         with pytest.raises(FredError, match=r"there is no pin mine\.json: write it, and commit it: UPDATE"):
-            compared(file, run())
+            compare(file, run())
         not_a_result: Any = run().summary
         with pytest.raises(FredError, match=r"expected a result, as `fred.run\(scenario\)` returns it; found DataFrame"):
             write_pin(file, not_a_result, WORDS)
@@ -216,8 +219,8 @@ class TestRefusals:
         write_pin(file, result := run(), WORDS)
         facts = environment.describe() | {"unprepared": "XLA_FLAGS PJRT_NPROC"}
         monkeypatch.setattr(environment, "describe", lambda: facts)
-        assert compared(file, result) == (True, "")
-        for call in (lambda: compared(file, run(59)), lambda: write_pin(file, result, WORDS)):
+        assert compare(file, result) == (True, "")
+        for call in (lambda: compare(file, run(59)), lambda: write_pin(file, result, WORDS)):
             with pytest.raises(
                 FredError, match=r"jax was imported before FRED, without FRED's XLA_FLAGS, PJRT_NPROC, .*: FIRST"
             ):
@@ -256,7 +259,7 @@ def test_the_plugin_imports_neither_fred_nor_jax_before_it_is_used():
     assert not {name.partition(".")[0] for name in printed.split()} & {"fred", "jax", "numpy", "pydantic", "pandas"}
 
 
-MINE = """
+MODULE = """
 import fred
 
 def run(**options):
@@ -285,7 +288,7 @@ class Project:
 
     def __init__(self, pytester: pytest.Pytester):
         self.pytester = pytester
-        pytester.makepyfile(mine=MINE)
+        pytester.makepyfile(mine=MODULE)
         pytester.makeini("[pytest]\npythonpath = .\n")
 
     def setting(self, line: str) -> None:
@@ -323,7 +326,7 @@ class TestPlugin:
         assert {file.name for file in (project.pytester.path / "pins").iterdir()} == pins
         assert all(f"wrote pins/{name}" in output for name in pins)
         assert "FRED" not in project.tests(passed=2)
-        project.pytester.makepyfile(mine=MINE.replace("0.1}}", "0.11}}"))
+        project.pytester.makepyfile(mine=MODULE.replace("0.1}}", "0.11}}"))
         output = project.tests(failed=2)
         assert (
             "1 of 1 runs differs from pins/test_mine.TestMine.test_timing[2].json:\nasgd/seed-2: timing differs: first"
@@ -342,17 +345,17 @@ class TestPlugin:
         test = f"from mine import run\n\ndef test_loss(fred_pin): fred_pin(run(task={task}))"
         project.pytester.makepyfile(test_mine=test)
         project.tests("test_mine.py", "--fred-update", passed=1)
-        project.pytester.makepyfile(mine=MINE.replace('learning_rate": 0.1', 'learning_rate": 0.2'))
+        project.pytester.makepyfile(mine=MODULE.replace('learning_rate": 0.1', 'learning_rate": 0.2'))
         output = project.tests(passed=1, failed=1)
         assert "pins/test_mine.test_loss.json: not compared: jax was imported before FRED" in output
         assert "write the line `fred_first = true` below `[pytest]` in tox.ini" in output
         project.setting("fred_first = true")
         assert "asgd/seed-0: arithmetic differs, timing is the same: first at evaluation 1" in project.tests(passed=1, failed=1)
-        project.pytester.makepyfile(mine=MINE)
+        project.pytester.makepyfile(mine=MODULE)
         project.tests("-n", "2", passed=2)
 
     def test_a_scenario_file_with_a_pin_is_a_test_and_a_pin_without_one_fails(self, project):
-        project.pytester.makepyfile(mine=f"{MINE}\nclass Mine(fred.Server): pass")
+        project.pytester.makepyfile(mine=f"{MODULE}\nclass Mine(fred.Server): pass")
         folder = project.pytester.mkdir("scenarios")
         (folder / "one.yaml").write_text(SCENARIO)
         (folder / "two.yaml").write_text("not a scenario")

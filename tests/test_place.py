@@ -20,7 +20,7 @@ from tests.conftest import ROOT
 from tests.places import NEW, OLD, complete, fill, names, put, tree
 
 A, B = "asgd/seed-0/metrics.csv", "ssgd/seed-0/metrics.csv"
-WHOLE = {**NEW, MANIFEST: "manifest"}
+RESULT = {**NEW, MANIFEST: "manifest"}
 
 
 @pytest.fixture
@@ -89,7 +89,7 @@ class TestWorkFolder:
     ],
 )
 def test_files_that_are_not_the_results_are_refused_and_stay(add, tmp_path):
-    """Before the work begins: moved away, they are in nobody's way."""
+    """FRED refuses before the work begins; once the user has moved them away, it goes on."""
     path = tmp_path / "r"
     put(path, OLD)
     add(path)
@@ -101,7 +101,7 @@ def test_files_that_are_not_the_results_are_refused_and_stay(add, tmp_path):
     for name in before.keys() - {*OLD, MANIFEST}:
         (path / name).rename(tmp_path / "away" / Path(name).name)
     put(path, NEW)
-    assert tree(path) == WHOLE
+    assert tree(path) == RESULT
 
 
 def test_the_results_files_are_replaced_even_if_changed_and_file_managers_may_add_theirs(tmp_path):
@@ -112,7 +112,7 @@ def test_the_results_files_are_replaced_even_if_changed_and_file_managers_may_ad
     (path / "summary.json").symlink_to(tmp_path)
     (path / "empty" / "inner").mkdir(parents=True)
     put(path, NEW)
-    assert tree(path) == WHOLE and names(tmp_path) == ["r"]
+    assert tree(path) == RESULT and names(tmp_path) == ["r"]
 
 
 @pytest.mark.parametrize("way", ["exchange", "two renames"])
@@ -121,31 +121,31 @@ def test_a_file_that_comes_while_the_result_is_replaced_stays_and_is_named(way, 
     old = tmp_path / ".r.unfinished" if way == "exchange" else path / contents.OLD
     put(path, OLD)
 
-    def late(folder: Path) -> None:
+    def add_file(folder: Path) -> None:
         check(folder)
         if (tmp_path / ".r.unfinished" / MANIFEST).exists():
             fill(path, {"asgd/notes.md": "mine"})
 
     if way != "exchange":
         monkeypatch.setattr(staging, "exchange", lambda *_: False)
-    for check_files in (late, check):  # the next run finds the file, too
+    for check_files in (add_file, check):  # the next run finds the file, too
         monkeypatch.setattr(contents, "check_files", check_files)
         with pytest.raises(FredError, match=rf"{old.name} holds files that came while .*: asgd/notes\.md; move them"):
             put(path, NEW)
         assert (old / "asgd/notes.md").read_text() == "mine" and (path / "summary.json").read_text() == "new"
     (old / "asgd/notes.md").unlink()
     put(path, NEW)
-    assert tree(path) == WHOLE
+    assert tree(path) == RESULT
 
 
 def test_two_folders_exchange_their_names_where_the_system_can(tmp_path, monkeypatch):
-    one, other = tmp_path / "one", tmp_path / "other"
+    first, second = tmp_path / "one", tmp_path / "other"
     fill(tmp_path, {"one/a": "1", "other/b": "2"})
-    if not staging.exchange(one, other):
+    if not staging.exchange(first, second):
         pytest.skip("this system or file system has no such step")
     assert tree(tmp_path) == {"one/b": "2", "other/a": "1"}
     with pytest.raises(FileNotFoundError):
-        staging.exchange(one, tmp_path / "none")
+        staging.exchange(first, tmp_path / "none")
     for number in (errno.EINVAL, errno.ENOSYS, None):
 
         def lacking(*_: Any, number: int | None = number) -> int:
@@ -154,7 +154,7 @@ def test_two_folders_exchange_their_names_where_the_system_can(tmp_path, monkeyp
 
         library = SimpleNamespace(renameat2=lacking, renamex_np=lacking) if number else object()
         monkeypatch.setattr(ctypes, "CDLL", lambda *_, library=library, **__: library)
-        assert not staging.exchange(one, other)
+        assert not staging.exchange(first, second)
 
 
 def test_a_replacement_that_fails_leaves_the_old_result(tmp_path, monkeypatch):
@@ -172,7 +172,7 @@ def test_a_replacement_that_fails_leaves_the_old_result(tmp_path, monkeypatch):
         put(tmp_path / "r", NEW)
     assert tree(tmp_path / "r") == {**OLD, MANIFEST: "manifest"}
     put(tmp_path / "r", NEW)
-    assert tree(tmp_path / "r") == WHOLE and names(tmp_path) == ["r"]
+    assert tree(tmp_path / "r") == RESULT and names(tmp_path) == ["r"]
 
 
 def test_a_result_that_may_not_be_written_is_refused_before_the_work(tmp_path, monkeypatch):
@@ -243,7 +243,7 @@ print(step)
 @pytest.mark.slow
 @pytest.mark.parametrize("way", ["exchange", "two renames"])
 def test_the_next_run_finishes_a_replacement_that_was_killed_at_any_step(way, tmp_path):
-    """With an exchange of names a result is there at every moment."""
+    """An exchange of names leaves a result in place at every moment."""
     environment, command = {**os.environ, "PYTHONPATH": str(ROOT)}, [sys.executable, "-c", _KILLED, way, str(tmp_path)]
     assert int(subprocess.check_output(command, env=environment)) > 20, "steps at which it was killed"
 

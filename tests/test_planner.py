@@ -17,7 +17,7 @@ from fred.diagnosis.question import POINTS, RATE, Question, of_cluster, that_app
 from fred.diagnosis.ranking import Place, Spent, compare_spent, doubts
 from fred.protocols.synchronous import Synchronous
 from fred.specification.loading import load, scenario
-from tests.planning import BACKUP, SYNC, few, plan
+from tests.planning import BACKUP, SYNC, limit_points, plan
 from tests.program import fred_command, refusal
 from tests.worlds import TASK, record
 
@@ -38,53 +38,53 @@ UNEQUAL = Cluster(workers=4, compute={"name": "uniform", "low": 1, "high": 3})
 
 class TestTimeLost:
     def test_it_is_that_of_slow_workers_and_nodes(self):
-        lost = attribution(160, workers=32, speeds=[1.0] * 31 + [0.5])
-        assert (lost.slowdown, lost.seconds, lost.ideal_seconds, lost.network) == (2, 10.0, 5.0, 0.0)
-        assert lost.of_workers.tolist() == [1.0] * 31 + [2.0]
-        assert (lost.worst_workers, lost.share_of_worst, lost.lasting) == ([31], 1.0, 2)  # always the same one
-        lost = attribution(36, workers=12, nodes=4, speeds=[1.0] * 9 + [0.5] * 3)
-        assert lost.of_nodes.tolist() == [1.0, 1.0, 1.0, 2.0]
-        assert lost.share_of_nodes == [0.0, 0.0, 0.0, 1.0]
-        assert lost.share_of_worst == 0.0  # two others are as slow
+        report = attribution(160, workers=32, speeds=[1.0] * 31 + [0.5])
+        assert (report.slowdown, report.seconds, report.ideal_seconds, report.network) == (2, 10.0, 5.0, 0.0)
+        assert report.of_workers.tolist() == [1.0] * 31 + [2.0]
+        assert (report.worst_workers, report.share_of_worst, report.lasting) == ([31], 1.0, 2)  # always the same one
+        report = attribution(36, workers=12, nodes=4, speeds=[1.0] * 9 + [0.5] * 3)
+        assert report.of_nodes.tolist() == [1.0, 1.0, 1.0, 2.0]
+        assert report.share_of_nodes == [0.0, 0.0, 0.0, 1.0]
+        assert report.share_of_worst == 0.0  # two others are as slow
         equal = attribution(32, workers=8, network={"latency": constant(0.1)})
         assert equal.slowdown == pytest.approx(1, abs=1e-9) and np.isnan(equal.share_of_worst)
         np.testing.assert_allclose(equal.of_workers, 1)
 
     def test_it_has_phases_of_which_messages_are_the_networks(self):
-        lost = attribution(24, workers=4, network={"latency": constant(0.25), "pull_latency": constant(0.75)})
-        phases = {name: np.unique(own).tolist() for name, own in lost.phases.items()}
+        report = attribution(24, workers=4, network={"latency": constant(0.25), "pull_latency": constant(0.75)})
+        phases = {name: np.unique(seconds).tolist() for name, seconds in report.phases.items()}
         assert phases == {"reading": [0.75], COMPUTING: [1.0], "sending": [0.25]}
-        assert lost.network == 0.5 and set(lost.of_phases.values()) == {1.0}
+        assert report.network == 0.5 and set(report.of_phases.values()) == {1.0}
         sending = np.full((3, 5), 0.5)
         sending[:, 2] = 2.0
-        lost = Attribution({COMPUTING: np.ones((3, 5)), "sending": sending}, np.zeros(5, np.int64))
-        assert (lost.slowdown, lost.share([2])) == (2, 1)
-        assert lost.of_phases == {COMPUTING: 1.0, "sending": 2.0}, "a slow link"
+        report = Attribution({COMPUTING: np.ones((3, 5)), "sending": sending}, np.zeros(5, np.int64))
+        assert (report.slowdown, report.share([2])) == (2, 1)
+        assert report.of_phases == {COMPUTING: 1.0, "sending": 2.0}, "a slow link"
 
     def test_with_several_servers_the_first_block_counts(self):
-        lost = attribution(12, workers=3, servers=2, speeds=[1, 1, 0.5], network={"latency": constant(0.25)})
-        assert (lost.slowdown, lost.seconds, lost.share_of_worst) == pytest.approx((2.5 / 1.5, 4 * 2.5, 1))
+        report = attribution(12, workers=3, servers=2, speeds=[1, 1, 0.5], network={"latency": constant(0.25)})
+        assert (report.slowdown, report.seconds, report.share_of_worst) == pytest.approx((2.5 / 1.5, 4 * 2.5, 1))
 
     def test_slowness_by_chance_does_not_last(self):
-        lost = Attribution({COMPUTING: 1 + np.eye(7)}, np.zeros(7, np.int64))  # each worker is slow once
-        assert (lost.slowdown, lost.lasting) == (2, 1)
-        np.testing.assert_allclose(lost.of_workers, 8 / 7)
-        np.testing.assert_allclose([lost.share([worker]) for worker in range(7)], 1 / 7)
+        report = Attribution({COMPUTING: 1 + np.eye(7)}, np.zeros(7, np.int64))  # each worker is slow once
+        assert (report.slowdown, report.lasting) == (2, 1)
+        np.testing.assert_allclose(report.of_workers, 8 / 7)
+        np.testing.assert_allclose([report.share([worker]) for worker in range(7)], 1 / 7)
 
     def test_any_times_by_hand(self):
         rng = np.random.default_rng(5)
         phases = {"reading": rng.random((6, 5)), COMPUTING: 1 + rng.random((6, 5))}
-        lost = Attribution(phases, np.array([0, 0, 1, 1, 1]))
-        whole = phases["reading"] + phases[COMPUTING]
-        ideal = [sum(np.median(own[row]) for own in phases.values()) for row in range(6)]
-        actual = [max(whole[row]) for row in range(6)]
-        assert lost.slowdown == pytest.approx(sum(actual) / sum(ideal))
+        report = Attribution(phases, np.array([0, 0, 1, 1, 1]))
+        total = phases["reading"] + phases[COMPUTING]
+        ideal = [sum(np.median(times[row]) for times in phases.values()) for row in range(6)]
+        actual = [max(total[row]) for row in range(6)]
+        assert report.slowdown == pytest.approx(sum(actual) / sum(ideal))
         for worker in range(5):
-            own = [max(ideal[row], whole[row, worker]) for row in range(6)]
-            rest = [max(ideal[row], *np.delete(whole[row], worker)) for row in range(6)]
-            assert lost.of_workers[worker] == pytest.approx(sum(own) / sum(ideal))
-            assert lost.share([worker]) == pytest.approx((sum(actual) - sum(rest)) / (sum(actual) - sum(ideal)))
-        assert lost.share(range(5)) == pytest.approx(1)
+            with_worker = [max(ideal[row], total[row, worker]) for row in range(6)]
+            rest = [max(ideal[row], *np.delete(total[row], worker)) for row in range(6)]
+            assert report.of_workers[worker] == pytest.approx(sum(with_worker) / sum(ideal))
+            assert report.share([worker]) == pytest.approx((sum(actual) - sum(rest)) / (sum(actual) - sum(ideal)))
+        assert report.share(range(5)) == pytest.approx(1)
 
     def test_rounds_with_backup_workers_are_refused(self):
         with pytest.raises(ValueError, match="every worker takes part"):
@@ -94,19 +94,19 @@ class TestTimeLost:
 class TestCandidates:
     @pytest.mark.parametrize("workers", [1, 2, 3, 8, 100])
     def test_all_have_the_same_number_of_points_and_knobs_that_fit(self, workers):
-        asking = Question(Cluster(workers=workers), TASK, {"target_error": 0.5}, 10.0)
-        can, cannot = that_apply(asking.cluster, asking.parts, 0.5)
-        planned = scenario(asking.document(can))
+        query = Question(Cluster(workers=workers), TASK, {"target_error": 0.5}, 10.0)
+        can, cannot = that_apply(query.cluster, query.parts, 0.5)
+        planned = scenario(query.document(can))
         of = [point.of for point in planned.points.values()]
         assert {of.count(candidate.run) for candidate in can} == {POINTS}
-        assert set(cannot) <= {candidate.run for candidate in of_cluster(asking.cluster)} - {"sync"}
+        assert set(cannot) <= {candidate.run for candidate in of_cluster(query.cluster)} - {"sync"}
         assert ("wagma-sgd" in cannot) == (workers in (3, 100))
         assert all(cannot.values()), "each has a reason"
 
     def test_a_mistake_in_all_is_an_error(self):
-        asking = Question(Cluster(workers=4), {"data": "digits"}, {"target_error": 0.5}, 10.0)
+        query = Question(Cluster(workers=4), {"data": "digits"}, {"target_error": 0.5}, 10.0)
         with pytest.raises(FredError, match=r"task\.model"):
-            that_apply(asking.cluster, asking.parts, 0.5)
+            that_apply(query.cluster, query.parts, 0.5)
 
     def test_they_fit_the_cluster(self):
         def values(**options) -> dict:
@@ -152,25 +152,25 @@ class TestRanking:
         assert "no system reached the target within 3 s" in doubts(nothing, 0.1, 3.0)[0]
 
 
-def within(budget: float, *seconds: float) -> Spent:
+def spent_within(budget: float, *seconds: float) -> Spent:
     return Spent(seconds, [budget] * len(seconds))
 
 
 def test_a_system_is_significantly_later_only_if_the_interval_says_so_and_misses_count_as_the_budget():
     never, first = math.inf, (2.0, 2.1, 2.2, 2.0, 2.1)
-    (missing,) = compare_spent([within(10.0, *[never] * 5)], within(10.0, *first))
-    (once,) = compare_spent([within(2.5, 2.0, 2.1, 2.3, 2.0, never)], within(2.5, *first))
-    (unsure,) = compare_spent([within(5.0, 4.0, 4.1, 4.2, 4.3, never)], within(5.0, 1.0, 2.0, never, never, never))
-    later = [Place("b", "b", {}, 1, (), (), pair).is_worse for pair in (missing, once, unsure)]
-    assert later == [True, False, False]
+    (missing,) = compare_spent([spent_within(10.0, *[never] * 5)], spent_within(10.0, *first))
+    (single_miss,) = compare_spent([spent_within(2.5, 2.0, 2.1, 2.3, 2.0, never)], spent_within(2.5, *first))
+    (unsure,) = compare_spent([spent_within(5.0, 4.0, 4.1, 4.2, 4.3, never)], spent_within(5.0, 1.0, 2.0, never, never, never))
+    verdicts = [Place("b", "b", {}, 1, (), (), pair).is_worse for pair in (missing, single_miss, unsure)]
+    assert verdicts == [True, False, False]
     assert missing["mean"] == pytest.approx(10 / math.prod(first) ** 0.2)
 
 
 def test_several_systems_are_compared_with_the_first_as_one_family():
     first, slow, other = (2.0, 2.1, 2.2, 2.0, 2.1), (2.2, 2.4, 2.3, 2.3, 2.5), (2.0, 2.2, 2.1, 2.1, 2.0)
-    of_first, of_slow, of_other = (within(10.0, *seconds) for seconds in (first, slow, other))
-    alone, together = compare_spent([of_slow], of_first)[0], compare_spent([of_slow, of_other], of_first)[0]
-    assert together["low"] < alone["low"] < alone["mean"] == together["mean"]
+    of_first, of_slow, of_other = (spent_within(10.0, *seconds) for seconds in (first, slow, other))
+    single, together = compare_spent([of_slow], of_first)[0], compare_spent([of_slow, of_other], of_first)[0]
+    assert together["low"] < single["low"] < single["mean"] == together["mean"]
 
 
 SMALL = f"task: {json.dumps(TASK)}\nevaluate: {{target_error: 0.5}}\n"
@@ -181,12 +181,12 @@ TRACED = f"cluster: {{workers: 8, compute: {{name: trace, file: example}}}}\n{AL
 class TestCommand:
     @pytest.mark.slow
     def test_it_says_which_system_is_first_and_leaves_a_scenario_to_go_on_from(self, tmp_path, monkeypatch):
-        few(monkeypatch)
-        task, out, mine = tmp_path / "task.yaml", tmp_path / "out", tmp_path / "mine.yaml"
+        limit_points(monkeypatch)
+        task, out, cluster_file = tmp_path / "task.yaml", tmp_path / "out", tmp_path / "mine.yaml"
         task.write_text(SMALL)
-        mine.write_text(TRACED.replace("workers: 8", "workers: 8, nodes: 2"))
+        cluster_file.write_text(TRACED.replace("workers: 8", "workers: 8, nodes: 2"))
         options = ("--for", task, "--seeds", 2, "--budget", 20, "--jobs", 1, "--out", out)
-        answer = fred_command("plan", mine, *options, columns=80)
+        answer = fred_command("plan", cluster_file, *options, columns=80)
         for words in ("reached an error of 0.5 first, after", "Not considered: ad-psgd", "all workers"):
             assert words in answer.out
         words = " ".join(answer.out.split())
@@ -225,7 +225,7 @@ class TestCommand:
         [("scenario.yaml", "quickstart"), ("report.html", "quickstart"), ("trade-off.svg", "cost --by cost")],
     )
     def test_a_file_that_somebody_else_wrote_is_not_overwritten(self, file, command, tmp_path, monkeypatch):
-        few(monkeypatch)
+        limit_points(monkeypatch)
         (tmp_path / file).write_text("title: mine\n")
         assert f"{file} is there already, and not what" in refusal("plan", *command.split(), "--out", tmp_path)
         assert (tmp_path / file).read_text() == "title: mine\n"
@@ -247,14 +247,14 @@ class TestBackupWorkers:
         seconds = np.random.default_rng(3).exponential(size=(5, 6))
         for workers in (1, 2, 4, 6):
             choices = itertools.combinations(range(6), workers)
-            chosen = [np.sort(seconds[:, list(some)], axis=1).mean(axis=0) for some in choices]
-            np.testing.assert_allclose(backup_workers.mean_arrivals(seconds, workers), np.mean(chosen, axis=0))
+            ordered = [np.sort(seconds[:, list(members)], axis=1).mean(axis=0) for members in choices]
+            np.testing.assert_allclose(backup_workers.mean_arrivals(seconds, workers), np.mean(ordered, axis=0))
         with pytest.raises(ValueError, match="1 to 6 workers"):
             backup_workers.mean_arrivals(seconds, 7)
 
     def test_iterations_between_and_beyond_measured_ones(self):
-        between = backup_workers.iterations_at(np.array([49, 50, 60, 100, 101]), {50: 137.5, 100: 76.2})
-        np.testing.assert_allclose(between, [np.nan, 137.5, 125.24, 76.2, np.nan])
+        iterations = backup_workers.iterations_at(np.array([49, 50, 60, 100, 101]), {50: 137.5, 100: 76.2})
+        np.testing.assert_allclose(iterations, [np.nan, 137.5, 125.24, 76.2, np.nan])
         exact = {n: 30 + 400 / n for n in (4, 7, 20)}
         np.testing.assert_allclose(backup_workers.iterations_at(np.array([1, 10, 1000]), exact, "fitted"), [430, 70, 30.4])
         steeper = backup_workers.iterations_at(np.array([1, 4, 8]), {2: 100.0, 4: 20.0, 8: 10.0}, "fitted")
@@ -266,10 +266,10 @@ class TestBackupWorkers:
     def test_the_best_plan_is_the_best_of_all(self):
         times, table = np.cumsum(np.random.default_rng(1).exponential(size=30)), {5: 900.0, 12: 500.0, 30: 260.0}
         result = backup_workers.plan(times, table)
-        tried = {n: np.interp(n, [5, 12, 30], [900, 500, 260]) * times[n - 1] for n in range(5, 31)}
-        best = min(tried, key=tried.__getitem__)
+        durations = {n: np.interp(n, [5, 12, 30], [900, 500, 260]) * times[n - 1] for n in range(5, 31)}
+        best = min(durations, key=durations.__getitem__)
         assert (result.workers, result.waited_for[result.best_index]) == (30, best)
-        np.testing.assert_allclose(result.seconds, list(tried.values()))
+        np.testing.assert_allclose(result.seconds, list(durations.values()))
         with pytest.raises(ValueError, match="known for N = 5 to 30, but there are 4 workers"):
             backup_workers.plan(times[:4], table)
 

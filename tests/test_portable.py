@@ -1,4 +1,4 @@
-"""Products, convolutions and sums are what they should be, and their bits do not depend on what is computed around them."""
+"""Products, convolutions and sums are correct, and their bits do not depend on the program around them."""
 
 import itertools
 import random
@@ -32,29 +32,29 @@ def numbers(seed: int, *shape: int, kind: str = "float32") -> np.ndarray:
 
 @given(
     batch=st.lists(sizes, max_size=2),
-    over=st.lists(sizes, max_size=2),
+    contracted=st.lists(sizes, max_size=2),
     left=st.lists(sizes, max_size=2),
     right=st.lists(sizes, max_size=1),
     kind=st.sampled_from(["float32", "float32", "bfloat16", "complex64", "int32"]),
     orders=st.randoms(use_true_random=False),
 )
-def test_products_of_any_axes_are_what_numpy_says(batch, over, left, right, kind, orders):
+def test_products_of_any_axes_are_what_numpy_says(batch, contracted, left, right, kind, orders):
     names = iter("abcdefghij")
-    b, k, m, n = ([next(names) for _ in part] for part in (batch, over, left, right))
-    length = dict(zip((*b, *k, *m, *n), (*batch, *over, *left, *right), strict=True))
-    one, other = orders.sample([*b, *k, *m], len(b + k + m)), orders.sample([*b, *k, *n], len(b + k + n))
-    drawn = "float32" if kind == "bfloat16" else kind
-    shapes = ([length[name] for name in order] for order in (one, other))
-    x, y = (jnp.asarray(numbers(seed, *shape, kind=drawn)).astype(kind) for seed, shape in enumerate(shapes))
+    b, k, m, n = ([next(names) for _ in part] for part in (batch, contracted, left, right))
+    length = dict(zip((*b, *k, *m, *n), (*batch, *contracted, *left, *right), strict=True))
+    left_axes, right_axes = orders.sample([*b, *k, *m], len(b + k + m)), orders.sample([*b, *k, *n], len(b + k + n))
+    sample_kind = "float32" if kind == "bfloat16" else kind
+    shapes = ([length[name] for name in order] for order in (left_axes, right_axes))
+    x, y = (jnp.asarray(numbers(seed, *shape, kind=sample_kind)).astype(kind) for seed, shape in enumerate(shapes))
     axes = lambda order, names: tuple(order.index(name) for name in names)  # noqa: E731
-    dimensions = ((axes(one, k), axes(other, k)), (axes(one, b), axes(other, b)))
-    found = jax.jit(lambda x, y: lax.dot_general(x, y, dimensions))(x, y)
+    dimensions = ((axes(left_axes, k), axes(right_axes, k)), (axes(left_axes, b), axes(right_axes, b)))
+    product = jax.jit(lambda x, y: lax.dot_general(x, y, dimensions))(x, y)
     wide = {"complex64": "complex128", "int32": "int64"}.get(kind, "float64")
-    formula = f"{''.join(one)},{''.join(other)}->{''.join([*b, *(name for name in one if name in m), *n])}"
+    formula = f"{''.join(left_axes)},{''.join(right_axes)}->{''.join([*b, *(name for name in left_axes if name in m), *n])}"
     expected = np.einsum(formula, np.asarray(x).astype(wide), np.asarray(y).astype(wide))
-    assert (found.dtype, found.shape) == (x.dtype, expected.shape)
+    assert (product.dtype, product.shape) == (x.dtype, expected.shape)
     tolerance = {"int32": 0.0, "bfloat16": 0.05}.get(kind, 1e-4)
-    np.testing.assert_allclose(np.asarray(found).astype(wide), expected, rtol=tolerance, atol=10 * tolerance)
+    np.testing.assert_allclose(np.asarray(product).astype(wide), expected, rtol=tolerance, atol=10 * tolerance)
 
 
 NARROW = [  # left, right, result
@@ -71,10 +71,15 @@ def test_narrow_numbers_are_multiplied_as_what_the_result_is(left, right, result
     convolve = lambda x, y: lax.conv_general_dilated(x, y, (1, 1), "VALID", preferred_element_type=result)  # noqa: E731
     convolution = jax.jit(convolve)(image, kernel)
     assert (product.dtype, convolution.dtype) == (result, result)
-    one, other, pixels, window = (np.asarray(each.astype("float32"), float) for each in (x, y, image, kernel))
+    left_values, right_values, pixels, window = (
+        np.asarray(operand.astype("float32"), float) for operand in (x, y, image, kernel)
+    )
     tolerance = 1e-3 if result == "float16" else 1e-5
     with np.errstate(over="ignore"):
-        expected = (one @ other.T).astype(result), convolved(pixels, window, (1, 1), ((0, 0), (0, 0)), (1, 1), (1, 1), 1, 1)
+        expected = (
+            (left_values @ right_values.T).astype(result),
+            convolve_directly(pixels, window, (1, 1), ((0, 0), (0, 0)), (1, 1), (1, 1), 1, 1),
+        )
     np.testing.assert_allclose(np.asarray(product, float), expected[0].astype(float), rtol=tolerance)
     np.testing.assert_allclose(np.asarray(convolution, float), expected[1], rtol=tolerance)
 
@@ -85,7 +90,7 @@ LONG = [  # [m, k] x [k, n]: with few rows and many, in one strip of columns and
 ]
 
 
-def in_one_row(left: np.ndarray, right: np.ndarray) -> np.ndarray:
+def multiply_in_order(left: np.ndarray, right: np.ndarray) -> np.ndarray:
     """A product by fused multiply-add, one after the other (rounded twice here, from double precision: last bits may differ)."""
     total = np.zeros((left.shape[0], right.shape[1]), np.float32)
     for column, row in zip(left.T.astype(float), right.astype(float), strict=True):
@@ -107,18 +112,18 @@ def test_long_sums_are_added_up_in_the_published_parts_also_where_the_kernel_kno
     expected = np.zeros((m, n), np.float32)
     for strip, sums in strips:
         for part in sums:
-            expected[:, strip] += in_one_row(left[:, part], right[part, strip])
-    given = left, right.T.copy() if transposed else right
-    usual = product()(*given)
+            expected[:, strip] += multiply_in_order(left[:, part], right[part, strip])
+    operands = left, right.T.copy() if transposed else right
+    usual = product()(*operands)
     assert (usual == expected).mean() > 0.999
-    assert (usual == in_one_row(left, right)).mean() < 0.9  # the parts are no detail
+    assert (usual == multiply_in_order(left, right)).mean() < 0.9  # the parts are no detail
     monkeypatch.setattr(products, "AS_ON_X86", False)
-    one_by_one = product()
-    assert one_by_one.lower(*given).as_text().count("stablehlo.dot_general") == sum(len(sums) for _, sums in strips) > 1
-    np.testing.assert_array_equal(one_by_one(*given), usual)
+    unbatched = product()
+    assert unbatched.lower(*operands).as_text().count("stablehlo.dot_general") == sum(len(sums) for _, sums in strips) > 1
+    np.testing.assert_array_equal(unbatched(*operands), usual)
 
 
-def convolved(image, kernel, strides, padding, lhs_dilation, rhs_dilation, groups, batches) -> np.ndarray:
+def convolve_directly(image, kernel, strides, padding, lhs_dilation, rhs_dilation, groups, batches) -> np.ndarray:
     """Straight from the definition: image [batch, features, space...], kernel [outputs, features / groups, window...]."""
     rank = image.ndim - 2
     for axis in range(rank):
@@ -132,11 +137,11 @@ def convolved(image, kernel, strides, padding, lhs_dilation, rhs_dilation, group
     count, outputs = image.shape[0] // batches, kernel.shape[0]
     result = np.zeros((count, outputs, *places))
     for output, place in itertools.product(range(outputs), itertools.product(*map(range, places))):
-        corner = [slice(p * s, p * s + own, d) for p, s, own, d in zip(place, strides, reach, rhs_dilation, strict=True)]
+        corner = [slice(p * s, p * s + offset, d) for p, s, offset, d in zip(place, strides, reach, rhs_dilation, strict=True)]
         rows = slice(output * batches // outputs * count, (output * batches // outputs + 1) * count)
-        into = slice(output * groups // outputs * kernel.shape[1], (output * groups // outputs + 1) * kernel.shape[1])
+        channels = slice(output * groups // outputs * kernel.shape[1], (output * groups // outputs + 1) * kernel.shape[1])
         at: tuple = (slice(None), output, *place)
-        result[at] = (image[(rows, into, *corner)] * kernel[output]).sum(tuple(range(1, 2 + rank)))
+        result[at] = (image[(rows, channels, *corner)] * kernel[output]).sum(tuple(range(1, 2 + rank)))
     return result
 
 
@@ -157,11 +162,11 @@ def test_convolutions_of_every_kind_follow_their_definition(seed):
         return lax.conv_general_dilated(x, y, strides, padding, lhs_dilation, rhs_dilation, **options)
 
     x, y = image.transpose(orders[0]), kernel.transpose(orders[1])
-    found = np.asarray(jax.jit(convolution)(x, y))
-    expected = convolved(image, kernel, strides, padding, lhs_dilation, rhs_dilation, features, batches)
-    np.testing.assert_allclose(found, expected.transpose(orders[2]), atol=1e-4)
-    if found.size:  # it is linear in each: a gradient times a direction is the value in that direction
-        weights, along_x, along_y = numbers(3, *found.shape), numbers(4, *x.shape), numbers(5, *y.shape)
+    output = np.asarray(jax.jit(convolution)(x, y))
+    expected = convolve_directly(image, kernel, strides, padding, lhs_dilation, rhs_dilation, features, batches)
+    np.testing.assert_allclose(output, expected.transpose(orders[2]), atol=1e-4)
+    if output.size:  # it is linear in each: a gradient times a direction is the value in that direction
+        weights, along_x, along_y = numbers(3, *output.shape), numbers(4, *x.shape), numbers(5, *y.shape)
         by_x, by_y = jax.jit(jax.grad(lambda x, y: (weights * convolution(x, y)).sum(), (0, 1)))(x, y)
         assert np.vdot(by_x, along_x) == pytest.approx(np.vdot(weights, convolution(along_x, y)), abs=1e-2)
         assert np.vdot(by_y, along_y) == pytest.approx(np.vdot(weights, convolution(x, along_y)), abs=1e-2)
@@ -180,11 +185,11 @@ def test_sums_and_products_along_axes(shape):
 @pytest.mark.parametrize("padding", ["SAME", "VALID"])
 def test_sums_of_sliding_windows(padding):
     values = numbers(0, 9, 8)
-    found = jax.jit(lambda x: lax.reduce_window(x, 0.0, lax.add, (3, 2), (2, 3), padding, window_dilation=(1, 2)))(values)
+    sums = jax.jit(lambda x: lax.reduce_window(x, 0.0, lax.add, (3, 2), (2, 3), padding, window_dilation=(1, 2)))(values)
     padded = np.pad(values, ((1, 1), (0, 1)) if padding == "SAME" else 0)
     rows, columns = range(0, padded.shape[0] - 2, 2), range(0, padded.shape[1] - 2, 3)
     expected = [[padded[i : i + 3, j : j + 3 : 2].sum() for j in columns] for i in rows]
-    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(sums, expected, rtol=1e-5, atol=1e-5)
 
 
 REDUCTIONS = {
@@ -204,8 +209,8 @@ def test_bits_do_not_depend_on_what_is_computed_around(name, shape):
     f, x, y = REDUCTIONS[name], numbers(1, *shape), numbers(2, *shape)
     product = jax.jit(jnp.multiply)(x, y)
     several = jnp.stack([product, product + 1])
-    alone = jax.jit(f)(product)
-    loop = jax.jit(lambda several, n: lax.fori_loop(0, n, lambda i, _: f(several[i]), jnp.zeros_like(alone)))
+    reference = jax.jit(f)(product)
+    loop = jax.jit(lambda several, n: lax.fori_loop(0, n, lambda i, _: f(several[i]), jnp.zeros_like(reference)))
     elsewhere = {
         "fused": jax.jit(lambda x, y: f(x * y))(x, y),
         "sliced": jax.jit(lambda several, i: f(several[i]))(several, 0),
@@ -213,7 +218,7 @@ def test_bits_do_not_depend_on_what_is_computed_around(name, shape):
         "alongside": jax.jit(lambda x: (x / jnp.sqrt((x * x).sum()), f(x)))(product)[1],
     }
     for where, value in elsewhere.items():
-        np.testing.assert_array_equal(value, alone, err_msg=where)
+        np.testing.assert_array_equal(value, reference, err_msg=where)
 
 
 MODELS = [
@@ -226,7 +231,7 @@ ESCAPES = [(name, batch) for name in MODELS for batch in ((1, 2, 33) if name == 
 
 @pytest.mark.parametrize(("name", "batch_size"), mostly_slow(ESCAPES, [("mlp", 33)]))
 def test_no_product_and_no_sum_escapes(name, batch_size):
-    """In what is compiled of a gradient, every product is the portable kernel's, and nothing is added up by XLA itself."""
+    """Every product in the compiled program of a gradient is the portable kernel's, and XLA computes no sums."""
     cls = getattr(users, name.split(":")[1]) if ":" in name else registry.lookup("model", name)
     data = (BIGRAMS if name in ("transformer", "token-scores") else Digits()).load(0)  # which score every token
     loss = Loss(cls.example(), CrossEntropy())

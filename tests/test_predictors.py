@@ -54,8 +54,8 @@ def test_moments_of_what_is_larger_are_those_of_truncated_normal_variables():
     mean, deviation = np.array([0.0, 1.0, -2.0, 0.5, 3.0]), np.array([1.0, 0.3, 2.0, 0.1, 0.5])
     least = np.array([-5.0, 1.2, 6.0, 1.4, 3.0])
     exact = stats.truncnorm((least - mean) / deviation, np.inf, mean, deviation)
-    found, variance = truncated_moments(mean, deviation, least)
-    assert np.allclose(found, exact.mean(), rtol=1e-9) and np.allclose(variance, exact.var(), rtol=1e-6)
+    mean_beyond, variance = truncated_moments(mean, deviation, least)
+    assert np.allclose(mean_beyond, exact.mean(), rtol=1e-9) and np.allclose(variance, exact.var(), rtol=1e-6)
     far, none = truncated_moments(np.zeros(2), np.ones(2), np.array([1e3, -50.0]))
     assert far == pytest.approx([1e3 + 1e-3, 0.0], abs=1e-6)
     assert none == pytest.approx([1e-6, 1.0], rel=0.01)
@@ -73,16 +73,16 @@ class TestHiddenMarkov:
         chooser: Any = rule.filter(np.array([0, 0, 1, 1]))
         likelihoods = []  # of each round: [nodes, states]
         for times in rng.lognormal(0.3, 0.5, (4, 4)):
-            finished = times <= np.sort(times)[rng.integers(0, 4)]
-            seconds = np.minimum(times, times[finished].max())
-            chooser.learn(seconds, finished)
-            single = np.where(finished, law.pdf(np.log(seconds)), law.sf(np.log(seconds)))
+            arrived = times <= np.sort(times)[rng.integers(0, 4)]
+            seconds = np.minimum(times, times[arrived].max())
+            chooser.learn(seconds, arrived)
+            single = np.where(arrived, law.pdf(np.log(seconds)), law.sf(np.log(seconds)))
             likelihoods.append(single.reshape(3, 2, 2).prod(axis=2).T)
         for node in (0, 1):
             total = np.zeros(3)
             for path in itertools.product(range(3), repeat=5):  # the last is the state of the round to come
-                seen = [likelihoods[t][node, state] for t, state in enumerate(path[:-1])]
-                total[path[-1]] += np.prod(seen) * transition[path[:-1], path[1:]].prod()
+                factors = [likelihoods[t][node, state] for t, state in enumerate(path[:-1])]
+                total[path[-1]] += np.prod(factors) * transition[path[:-1], path[1:]].prod()
             assert np.allclose(chooser.state[node], total / total.sum(), rtol=1e-9)
 
     def test_smoothing_is_exact_by_brute_force(self):
@@ -142,7 +142,7 @@ class TestHiddenMarkov:
 
 
 def watch(rule: Any, rounds: np.ndarray, cutoffs: list[int]) -> np.ndarray:
-    """Have a rule observe rounds of which it sees these numbers of workers; return what it expects, s."""
+    """Have a rule observe rounds of which it sees these numbers of workers; return its expected times, s."""
     chooser = rule.start(NODES if rounds.shape[1] == 30 else np.zeros(rounds.shape[1], int))
     for times, cutoff in zip(rounds, cutoffs, strict=True):
         end = np.sort(times)[cutoff - 1]
@@ -185,8 +185,8 @@ class TestWindows:
         assert np.allclose(expected, np.cumsum(1 / np.arange(10, 0, -1)), rtol=0.06)
 
     def test_every_window_has_a_round_that_waits_for_all(self):
-        chosen = closed_loop.run(Empirical(window=7), rounds_of(1, 80), NODES).cutoff
-        assert np.diff(np.flatnonzero(chosen == 30)).max() <= 8 and (chosen < 30).sum() > 30
+        cutoffs = closed_loop.run(Empirical(window=7), rounds_of(1, 80), NODES).cutoff
+        assert np.diff(np.flatnonzero(cutoffs == 30)).max() <= 8 and (cutoffs < 30).sum() > 30
 
 
 class TestDynamicBackup:
@@ -196,8 +196,8 @@ class TestDynamicBackup:
 
         assert mean(noise=1.0) < mean(noise=5.0) < mean(noise=15.0) < mean(noise=25.0)
         assert mean(noise=1000.0) == 30.0
-        alone = closed_loop.run(DynamicBackup(noise=0.0, objective="round"), rounds_of(0), NODES)
-        assert np.median(alone.cutoff) == 1
+        noiseless = closed_loop.run(DynamicBackup(noise=0.0, objective="round"), rounds_of(0), NODES)
+        assert np.median(noiseless.cutoff) == 1
 
         times, best = np.array([1.0, 1.1, 1.2, 1.3, 1.5, 9.0]), Maximizer("round", worth=lambda counts: 1 - 3 / counts)
         assert best.cutoff(times) == 1 + np.argmax((1 - 3 / np.arange(1, 7)) / times), "the gain per time is the largest"
@@ -216,8 +216,8 @@ def test_the_best_static_cutoff_is_the_best_of_all_by_trial():
 @pytest.mark.parametrize("name", mostly_slow(RULES, list(RULES)[::3]))
 def test_a_rule_is_deterministic_below_the_oracle_blind_to_dropped_times_and_at_ease_with_few_or_equal_workers(name):
     rule = RULES[name]
-    first, again = (closed_loop.run(rule, rounds_of(4, 120), NODES) for _ in range(2))
-    assert np.array_equal(first.cutoff, again.cutoff)
+    first, second = (closed_loop.run(rule, rounds_of(4, 120), NODES) for _ in range(2))
+    assert np.array_equal(first.cutoff, second.cutoff)
     assert np.all(first.cutoff / first.time <= first.best_cutoff / first.best_time)
     check_dropped_times_do_not_matter(rule, rounds_of(5, 120), NODES)
     assert closed_loop.run(rule, np.ones((40, 30)), NODES).cutoff.min() >= 1
@@ -253,8 +253,10 @@ def test_rules_that_know_regimes_do_better_than_those_that_do_not():
 def test_a_watched_model_waits_for_counts_and_shares_as_it_is_told():
     for least in (0.0, 1.0):
         rule = HMM(by="count", at_least=least)
-        watched, alone = (closed_loop.run(it, rounds_of(0, 60), NODES).cutoff.tolist() for it in (rule, rule.unwatched()))
-        assert watched == alone
+        watched, unwatched = (
+            closed_loop.run(watched_rule, rounds_of(0, 60), NODES).cutoff.tolist() for watched_rule in (rule, rule.unwatched())
+        )
+        assert watched == unwatched
         assert not least or set(watched) == {30}
 
 
@@ -306,7 +308,7 @@ def test_the_table_has_every_rule_and_two_thirds_train_unless_the_user_says_othe
     assert "trained on the first 173, two thirds of 260 iterations; --train N changes this" in words
     answer, expected = answer_of(trace, "--rules", "all,count"), compare(read(trace), 173, ["all", "count"], 17)
     assert (answer["train"], answer["warm_up"], answer["rounds"]) == (173, 17, 70)
-    assert [rule["of_oracle"] for rule in answer["rules"].values()] == [it["of_oracle"] for it in expected.rules.values()]
+    assert [rule["of_oracle"] for rule in answer["rules"].values()] == [entry["of_oracle"] for entry in expected.rules.values()]
 
 
 def test_groups_that_nobody_tells_are_found():
@@ -317,27 +319,27 @@ def test_groups_that_nobody_tells_are_found():
 def test_every_round_is_kept_and_drawn_and_rules_with_options_take_part(trace):
     outcome = compare(read(trace), 150, ["all", "count"], extra_rules={"calm": EWMA(rate=0.05)})
     assert list(outcome.rounds) == list(outcome.rules) == ["all", "count", "calm"]
-    again = closed_loop.run(EWMA(rate=0.05), SECONDS[150:], NODES)
-    assert outcome.rounds["calm"].cutoff.tolist() == again.cutoff.tolist()
+    repeated = closed_loop.run(EWMA(rate=0.05), SECONDS[150:], NODES)
+    assert outcome.rounds["calm"].cutoff.tolist() == repeated.cutoff.tolist()
     assert outcome.rounds["all"].cutoff.tolist() == [30] * 90
     bars: Any = comparison_figures.throughput(outcome.rounds)
     panels: Any = comparison_figures.cutoffs(outcome.rounds)
     assert [patch.get_width() for patch in bars.axes[0].patches] == [rule["throughput"] for rule in outcome.rules.values()]
     for axis, rounds in zip(panels.axes, outcome.rounds.values(), strict=False):
-        best, chosen = (patch.get_data().values.tolist() for patch in axis.patches[:2])
-        assert (best, chosen) == (outcome.rounds["all"].best_cutoff.tolist(), rounds.cutoff.tolist())
+        best, cutoff_line = (patch.get_data().values.tolist() for patch in axis.patches[:2])
+        assert (best, cutoff_line) == (outcome.rounds["all"].best_cutoff.tolist(), rounds.cutoff.tolist())
 
 
-def judged(**times: list[float]) -> Comparison:
+def compare_times(**times: list[float]) -> Comparison:
     """A comparison of rules whose rounds take these times, s; each rule takes 10 gradients, waiting for all 20."""
 
     def rounds(number: int, seconds: list[float]) -> Rounds:
         cutoff, time = np.full(len(seconds), number), np.rint(1e9 * np.array(seconds)).astype(np.int64)
         return Rounds(cutoff, time, np.zeros(len(seconds)), cutoff, time)
 
-    plain = rounds(20, [2.0] * len(next(iter(times.values()))))
+    baseline = rounds(20, [2.0] * len(next(iter(times.values()))))
     trace = Trace(np.ones((90, 20)), tuple(map(str, range(20))))
-    return Comparison(trace, 10, 0, 1, False, plain, {name: rounds(10, seconds) for name, seconds in times.items()})
+    return Comparison(trace, 10, 0, 1, False, baseline, {name: rounds(10, seconds) for name, seconds in times.items()})
 
 
 def noisy(seconds: float, rounds: int = 64, by: float = 0.01) -> list[float]:
@@ -347,7 +349,7 @@ def noisy(seconds: float, rounds: int = 64, by: float = 0.01) -> list[float]:
 class TestVerdict:
     def test_a_claim_is_made_only_where_the_interval_excludes_what_contradicts_it(self):
         gain = "`ewma` does 12.5 gradients/s, waiting for all 20 workers 10 (+25.0%"
-        too_few = "These 7 rounds cannot tell yet whether a cutoff saves time; 60 that count are needed"
+        short = "These 7 rounds cannot tell yet whether a cutoff saves time; 60 that count are needed"
         for times, words in (
             (noisy(0.8), f"A cutoff saves time here: {gain}, 95% interval"),
             (noisy(0.99), "A cutoff saves little time here: `ewma`"),
@@ -355,31 +357,34 @@ class TestVerdict:
             (noisy(1.2), "A cutoff saves no time here: `ewma`"),
             ([1.0] * 64, "A cutoff saves no time here: `ewma`"),
             (noisy(0.95, by=0.9), "These 64 rounds cannot tell whether a cutoff saves time: `ewma`"),
-            (noisy(0.8, rounds=7), f"{too_few}: `ewma`"),
-            ([0.8] * 7, f"{too_few}: {gain}, too few rounds for an interval;"),
+            (noisy(0.8, rounds=7), f"{short}: `ewma`"),
+            ([0.8] * 7, f"{short}: {gain}, too few rounds for an interval;"),
         ):
-            assert judged(ewma=times).verdict().startswith(words)
-        assert json.loads(judged(ewma=[0.8] * 7).json())["rules"]["ewma"]["against_all"] == {"ratio": 1.25, "interval": None}
+            assert compare_times(ewma=times).verdict().startswith(words)
+        assert json.loads(compare_times(ewma=[0.8] * 7).json())["rules"]["ewma"]["against_all"] == {
+            "ratio": 1.25,
+            "interval": None,
+        }
 
     def test_it_names_the_rules_that_are_indistinguishable_from_the_best_and_limits_are_no_rules(self):
-        verdict = judged(ewma=noisy(0.8), hmm=noisy(0.801, by=0.1), elfving=noisy(0.95), oracle=noisy(0.7)).verdict()
+        verdict = compare_times(ewma=noisy(0.8), hmm=noisy(0.801, by=0.1), elfving=noisy(0.95), oracle=noisy(0.7)).verdict()
         assert "`ewma` does" in verdict and verdict.endswith("These 64 rounds cannot tell `hmm` from `ewma`.")
         words = "Waiting for all 20 workers: 10 gradients/s; the round-by-round oracle: +"
-        assert judged(oracle=noisy(0.8)).verdict().startswith(words)
+        assert compare_times(oracle=noisy(0.8)).verdict().startswith(words)
 
     def test_the_rule_that_chooses_is_recommended_unless_it_is_told_worse_than_the_best_single_one(self):
-        even, worse = (judged(ewma=noisy(0.8), auto=auto) for auto in (noisy(0.801, by=0.1), noisy(0.9)))
-        assert (even.best_rule, even.recommended_rule) == ("ewma", "auto")
-        assert "saves time here: `auto` does" in even.verdict()
-        assert "The best single rule is `ewma` (`auto` against it: -0." in even.verdict()
-        assert (worse.best_rule, worse.recommended_rule) == ("ewma", "ewma")
-        assert "`auto` is worse (-11.1%, 95% interval" in worse.verdict()
-        assert judged(auto=noisy(0.8)).best_rule == "auto"
+        equal, inferior = (compare_times(ewma=noisy(0.8), auto=auto) for auto in (noisy(0.801, by=0.1), noisy(0.9)))
+        assert (equal.best_rule, equal.recommended_rule) == ("ewma", "auto")
+        assert "saves time here: `auto` does" in equal.verdict()
+        assert "The best single rule is `ewma` (`auto` against it: -0." in equal.verdict()
+        assert (inferior.best_rule, inferior.recommended_rule) == ("ewma", "ewma")
+        assert "`auto` is worse (-11.1%, 95% interval" in inferior.verdict()
+        assert compare_times(auto=noisy(0.8)).best_rule == "auto"
 
 
 def test_the_table_is_whole_on_narrow_terminals(monkeypatch, capsys):
-    comparison = judged(**{"ewma": noisy(0.8, by=0.3), "oracle-throughput": noisy(0.7, by=0.3)})
-    ratios = judged(ewma=noisy(0.8, by=0.3)).ratios["all"].values()
+    comparison = compare_times(**{"ewma": noisy(0.8, by=0.3), "oracle-throughput": noisy(0.7, by=0.3)})
+    ratios = compare_times(ewma=noisy(0.8, by=0.3)).ratios["all"].values()
     for columns in (60, 80, 140):
         monkeypatch.setenv("COLUMNS", str(columns))
         cutoff_tables.print_comparison(comparison)

@@ -21,17 +21,17 @@ from fred.outcomes.outcome import Outcome
 from fred.running.execution import execute
 from fred.running.recording import Timing
 from fred.schedule.schedule import What
-from tests.planning import few, plan
+from tests.planning import limit_points, plan
 from tests.program import fred_command
-from tests.worlds import CLUSTERS, COMPUTE, PROTOCOLS, fitting, make_run, record
+from tests.worlds import CLUSTERS, COMPUTE, PROTOCOLS, fitting_protocol, make_run, record
 
 SECOND = {"name": "constant", "seconds": 1.0}
 HOUR = 3600 * 10**9  # ns
 
 
-def timed(algorithm: str, cluster: dict[str, Any], seconds: float, **more: Any) -> fred.Result:
+def run_timed(algorithm: str, cluster: dict[str, Any], seconds: float, **options: Any) -> fred.Result:
     settings = {"cluster": cluster, "stop": {"seconds": seconds}, "algorithm": {"name": algorithm, "learning_rate": 0.1}}
-    return fred.run(fred.scenario(settings, **more))
+    return fred.run(fred.scenario(settings, **options))
 
 
 def test_kinds_and_regions():
@@ -43,7 +43,7 @@ def test_kinds_and_regions():
     groups = [{"workers": 2}, {"workers": 2, "speed": 2.0}]
     network = {"regions": regions, "message_bytes": 1}
     cluster = {"groups": groups, "servers": 3, "compute": SECOND, "network": network, "prices": prices}
-    cost = timed("asgd", cluster, 3600).outcomes[0].summary["cost"]
+    cost = run_timed("asgd", cluster, 3600).outcomes[0].summary["cost"]
     assert (cost["workers"], cost["servers"], cost["total"]) == pytest.approx((1 + 2 + 4 + 8, 32 + 16 + 32, 95))
 
 
@@ -90,12 +90,12 @@ class TestTrafficBetweenRegions:
     def test_rings_and_trees(self):
         """A ring of six passes three links inside regions; three trees of two and a ring of three send 2 x 3 + 2 x 2 models."""
         orders = [(0, 1, 2), (0, 2, 1)]  # with symmetric bandwidths both are as fast
-        between = [sum(self.TABLE[a, b] for a, b in zip(order, order[1:] + order[:1], strict=True)) for order in orders]
+        boundaries = [sum(self.TABLE[a, b] for a, b in zip(order, order[1:] + order[:1], strict=True)) for order in orders]
         two_levels = {"collective": "hierarchical"}
         for regions, inside, outside, rel in (({}, 15 / 6, 1 / 6, 1e-9), (two_levels, 3, 4 / 30, 1e-6)):
             price, schedule = self.traffic("allreduce-sgd", None, 1, None, **regions)
             megabytes = schedule["bytes"].sum() / 1e6
-            assert any(price == pytest.approx(megabytes * (inside + outside * links), rel=rel) for links in between)
+            assert any(price == pytest.approx(megabytes * (inside + outside * links), rel=rel) for links in boundaries)
 
     def test_models_between_workers_by_sender_and_receiver(self):
         price, schedule = self.traffic("ad-psgd")
@@ -135,38 +135,40 @@ def test_random_runs_cost_what_each_workers_intervals_cost(cluster, name, faults
     priced = {"workers": entries, "servers": [{"per_hour": 0.5, "watts": 20.0}], "per_gb": 0.5, "per_kwh": 0.2}
     cluster = cluster.model_copy(update={"faults": faults})
     try:
-        protocol = fitting(name, cluster)
+        protocol = fitting_protocol(name, cluster)
         assume(protocol.has_clock)
         schedule = record(protocol, cluster, seconds=6.0, seed=seed)
     except (FredError, ValueError):  # combinations that FRED refuses
         assume(False)
     cluster = cluster.model_copy(update={"prices": priced})
     end = schedule.end_ns
-    found = spent(schedule, cluster, np.array([end]), np.array([len(schedule)]))
+    account = spent(schedule, cluster, np.array([end]), np.array([len(schedule)]))
     cost, joules = 0.0, 0.0
     for worker in range(cluster.size):
         entry = entries[0 if worker else 1]
-        beside = [interval for interval in zip(*schedule.intervals, strict=True) if interval[4] == worker]
-        away = [(begin, over) for what, begin, over, *_ in beside if what == What.AWAY]
-        running = [(begin, over) for what, begin, over, *_ in beside if what in (What.COMPUTING, What.LOST)]
+        intervals = [interval for interval in zip(*schedule.intervals, strict=True) if interval[4] == worker]
+        absences = [(begin, end_ns) for kind, begin, end_ns, *_ in intervals if kind == What.AWAY]
+        running = [(begin, end_ns) for kind, begin, end_ns, *_ in intervals if kind in (What.COMPUTING, What.LOST)]
         rows = schedule.rows(Verb.PUSH, Verb.ADD, Verb.DROP)
         rows = rows[schedule["worker"][rows] == worker]
         running += zip(schedule["begin_ns"][rows].tolist(), schedule["end_ns"][rows].tolist(), strict=True)
-        stated = entry["per_hour"] if isinstance(entry["per_hour"], list) else [(0.0, entry["per_hour"])]
-        begins, per_hour = np.array([[round(begin * 1e9), price] for begin, price in stated]).T
-        points = np.unique(np.clip([0, end, *begins, *(point for interval in (*away, *running) for point in interval)], 0, end))
-        is_away, is_busy = inside(away, points), inside(running, points)
+        price_list = entry["per_hour"] if isinstance(entry["per_hour"], list) else [(0.0, entry["per_hour"])]
+        begins, per_hour = np.array([[round(begin * 1e9), price] for begin, price in price_list]).T
+        points = np.unique(
+            np.clip([0, end, *begins, *(point for interval in (*absences, *running) for point in interval)], 0, end)
+        )
+        away_mask, busy_mask = inside(absences, points), inside(running, points)
         lengths, price = np.diff(points), per_hour[np.searchsorted(begins, points[:-1], side="right") - 1]
-        cost += (lengths * price)[~is_away | entry.get("paid_while_away", False)].sum() / HOUR
-        joules += (lengths * np.where(is_busy, entry["busy_watts"], entry.get("idle_watts", 0.0)))[~is_away].sum() / 1e9
+        cost += (lengths * price)[~away_mask | entry.get("paid_while_away", False)].sum() / HOUR
+        joules += (lengths * np.where(busy_mask, entry["busy_watts"], entry.get("idle_watts", 0.0)))[~away_mask].sum() / 1e9
     servers = cluster.servers if schedule.on_servers else 0
     joules += 20.0 * servers * end / 1e9
-    assert found.parts["workers"] == pytest.approx([cost], rel=1e-9)
-    assert found.parts["servers"] == pytest.approx([0.5 * servers * end / HOUR], rel=1e-12)
-    assert found.parts["traffic"] == pytest.approx([0.5e-9 * schedule["bytes"].sum()], rel=1e-9)
-    assert found.kwh == pytest.approx(joules / 3.6e6, rel=1e-9)
-    assert found.parts["electricity"] == pytest.approx(0.2 * found.kwh, rel=1e-12)
-    assert found.total == pytest.approx(sum(found.parts.values()), rel=1e-12)
+    assert account.parts["workers"] == pytest.approx([cost], rel=1e-9)
+    assert account.parts["servers"] == pytest.approx([0.5 * servers * end / HOUR], rel=1e-12)
+    assert account.parts["traffic"] == pytest.approx([0.5e-9 * schedule["bytes"].sum()], rel=1e-9)
+    assert account.kwh == pytest.approx(joules / 3.6e6, rel=1e-9)
+    assert account.parts["electricity"] == pytest.approx(0.2 * account.kwh, rel=1e-12)
+    assert account.total == pytest.approx(sum(account.parts.values()), rel=1e-12)
 
 
 PRICES = {
@@ -193,12 +195,17 @@ class TestRuns:
         assert (np.diff(outcome.metrics[["cost", "energy_kwh"]], axis=0) > 0).all()
 
     def test_prices_change_neither_timing_nor_arithmetic_and_runs_share_a_timing(self):
-        free, priced = (make_run(cluster={**WORKERS, **more}) for more in ({}, {"prices": PRICES}))
+        free, priced = (make_run(cluster={**WORKERS, **options}) for options in ({}, {"prices": PRICES}))
         assert Timing.of(free, 0) == Timing.of(priced, 0)
-        one, other = (execute("run", run, 0) for run in (free, priced))
-        assert (one.schedule_digest, one.params_digest) == (other.schedule_digest, other.params_digest)
-        assert other.metrics.drop(columns=["cost", "energy_kwh"]).equals(one.metrics)
-        assert {name: value for name, value in other.summary.items() if name not in ("cost", "energy_kwh")} == one.summary
+        unpriced, priced_outcome = (execute("run", run, 0) for run in (free, priced))
+        assert (unpriced.schedule_digest, unpriced.params_digest) == (
+            priced_outcome.schedule_digest,
+            priced_outcome.params_digest,
+        )
+        assert priced_outcome.metrics.drop(columns=["cost", "energy_kwh"]).equals(unpriced.metrics)
+        assert {
+            name: value for name, value in priced_outcome.summary.items() if name not in ("cost", "energy_kwh")
+        } == unpriced.summary
 
     def test_without_prices_nothing_mentions_them(self, tmp_path, undrawn):
         result = fred.run(fred.scenario(make_run(cluster=SIZED, task=None).model_dump(mode="json")), out=tmp_path / "out")
@@ -214,9 +221,9 @@ class TestRuns:
         (tmp_path / "a.yaml").write_text(json.dumps(run.model_dump(mode="json") | {"cluster": cluster}))
         assert fred_command("run", tmp_path / "a.yaml", "--out", folder).code == 0
         (tmp_path / "spot.csv").unlink()
-        made, read = fred.run(fred.load_result(folder).scenario), fred.load_result(folder)
-        assert made.summary.equals(read.summary) and made.metrics.equals(read.metrics)
-        assert made.summary["cost_total"][0] == execute("run", run, 0).summary["cost"]["total"]
+        computed, loaded = fred.run(fred.load_result(folder).scenario), fred.load_result(folder)
+        assert computed.summary.equals(loaded.summary) and computed.metrics.equals(loaded.metrics)
+        assert computed.summary["cost_total"][0] == execute("run", run, 0).summary["cost"]["total"]
         assert fred_command("verify", folder).code == 0
         assert "energy, kWh" in fred_command("show", folder).out
 
@@ -250,7 +257,7 @@ class TestTargets:
             if len(reached):
                 first = (reached["cost"].iloc[0], reached["energy_kwh"].iloc[0])
                 assert (row["target_cost"], row["target_energy_kwh"]) == first
-        means = summary.groupby("name")["target_cost"].agg(lambda own: own.mean(skipna=False))
+        means = summary.groupby("name")["target_cost"].agg(lambda costs: costs.mean(skipna=False))
         for run, point in zip(result.best["run"], result.best["point"], strict=True):
             assert means[point] == means[means.index.str.startswith(run)].min()
 
@@ -259,16 +266,16 @@ class TestTargets:
         assert points["front"].tolist() == (~beaten(points[["seconds", "cost"]].to_numpy())).tolist()
         assert "cost" in result.pictures()
         assert [axis.get_xlabel() for axis in result.plot("cost").axes] == ["virtual time to the target, s"]
-        across = result.with_its_best().plot("error", against=["cost", "energy"])
-        assert [axis.get_xlabel() for axis in across.axes] == ["cost", "energy, kWh"]
+        figure = result.with_its_best().plot("error", against=["cost", "energy"])
+        assert [axis.get_xlabel() for axis in figure.axes] == ["cost", "energy, kWh"]
 
     def test_runs_without_prices_or_a_clock_are_no_points(self):
         priced = {**SIZED, "prices": PRICES}
         runs: dict[str, Any] = {"free": {"cluster": {**SIZED, "prices": None}}, "paid": {"cluster": priced}}
         runs |= {"other": {"cluster": priced, "algorithm": "ssgd"}}
         runs |= {"clockless": {"cluster": priced, "protocol": {"name": "fixed-lag", "lag": 2}}}
-        for each in runs.values():
-            each["algorithm"] = {"name": each.get("algorithm", "asgd"), "learning_rate": 0.1}
+        for run in runs.values():
+            run["algorithm"] = {"name": run.get("algorithm", "asgd"), "learning_rate": 0.1}
         result = fred.run(fred.scenario(stop={"updates": 20}, runs=runs))
         assert trade_off(result)["point"].tolist() == ["paid", "other"]
         assert "missed" not in "".join(text.get_text() for text in result.plot("cost").texts)
@@ -277,12 +284,16 @@ class TestTargets:
 
     def test_a_sweep_without_prices_says_what_it_needs(self):
         settings = {**self.SETTINGS, "cluster": WORKERS, "seeds": [1]}
-        for best, needed in (("cost", "`cluster.prices`"), ("energy", "power, such as `busy_w"), ("target_cost", "prices")):
+        for best, requirement in (
+            ("cost", "`cluster.prices`"),
+            ("energy", "power, such as `busy_w"),
+            ("target_cost", "prices"),
+        ):
             sweep = {"over": {"cluster.workers": [1, 2]}, "best": best}
-            with pytest.raises(FredError, match=needed):
+            with pytest.raises(FredError, match=requirement):
                 fred.scenario({**settings, "sweep": sweep})
         with pytest.raises(FredError, match="nothing has a cost"):
-            timed("asgd", {"workers": 2}, 5).plot("cost")
+            run_timed("asgd", {"workers": 2}, 5).plot("cost")
 
 
 def test_wrong_prices_are_refused(tmp_path):
@@ -307,7 +318,7 @@ def test_wrong_prices_are_refused(tmp_path):
             (tmp_path / "spot.csv").write_text(prices)
             prices = {"workers": [{"per_hour": str(tmp_path / "spot.csv")}]}
         with pytest.raises(FredError) as error:
-            timed("asgd", {"workers": 4, "prices": prices}, 5)
+            run_timed("asgd", {"workers": 4, "prices": prices}, 5)
         assert message in str(error.value) and "\n" not in str(error.value)
 
 
@@ -323,19 +334,19 @@ class TestPlan:
             ]
             pairs = spent[:, [0, 2]] if by == ENERGY else spent[:, :2]
             unbeaten = {str(name) for name in np.flatnonzero(~beaten(pairs) & (pairs[:, 0] < np.inf))}
-            found = Ranking(places, {}, by)
-            assert {place.run for place in found.front} == unbeaten
+            result = Ranking(places, {}, by)
+            assert {place.run for place in result.front} == unbeaten
             assert not Ranking([replace(place, costs=(), energy=()) for place in places], {}).front, "without prices"
             if not unbeaten or number > 5:
                 continue
-            figure = picture(found, "an error of 0.3")
-            drawn = [line for line in figure.axes[0].get_lines() if line.get_label() in {place.run for place in places}]
-            assert {line.get_label() for line in drawn if line.get_markerfacecolor() != "white"} == unbeaten
+            figure = picture(result, "an error of 0.3")
+            markers = [line for line in figure.axes[0].get_lines() if line.get_label() in {place.run for place in places}]
+            assert {line.get_label() for line in markers if line.get_markerfacecolor() != "white"} == unbeaten
             assert figure.axes[0].get_ylabel() == ("energy to the target, kWh" if by == ENERGY else "cost to the target")
 
     @pytest.mark.slow
     def test_the_criterion_decides_between_a_server_and_none(self, monkeypatch):
-        """With a server a round takes two latencies, without one six; so a server is faster, but here expensive."""
+        """A round takes two latencies with a server, six without one; so a server is faster, but here expensive."""
         monkeypatch.setattr("fred.diagnosis.question.POINTS", 2)
         prices: dict[str, Any] = {"workers": [{"per_hour": 1.0, "busy_watts": 100, "idle_watts": 10}]}
         prices["servers"] = [{"per_hour": 20.0, "watts": 1000}]
@@ -343,19 +354,19 @@ class TestPlan:
         cluster = Cluster(workers=4, compute=SECOND, network=latency, prices=prices)
         systems = [Candidate("sync", "ssgd"), Candidate("allreduce", "allreduce-sgd")]
         for by, first in ((TIME, "sync"), (ENERGY, "allreduce")):
-            result, found = plan(cluster, systems, budget=40.0, by=by)
+            result, ranks = plan(cluster, systems, budget=40.0, by=by)
             summary = result.summary.set_index(["name", "seed"])[["target_cost", "target_energy_kwh"]]
-            assert (found.by, found.places[0].run) == (by, first)
-            assert [place.run for place in found.front] == ["sync", "allreduce"], "the fastest first"
-            for place in found.places:
+            assert (ranks.by, ranks.places[0].run) == (by, first)
+            assert [place.run for place in ranks.front] == ["sync", "allreduce"], "the fastest first"
+            for place in ranks.places:
                 reported = [tuple(summary.loc[(place.point, seed)]) for seed in (101, 102)]
                 assert [*zip(place.costs, place.energy, strict=True)] == reported
                 per_second = (4 * 1.0 + 20.0 * (place.run == "sync")) / 3600
                 assert place.costs == pytest.approx([per_second * seconds for seconds in place.seconds])
-            one, other = found.places
-            ratios = [a / b for a, b in zip(other.to_target(by), one.to_target(by), strict=True)]
-            assert other.comparison is not None
-            assert 1 < other.comparison["mean"] == pytest.approx(np.exp(np.mean(np.log(ratios))))
+            sync, allreduce = ranks.places
+            ratios = [a / b for a, b in zip(allreduce.to_target(by), sync.to_target(by), strict=True)]
+            assert allreduce.comparison is not None
+            assert 1 < allreduce.comparison["mean"] == pytest.approx(np.exp(np.mean(np.log(ratios))))
 
     @pytest.mark.slow
     def test_each_system_is_tuned_by_the_criterion(self, monkeypatch):
@@ -364,13 +375,13 @@ class TestPlan:
         network = {"bandwidth": 1e9, "message_bytes": 10**8}
         prices = {"workers": [{"per_hour": 0.01}], "per_gb": 1.0}
         cluster = Cluster(workers=4, compute=SECOND, network=network, prices=prices)
-        chosen = {}
+        periods = {}
         for by in (TIME, COST):
-            result, found = plan(cluster, [Candidate("local-sgd", "local-sgd", "protocol.period", (1, 8))], 30.0, by=by)
+            result, ranks = plan(cluster, [Candidate("local-sgd", "local-sgd", "protocol.period", (1, 8))], 30.0, by=by)
             tuning = result.summary[result.summary["seed"] == 1].set_index("name")[by.to_target]
-            chosen[by.name] = found.places[0].values["protocol.period"]
-            assert tuning[found.places[0].point] == tuning.min()
-        assert chosen == {"time": 1, "cost": 8}
+            periods[by.name] = ranks.places[0].values["protocol.period"]
+            assert tuning[ranks.places[0].point] == tuning.min()
+        assert periods == {"time": 1, "cost": 8}
 
     def test_a_seed_that_missed_the_target_is_never_in_favour_of_its_system(self):
         never, dear, cheap = np.inf, [9.0] * 5, [1.0] * 5
@@ -378,10 +389,10 @@ class TestPlan:
         (late,) = compare_spent([ranking.Spent([never] * 5, dear)], reached)
         (missed,) = compare_spent([ranking.Spent([never] * 5, cheap)], reached)  # it spent less than the target costs
         (other,) = compare_spent([reached], ranking.Spent([never] * 5, cheap))
-        (neither,) = compare_spent([ranking.Spent([never] * 5, dear)], ranking.Spent([never] * 5, cheap))
+        (tie,) = compare_spent([ranking.Spent([never] * 5, dear)], ranking.Spent([never] * 5, cheap))
         (free,) = compare_spent([reached], ranking.Spent([0.0] * 5, cheap))
-        assert [each["mean"] for each in (late, missed, other, neither)] == pytest.approx([4.5, 1, 1, 1])
-        assert [each["higher"] for each in (late, missed, other, neither, free)] == ["yes", "open", "open", "open", "yes"]
+        assert [row["mean"] for row in (late, missed, other, tie)] == pytest.approx([4.5, 1, 1, 1])
+        assert [row["higher"] for row in (late, missed, other, tie, free)] == ["yes", "open", "open", "open", "yes"]
 
     def test_prices_that_are_all_zero_cannot_rank(self):
         for prices, by, other, message in (
@@ -395,7 +406,7 @@ class TestPlan:
 
     @pytest.mark.slow
     def test_the_command_prints_and_draws_them(self, tmp_path, monkeypatch, request):
-        few(monkeypatch)
+        limit_points(monkeypatch)
         file, out = tmp_path / "mine.yaml", tmp_path / "out"
         prices = {"workers": [{"per_hour": 36.0, "busy_watts": 9}], "per_gb": 1e-9}
         network = {"latency": {"name": "constant", "seconds": 0.5}}

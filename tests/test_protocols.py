@@ -16,7 +16,7 @@ from fred.systems.ad_psgd import Pairwise
 from fred.systems.birch import BatchSums
 from fred.systems.decentralized import ChocoGossip
 from fred.systems.eager_sgd import Eager
-from tests.worlds import CLUSTERS, constant, fitting, make_run, record, rows_of
+from tests.worlds import CLUSTERS, constant, fitting_protocol, make_run, record, rows_of
 
 SECOND = {"name": "constant", "seconds": 1.0}
 ELSEWHERE = {  # protocols whose rows do not stand where things happen: `test_federated.py`, `test_diloco_family.py`
@@ -29,7 +29,7 @@ ELSEWHERE = {  # protocols whose rows do not stand where things happen: `test_fe
 @settings(max_examples=3)
 @given(cluster=CLUSTERS, seed=st.integers(0, 99))
 def test_every_schedule_is_consistent(name, cluster, seed):
-    protocol = fitting(name, cluster)
+    protocol = fitting_protocol(name, cluster)
     schedule = record(protocol, cluster, gradients=80, seed=seed)  # a standstill would raise
     assert (np.diff(schedule["time_ns"]) >= 0).all(), "virtual time runs backwards"
     assert schedule.counts()["gradients"] >= 80
@@ -60,8 +60,8 @@ def check_mailboxes(protocol: Protocol, schedule: Schedule) -> None:
             start = row.source if row.step == NONE else row.mailbox  # a pseudo-gradient is as old as what it starts from
             origin = mailboxes[start][row.block]
             assert (origin.worker, origin.timestamp) == (row.worker, row.timestamp)
-            needed = row.end_ns if getattr(protocol, "overlap", False) else row.begin_ns
-            assert origin.end_ns <= needed, "computed before it arrived"
+            deadline_ns = row.end_ns if getattr(protocol, "overlap", False) else row.begin_ns
+            assert origin.end_ns <= deadline_ns, "computed before it arrived"
             assert len(mailboxes[start]) == schedule.blocks, "computed at a part of the parameters"
         elif row.verb == "MIX":
             assert mailboxes[row.source][row.block].timestamp == row.timestamp
@@ -103,11 +103,11 @@ def test_round_time_is_the_order_statistic():
     workers, scale = 10, 0.3
     cluster = Cluster(workers=workers, compute={"name": "exponential", "scale": scale})
     for late, backup in (("finish", 0), ("interrupt", 0), ("interrupt", 3), ("interrupt", 9)):
-        needed = workers - backup
-        schedule = record(Synchronous(backup_workers=backup, late=late), cluster, gradients=2000 * needed)
+        quorum = workers - backup
+        schedule = record(Synchronous(backup_workers=backup, late=late), cluster, gradients=2000 * quorum)
         rounds = np.diff(schedule["time_ns"][schedule.rows(Verb.COMMIT)]) / 1e9
-        expected = scale * sum(1 / (workers - k) for k in range(needed))
-        deviation = scale * np.sqrt(sum(1 / (workers - k) ** 2 for k in range(needed)))
+        expected = scale * sum(1 / (workers - k) for k in range(quorum))
+        deviation = scale * np.sqrt(sum(1 / (workers - k) ** 2 for k in range(quorum)))
         assert rounds.mean() == pytest.approx(expected, abs=4 * deviation / np.sqrt(len(rounds))), (late, backup)
 
 
@@ -150,8 +150,8 @@ def test_softmax_selects_in_proportion_to_exp_priority():
 
 
 def test_shifting_priorities_change_once_a_worker_has_been_selected():
-    even = record(Dispatcher(selection=Shifting(change=-1000.0)), Cluster(workers=5), gradients=100)
-    blocks = even["worker"][even.rows(Verb.PUSH)].reshape(-1, 5)
+    balanced = record(Dispatcher(selection=Shifting(change=-1000.0)), Cluster(workers=5), gradients=100)
+    blocks = balanced["worker"][balanced.rows(Verb.PUSH)].reshape(-1, 5)
     assert (np.sort(blocks, axis=1) == np.arange(5)).all(), "each worker comes once before any comes twice"
     assert len({tuple(block) for block in blocks}) > 5, "in random order"
     runaway = record(Dispatcher(selection=Shifting(change=1000.0)), Cluster(workers=5), gradients=100)

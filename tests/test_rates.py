@@ -18,10 +18,10 @@ from fred.outcomes.outcome import Outcome
 from fred.running.execution import execute
 from fred.running.problem import Problem, _judged
 from tests.plain.averages import PlainPush
-from tests.plain.base import Given
-from tests.recompute import PlainEqual, by_plain, largest_relative_error
-from tests.recompute import measured as plainly_measured
-from tests.worlds import COMPUTE, LAYERS, make_run, same
+from tests.plain.base import Context
+from tests.recompute import PlainEqual, largest_relative_error, recompute_by
+from tests.recompute import measure as plainly_measured
+from tests.worlds import COMPUTE, LAYERS, make_run, same_outcome
 
 
 def initial_of(outcome: Outcome) -> dict:
@@ -73,8 +73,8 @@ class TestSchedules:
         runs = [make_run({**options, "learning_rate": rate}) for rate in (0.1, 0.3)]
         problems = [Problem(run.task, run, 0) for run in runs if run.task]
         assert problems[0].arithmetic == problems[1].arithmetic
-        found = [float(problem.arithmetic.start(problem.models, 1)[0].rate) for problem in problems]
-        assert found == pytest.approx([0.1 * 4, 0.3 * 4]), "4 workers"
+        base_rates = [float(problem.arithmetic.start(problem.models, 1)[0].rate) for problem in problems]
+        assert base_rates == pytest.approx([0.1 * 4, 0.3 * 4]), "4 workers"
 
 
 class PlainChen(PlainEqual):
@@ -100,7 +100,7 @@ def test_rounds_with_scaling_decay_by_processed_data_clipping_and_average_are_wh
     cluster = {"workers": 6, "compute": COMPUTE, "servers": 2, "network": {"bandwidth": 1e5}}
     outcome = execute("run", make_run(algorithm, protocol=protocol, cluster=cluster, stop={"gradients": 120}), 3)
     servers = [PlainChen(initial_of(outcome), 0.1, number, 2) for number in range(2)]
-    by_plain(outcome, servers)
+    recompute_by(outcome, servers)
     averages = PlainEqual.join([server.average for server in servers], servers[0].like)
     assert largest_relative_error(outcome.final, averages) < 1e-4
     assert largest_relative_error(outcome.final, PlainEqual.join([s.params for s in servers], servers[0].like)) > 1e-3
@@ -111,8 +111,8 @@ def test_rounds_with_scaling_decay_by_processed_data_clipping_and_average_are_wh
 class PlainDecayingPush(PlainPush):
     """Steps with g + 0.1 z at x, z = x / w; the rate is a tenth from the 10th update on; x and w are averaged."""
 
-    def __init__(self, params: dict, given: Given):
-        super().__init__(params, given)
+    def __init__(self, params: dict, context: Context):
+        super().__init__(params, context)
         self.updates, self.average = 0, self.params
 
     def update(self, grads: dict, staleness: int, count: int = 0) -> None:
@@ -136,9 +136,9 @@ def test_push_sum_decays_the_model_counts_no_averagings_and_averages_whatever_ch
     protocol = {"name": "gossip", "topology": "star"}  # whose weights are far from 1
     run = make_run(algorithm, protocol=protocol, stop={"gradients": 80})
     outcome = execute("run", run, 3)
-    servers = [PlainDecayingPush(initial_of(outcome), Given(run, 3)) for _ in range(4)]
-    final = by_plain(outcome, servers, PlainPush.model)
-    assert max(abs(each["w"] - 1) for each in final) > 0.1
+    servers = [PlainDecayingPush(initial_of(outcome), Context(run, 3)) for _ in range(4)]
+    final = recompute_by(outcome, servers, PlainPush.model)
+    assert max(abs(params["w"] - 1) for params in final) > 0.1
     mean = {k: np.mean([server.average[k] for server in servers], axis=0) for k in final[0]}
     assert largest_relative_error(outcome.final, PlainPush.model(mean)) < 1e-4
 
@@ -148,12 +148,12 @@ def test_push_sum_decays_the_model_counts_no_averagings_and_averages_whatever_ch
     ("algorithm", "protocol"), [("ssgd", "synchronous"), ("ad-psgd", "pairwise"), ("wagma-sgd", "group-averaging")]
 )
 def test_an_average_that_forgets_at_once_is_the_parameters(algorithm, protocol):
-    """Bit for bit; where nobody steps alone, replicas are replaced, mixed with what was there, and share versions."""
-    plain, averaged = (
+    """Both have the same bits, also if no replica steps alone, and if replicas are replaced, mixed with theirs, or share versions."""
+    unaveraged, averaged = (
         execute("run", make_run({"name": algorithm, "learning_rate": 0.1, **options}, protocol=protocol), 1)
         for options in ({}, {"average": 0.0})
     )
-    assert same(plain, averaged)
+    assert same_outcome(unaveraged, averaged)
 
 
 def test_the_replicas_own_errors_are_the_mean_over_the_replicas():
@@ -187,7 +187,7 @@ def test_a_round_of_one_fresh_gradient_is_that_gradient(variant):
     server = fred.systems.FASGD(learning_rate=0.1, variant=variant)
     params, grads = {"w": jnp.array([0.5, -1.0, 2.0])}, {"w": jnp.array([0.1, 0.7, -0.3])}
     state = server.init(params, 1).replace(clock=jnp.int32(7))
-    one = server.apply_update(state, grads, 4, 0)
+    updated = server.apply_update(state, grads, 4, 0)
     other = server.apply_round(state, server.contribute(state, grads, 4, 0), 7, 1)
-    assert np.asarray(one.params["w"]) == pytest.approx(np.asarray(other.params["w"]), rel=1e-5)
-    assert (np.asarray(one.params["w"]) != np.asarray(params["w"])).all()
+    assert np.asarray(updated.params["w"]) == pytest.approx(np.asarray(other.params["w"]), rel=1e-5)
+    assert (np.asarray(updated.params["w"]) != np.asarray(params["w"])).all()

@@ -19,10 +19,10 @@ from fred.results import experiment, folder
 from fred.running.execution import execute
 from fred.running.problem import Problem
 from fred.specification.loading import load
-from tests.plain import PLAIN
-from tests.plain.base import Given
-from tests.recompute import PlainEqual, PlainSGD, by_plain, largest_relative_error, recompute
-from tests.worlds import CLUSTERS, COMPUTE, LAYERS, make_run, outcome, same
+from tests.plain import PLAIN_CLASSES
+from tests.plain.base import Context
+from tests.recompute import PlainEqual, PlainSGD, largest_relative_error, recompute, recompute_by
+from tests.worlds import CLUSTERS, COMPUTE, LAYERS, make_run, outcome, same_outcome
 
 
 def test_result_folder_is_enough_to_recompute_a_run(tmp_path, undrawn):
@@ -34,7 +34,9 @@ def test_result_folder_is_enough_to_recompute_a_run(tmp_path, undrawn):
         initial, final = (
             {k.split("/", 1)[1]: stored[k] for k in stored.files if k.startswith(w)} for w in ("initial", "final")
         )
-    server = PLAIN["fasgd"]({k: v.astype(float) for k, v in initial.items()}, Given(result.outcome("fasgd", 5).run, 5))
+    server = PLAIN_CLASSES["fasgd"](
+        {k: v.astype(float) for k, v in initial.items()}, Context(result.outcome("fasgd", 5).run, 5)
+    )
     with np.load(Path(fred.__file__).parent / "learning/data/digits.npz") as digits:
         inputs, answers = digits["images"][:-360] / 16, digits["answers"][:-360]
     schedule = pd.read_parquet(files / "schedule.parquet")
@@ -55,7 +57,7 @@ def test_random_runs_are_what_their_schedule_says(cluster, seed, protocol):
     options = {"name": "synchronous", "backup_workers": cluster.size // 3} if protocol == "backup" else protocol
     single = outcome(name, options, cluster.model_dump(), seed, stop={"gradients": 40})
     server = PlainSGD({k: v.astype(float) for k, v in single.initial.items()}, 0.125)
-    assert largest_relative_error(single.final, by_plain(single, [server])[0]) < 1e-4
+    assert largest_relative_error(single.final, recompute_by(single, [server])[0]) < 1e-4
 
 
 @pytest.mark.slow
@@ -67,13 +69,13 @@ def test_a_random_program_of_verbs_is_what_its_schedule_says(number, world, work
     protocol = {"name": "tests.users:Anything", "number": number, "peers": peers}
     run = make_run(protocol=protocol, cluster=cluster, stop={"gradients": 20})
     replayed, inline = (execute("run", run, 1, inline) for inline in (False, True))
-    assert same(replayed, inline)
+    assert same_outcome(replayed, inline)
     initial = {k: v.astype(float) for k, v in replayed.initial.items()}
     replicas = workers if peers else 1
     cut = [PlainEqual(initial, 0.1, block, blocks) for _ in range(replicas) for block in range(blocks)]
-    final = by_plain(replayed, cut if blocks > 1 else [PlainSGD(initial, 0.1) for _ in range(replicas)])
-    whole = [PlainEqual.join(final[at : at + blocks], initial) for at in range(0, len(final), blocks)] if blocks > 1 else final
-    params = {k: np.mean([model[k] for model in whole], axis=0) for k in initial}
+    final = recompute_by(replayed, cut if blocks > 1 else [PlainSGD(initial, 0.1) for _ in range(replicas)])
+    models = [PlainEqual.join(final[at : at + blocks], initial) for at in range(0, len(final), blocks)] if blocks > 1 else final
+    params = {k: np.mean([model[k] for model in models], axis=0) for k in initial}
     assert largest_relative_error(replayed.final, params) < 1e-4
 
 
@@ -82,11 +84,11 @@ class TestExpensiveRounds:
         run = make_run("ssgd", task=LAYERS, protocol={"name": "synchronous", "backup_workers": 1})
         flat = execute("run", run, 1)
         monkeypatch.setattr(arithmetic, "_EXPENSIVE", 0)
-        apart, inline = (execute("run", run, 1, inline) for inline in (False, True))
-        assert same(apart, inline) and flat.schedule.digest() == apart.schedule.digest()
-        assert flat.params_digest != apart.params_digest
+        separate, inline = (execute("run", run, 1, inline) for inline in (False, True))
+        assert same_outcome(separate, inline) and flat.schedule.digest() == separate.schedule.digest()
+        assert flat.params_digest != separate.params_digest
         for name, array in flat.final.items():
-            np.testing.assert_allclose(apart.final[name], array, rtol=1e-3, atol=1e-5)
+            np.testing.assert_allclose(separate.final[name], array, rtol=1e-3, atol=1e-5)
 
     def test_a_round_is_the_sum_of_its_gradients_in_the_order_of_workers(self, monkeypatch):
         monkeypatch.setattr(arithmetic, "_EXPENSIVE", 0)
@@ -99,8 +101,8 @@ class TestExpensiveRounds:
             lambda params, *parts: params - np.float32(0.1) * (sum(parts[1:], parts[0]) * np.float32(0.25)),
             *(problem.params, *grads),
         )
-        for one, other in zip(execute("run", run, 1).final.values(), jax.tree.leaves(expected), strict=True):
-            np.testing.assert_array_equal(one, jnp.asarray(other))
+        for actual, reference in zip(execute("run", run, 1).final.values(), jax.tree.leaves(expected), strict=True):
+            np.testing.assert_array_equal(actual, jnp.asarray(reference))
 
     def test_the_cost_of_a_gradient_counts_tokens(self):
         model = {"name": "transformer", "width": 64, "layers": 2, "heads": 4}

@@ -238,8 +238,8 @@ def test_a_step_of_ddp_ends_with_its_average_and_waits_from_its_last_bucket_on(c
             assert [result.value() for result in results] == ["gradients 0", "gradients 1"]
             clock.move(0.01)  # the optimizer
     recorder.close()
-    (first, *later) = rows(rank=1)
-    assert (first["worker"], first["iteration"], len(later)) == (1, 2, 3)
+    (first, *rest) = rows(rank=1)
+    assert (first["worker"], first["iteration"], len(rest)) == (1, 2, 3)
     for row in rows(rank=1):
         assert row["seconds"] == pytest.approx(0.3 + 0.2 + 0.3 + 0.01)
         assert row["wait"] == pytest.approx(0.7 + 0.05 + 0.35)

@@ -1,4 +1,4 @@
-"""Traces drive clusters, and runs leave traces: what is recorded, read and driven again comes out the same."""
+"""Traces drive clusters, and runs leave traces: a trace that is recorded, read and driven again is the same."""
 
 import os
 import re
@@ -23,7 +23,7 @@ from fred.running.execution import execute
 from fred.tables.content import read_contents
 from fred.traces import reading
 from fred.traces.reading import read
-from tests.worlds import fitting, make_run, record
+from tests.worlds import fitting_protocol, make_run, record
 
 TIMES = np.array([[1.0, 10.0, 100.0], [2.0, 20.0, 200.0], [3.0, 30.0, 300.0], [4.0, 40.0, 400.0]])
 
@@ -35,62 +35,62 @@ def trace(tmp_path) -> dict[str, str]:
     return {"name": "trace", "file": str(tmp_path / "trace.csv"), "unit": "s"}
 
 
-def drawn(cluster: Cluster, number: int, seed: int = 0) -> np.ndarray:
+def draw_rounds(cluster: Cluster, number: int, seed: int = 0) -> np.ndarray:
     draws = durations(seed, "compute", cluster.latencies(), cluster.worker_speeds())
     return np.array([[draw() for draw in draws] for _ in range(number)]) / 1e9
 
 
 def test_workers_take_what_the_trace_says(trace):
     cluster = Cluster(workers=3, compute=trace)
-    assert np.array_equal(drawn(cluster, 9_000), np.tile(TIMES, (2_250, 1))), "also beyond the first blocks of draws"
+    assert np.array_equal(draw_rounds(cluster, 9_000), np.tile(TIMES, (2_250, 1))), "also beyond the first blocks of draws"
     assert cluster.compute.mean == TIMES.mean()
     grid = (np.arange(1200) + 0.5) / 1200
     assert np.array_equal(np.unique(cluster.compute.sample(grid)), np.unique(TIMES))
     faster = Cluster(workers=3, compute=trace, speeds=(1, 2, 4))
-    assert np.array_equal(drawn(faster, 4), TIMES / [1, 2, 4])
+    assert np.array_equal(draw_rounds(faster, 4), TIMES / [1, 2, 4])
 
 
 def test_rows_are_drawn_whole_and_all_as_often(trace):
     cluster = Cluster(workers=3, compute={**trace, "rows": "resampled"})
-    rows = drawn(cluster, 6_000)
+    rows = draw_rounds(cluster, 6_000)
     assert np.array_equal(rows, TIMES[rows[:, 0].astype(int) - 1])
     counts = np.bincount(rows[:, 0].astype(int))[1:]
     assert counts.min() > 1_350, "1,500 expected of each, with a deviation of 34"
     assert counts.max() < 1_650
     repeats = (np.diff(rows[:, 0]) == 0).mean()
     assert repeats == pytest.approx(0.25, abs=0.03), "independent of the row before"
-    assert np.array_equal(rows, drawn(cluster, 6_000)) and not np.array_equal(rows, drawn(cluster, 6_000, seed=1))
+    assert np.array_equal(rows, draw_rounds(cluster, 6_000)) and not np.array_equal(rows, draw_rounds(cluster, 6_000, seed=1))
 
 
 def test_blocks_keep_the_order_within_them(trace):
-    rows = drawn(Cluster(workers=3, compute={**trace, "rows": "block", "block": 3}), 6_000)
+    rows = draw_rounds(Cluster(workers=3, compute={**trace, "rows": "block", "block": 3}), 6_000)
     assert np.array_equal(rows, TIMES[rows[:, 0].astype(int) - 1])
     number = rows[:, 0].astype(int).reshape(2_000, 3)
     assert (np.diff(number, axis=1) % 4 == 1).all(), "the next row; after the last, the first"
     starts = np.bincount(number[:, 0])[1:]
     assert starts.min() > 400, "500 expected of each, with a deviation of 19"
     assert starts.max() < 600
-    single = drawn(Cluster(workers=3, compute={**trace, "rows": "block", "block": 1}), 500)
-    assert np.array_equal(single, drawn(Cluster(workers=3, compute={**trace, "rows": "resampled"}), 500))
+    single = draw_rounds(Cluster(workers=3, compute={**trace, "rows": "block", "block": 1}), 500)
+    assert np.array_equal(single, draw_rounds(Cluster(workers=3, compute={**trace, "rows": "resampled"}), 500))
 
 
 def test_another_number_of_workers_is_refused_unless_said_how(trace):
     for workers in (2, 4):
         with pytest.raises(FredError, match=f"has 3 workers, but {workers} take .*`workers: cycled`"):
             make_run(cluster={"workers": workers, "compute": trace})
-        rows = drawn(Cluster(workers=workers, compute={**trace, "workers": "cycled"}), 4)
+        rows = draw_rounds(Cluster(workers=workers, compute={**trace, "workers": "cycled"}), 4)
         assert np.array_equal(rows, np.hstack([TIMES, TIMES])[:, :workers])
 
 
 def test_groups_may_have_traces_of_their_own(trace):
     groups = [{"workers": 2, "compute": {"name": "constant", "seconds": 7}}, {"workers": 3, "compute": trace}]
-    rows = drawn(Cluster(groups=groups), 4)
+    rows = draw_rounds(Cluster(groups=groups), 4)
     assert np.array_equal(rows, np.hstack([np.full((4, 2), 7.0), TIMES]))
     cycled = {**trace, "workers": "cycled"}  # groups are compared as options, not by what has been read of the files
-    same = {"groups": [{"workers": 2, "compute": cycled}, {"workers": 1, "speed": 2.0, "compute": cycled}]}
-    assert make_run(task=None, cluster=same, stop={"updates": 3}).cluster == Cluster(**same)
+    grouped = {"groups": [{"workers": 2, "compute": cycled}, {"workers": 1, "speed": 2.0, "compute": cycled}]}
+    assert make_run(task=None, cluster=grouped, stop={"updates": 3}).cluster == Cluster(**grouped)
     shared = Cluster(groups=[{"workers": 1}, {"workers": 2, "speed": 2}], compute=trace)
-    assert np.array_equal(drawn(shared, 4), TIMES / [1, 2, 2])
+    assert np.array_equal(draw_rounds(shared, 4), TIMES / [1, 2, 2])
     with pytest.raises(FredError, match="has 3 workers, but 2 take"):
         Cluster(groups=[{"workers": 1, "compute": {"name": "constant", "seconds": 7}}, {"workers": 2}], compute=trace)
 
@@ -123,8 +123,8 @@ def test_what_cannot_be_is_refused(trace, options, message):
 def test_the_file_is_read_once_and_again_when_it_has_changed(trace, monkeypatch):
     monkeypatch.setattr(reading, "read_contents", reads := MagicMock(wraps=read_contents))
     del trace["name"]
-    first, again = (RecordedTrace(**trace).digest for _ in range(2))
-    assert reads.call_count == 1 and again == first
+    first, second = (RecordedTrace(**trace).digest for _ in range(2))
+    assert reads.call_count == 1 and second == first
     path = Path(trace["file"])
     path.write_text(path.read_text().replace("400", "401"))
     os.utime(path, ns=(1, 1))
@@ -143,8 +143,8 @@ def test_a_synchronous_run_exports_the_trace_that_drove_it_and_the_export_drives
         assert exported.digest == example.digest and exported.workers == example.workers
         assert exported.node_of is not None and exported.node_of.tolist() == [0, 0, 0, 0, 1, 1, 1, 1]
         cluster["compute"] = {"name": "trace", "file": str(tmp_path / name)}
-        again = execute("run", make_run("ssgd", cluster=cluster, **options), 1)
-        assert again.schedule.digest() == first.schedule.digest()
+        replayed = execute("run", make_run("ssgd", cluster=cluster, **options), 1)
+        assert replayed.schedule.digest() == first.schedule.digest()
 
 
 @pytest.mark.parametrize(
@@ -152,7 +152,7 @@ def test_a_synchronous_run_exports_the_trace_that_drove_it_and_the_export_drives
 )
 def test_every_protocol_exports_what_workers_really_drew(name):
     cluster = Cluster(workers=4, nodes=(1, 3), compute={"name": "lognormal", "median": 0.1, "sigma": 0.8})
-    protocol = fitting(name, cluster)
+    protocol = fitting_protocol(name, cluster)
     schedule = record(protocol, cluster, gradients=60, seed=2)
     times = run_times(schedule, cluster)
     assert len(times) >= 60
@@ -160,7 +160,7 @@ def test_every_protocol_exports_what_workers_really_drew(name):
     assert (schedule["end_ns"][drops] <= schedule["time_ns"][drops]).all()
     assert len(drops) or name not in ("cutoff", "synchronous"), "also gradients that the protocol ends early"
     assert not times.duplicated(["iteration", "worker"]).any()
-    assert np.array_equal(times["seconds"], drawn(cluster, 400, seed=2)[times["iteration"], times["worker"]])
+    assert np.array_equal(times["seconds"], draw_rounds(cluster, 400, seed=2)[times["iteration"], times["worker"]])
     assert np.array_equal(times["node"], cluster.node_of[times["worker"]])
 
 

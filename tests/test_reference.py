@@ -29,7 +29,7 @@ COSTLY = """adapters async_mesh choco codec dbw dct delays edit entity_regimes f
  transformer"""  # they compile programs, or fit
 ALIASES = {"Params", "Message", "Scalar", "Process"}  # types, and NOTHING a value: explained where they are defined
 DRIVEN = {"Recorder"}  # by the simulation, whose verbs are what protocols call
-OWN = '''"""Mine [Nobody 2031]."""
+SOURCE = '''"""Mine [Nobody 2031]."""
 from typing import ClassVar, Literal
 from pydantic import Field
 from fred import Server
@@ -49,7 +49,7 @@ class Patient(Asynchronous):
 '''
 
 
-def listed(*arguments: str) -> str:
+def list_components(*arguments: str) -> str:
     code, out, error = fred_command("list", *arguments, columns=80)
     assert (code, error) == (0, "")
     return out
@@ -70,9 +70,9 @@ def test_each_component_has_its_sentence_options_and_an_example_that_is_one():
         assert registry.summary(registry.REGISTRY[kind][name]) in " ".join(text.split()), name
         options = text.partition("options:")[2].partition("example:")[0]
         assert re.findall(r"^  ([a-z]\w*) +\S", options, re.M) == list(cls.model_fields), name
-        (shown,) = re.findall(r"^example: +(.*)$", text, re.M)
-        found = components_in(YAML(typ="safe").load(StringIO(shown)))
-        example = next(part for part in found if part.get("name") == name)
+        (example_text,) = re.findall(r"^example: +(.*)$", text, re.M)
+        parts = components_in(YAML(typ="safe").load(StringIO(example_text)))
+        example = next(part for part in parts if part.get("name") == name)
         assert TypeAdapter(cls).validate_python({k: v for k, v in example.items() if k != "name"}) == cls.example()
 
 
@@ -87,18 +87,18 @@ def components_in(value: Any) -> Iterator[dict[str, Any]]:
 
 
 def test_limits_units_and_defaults_are_listed():
-    text = listed("contention", "rare-delays")
+    text = list_components("contention", "rare-delays")
     probability = r"probability +number, above 0, at most 1; required, such as 0.01\n +probability that a gradient is delayed\n"
     assert re.search(probability, text)
     assert re.search(r"seconds +latency, by name or with options; required.*\n +delay, s\n", text)
-    assert "below 16777216;" in listed("data", "grammar"), "large limits are written out"
-    assert listed("fasgd") == listed("systems", "fasgd"), "a name that only one kind has is enough"
-    assert re.findall(r"^  (\S+) ", listed("topology"), re.M) == list(registry.REGISTRY["topology"])
+    assert "below 16777216;" in list_components("data", "grammar"), "large limits are written out"
+    assert list_components("fasgd") == list_components("systems", "fasgd"), "a name that only one kind has is enough"
+    assert re.findall(r"^  (\S+) ", list_components("topology"), re.M) == list(registry.REGISTRY["topology"])
 
 
 def test_algorithms_are_listed_by_family_and_in_it_by_name():
-    parts = re.split(r"^systems, (.*):$", listed("systems"), flags=re.M)
-    assert {each.casefold() for each in parts[1::2]} == {each.casefold() for each in Family if each is not Family.OWN}
+    parts = re.split(r"^systems, (.*):$", list_components("systems"), flags=re.M)
+    assert {family.casefold() for family in parts[1::2]} == {family.casefold() for family in Family if family is not Family.OWN}
     for family, text in zip(parts[1::2], parts[2::2], strict=True):
         names = re.findall(r"^  (\S+) ", text, re.M)
         members = [
@@ -132,7 +132,7 @@ def test_the_page_of_algorithms_is_current_and_complete(monkeypatch):
     text = page.read_text(encoding="utf-8")
     monkeypatch.chdir(page.parent)
     monkeypatch.setattr(registry, "imported", lambda: [])  # which other tests may have added to
-    assert listed("--markdown", "../scenarios") == text, "run: make golden"
+    assert list_components("--markdown", "../scenarios") == text, "run: make golden"
     sections = dict(re.findall(r"^### (\S+)\n(.*?)(?=^### |\Z)", text, re.M | re.S))
     other_defaults = {"psp-sgd": {"scaling"}, "ringmaster-lmo": {"optimizer"}, "muloco": {"optimizer"}}
     other_defaults |= {"sparseloco": {"codec"}, "demo": {"codec"}, "des-loc": {"optimizer"}}
@@ -153,22 +153,22 @@ def test_the_page_of_algorithms_is_current_and_complete(monkeypatch):
 def test_a_users_classes_are_described_too(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
-    (tmp_path / "own_reference.py").write_text(OWN)
-    text = listed("systems", "own_reference:Mine", "--import", "own_reference")
+    (tmp_path / "own_reference.py").write_text(SOURCE)
+    text = list_components("systems", "own_reference:Mine", "--import", "own_reference")
     assert "Steps twice." in text
     assert re.search(r"much +whole number, at least 1; default: 2\n +how much, updates", text)
     page = documentation.components_page(tmp_path)
-    mine = (
+    description = (
         "Steps twice.\n\n```text\nw <- w - 2 step(g)\n```\n\n- source: Nobody 2031\n- protocol: [asynchronous](#asynchronous)\n"
     )
-    assert f"### own_reference:Mine\n\n{mine}" in page
+    assert f"### own_reference:Mine\n\n{description}" in page
     assert "| `how` | `a` | what \\| does: `a`, `b` |" in page
     assert "### own_reference:Patient\n\nWaits.\n\n- source: Nobody 2031\n- faults: waits on\n" in page
     assert "own_reference:Server" not in page
 
 
 def test_all_public_names_are_listed_with_what_they_take():
-    lines = [line.split() for line in listed("python").splitlines()[1:]]
+    lines = [line.split() for line in list_components("python").splitlines()[1:]]
     assert sorted(line[0] for line in lines) == dir(fred)
     assert all(len(line) > 2 for line in lines), "a description is missing"
     for name in dir(fred):
@@ -176,7 +176,7 @@ def test_all_public_names_are_listed_with_what_they_take():
         assert text.startswith(f"fred.{name}")
         assert ".model_dump(" not in text.replace("both.model_dump(", ""), f"{name}: a method of pydantic's"
         assert " object at 0x" not in text, name
-    central = listed("python", "Central")
+    central = list_components("python", "Central")
     assert ".fetch(self, sim: Simulation, worker: int" in central
     assert ".layout(self, cluster: Cluster) -> Layout" in central and "model_dump" not in central
 
@@ -188,7 +188,9 @@ def test_every_public_name_has_an_example_of_public_names_and_explains_its_param
         if inspect.ismodule(value):
             continue
         ours = [cls for cls in reversed(getattr(value, "__mro__", ())) if cls.__module__.startswith("fred.")]
-        methods = {key: getattr(each, "__func__", each) for cls in ours for key, each in vars(cls).items() if key[0] != "_"}
+        methods = {
+            key: getattr(method, "__func__", method) for cls in ours for key, method in vars(cls).items() if key[0] != "_"
+        }
         functions = [] if name in DRIVEN else [method for method in methods.values() if inspect.isfunction(method)]
         without_call = inspect.isclass(value) and issubclass(value, (BaseModel, Enum))  # whose fields have descriptions
         without_call |= getattr(value, "_is_protocol", False)  # an interface, which nobody calls
@@ -200,7 +202,7 @@ def test_every_public_name_has_an_example_of_public_names_and_explains_its_param
             names = (
                 () if function is value and without_call else inspect.signature(function).parameters.keys() - {"self", "cls"}
             )
-            assert all(re.search(rf"\b{each}\b", text) for each in names), f"{name}, {function}: {names}"
+            assert all(re.search(rf"\b{parameter}\b", text) for parameter in names), f"{name}, {function}: {names}"
 
 
 def test_whatever_a_scenario_can_name_can_be_made_of_public_names():
@@ -211,12 +213,12 @@ def test_whatever_a_scenario_can_name_can_be_made_of_public_names():
 def test_a_namespace_has_the_classes_that_fred_list_and_scenarios_name(kind):
     """`exponential` in a scenario is `fred.latency.Exponential`: no name of a class leaves out the word of scenarios."""
     word = registry.NAMESPACES[kind]
-    namespace, known = getattr(fred, word), {name: registry.lookup(kind, name) for name in registry.REGISTRY[kind]}
+    namespace, entries = getattr(fred, word), {name: registry.lookup(kind, name) for name in registry.REGISTRY[kind]}
     assert word in dir(fred) and importlib.import_module(f"fred.{word}") is namespace
     classes = {name: value for name in dir(namespace) if inspect.isclass(value := getattr(namespace, name))}
-    assert classes == {cls.__name__: cls for cls in known.values()}, f"fred/{word}.py or fred/{word}/__init__.pyi differs"
-    assert sorted(re.findall(r"^  (\S+) ", listed(word), re.M)) == sorted(known), "systems are listed by family"
-    assert [name for name, cls in known.items() if name.replace("-", "") not in cls.__name__.lower()] == []
+    assert classes == {cls.__name__: cls for cls in entries.values()}, f"fred/{word}.py or fred/{word}/__init__.pyi differs"
+    assert sorted(re.findall(r"^  (\S+) ", list_components(word), re.M)) == sorted(entries), "systems are listed by family"
+    assert [name for name, cls in entries.items() if name.replace("-", "") not in cls.__name__.lower()] == []
 
 
 def test_stubs_list_what_is_there_and_directories_show_it_alone():

@@ -20,19 +20,19 @@ from fred.specification.stopping import Stop
 from tests.program import refusal
 from tests.worlds import constant, make_run, record
 
-HERE = r"\(.*test_refusals\.py, line \d+\)"  # the place of the fault
+PLACE = r"\(.*test_refusals\.py, line \d+\)"  # the place of the fault
 
 
 @pytest.fixture(autouse=True)
-def _allowed():
+def _allow_own_classes():
     registry.allow_import([__name__])
 
 
-def own(name: str) -> dict:
+def own_class(name: str) -> dict:
     return {"name": f"{__name__}:{name}", "learning_rate": 0.1}
 
 
-def refused(run: Any, message: str, executed: bool = False) -> None:
+def check_refusal(run: Any, message: str, executed: bool = False) -> None:
     with pytest.raises(FredError, match=message) as error:
         (execute if executed else check)("run", run, 0)
     assert "\n" not in str(error.value)
@@ -52,7 +52,7 @@ class Wrong(Model):
 
 
 CLASSES = {"name": "synthetic-classification", "features": 8, "classes": 4}
-SOME = r"for 2 examples; expected \[2, 4\]: one number for each of the 4 classes"
+EXPECTED = r"for 2 examples; expected \[2, 4\]: one number for each of the 4 classes"
 
 
 @pytest.mark.parametrize(
@@ -61,14 +61,14 @@ SOME = r"for 2 examples; expected \[2, 4\]: one number for each of the 4 classes
         (
             "flat",
             "digits",
-            rf"model `.*:Wrong` cannot take these inputs, here 2 examples, \[2, 8, 8, 1\] {HERE}: TypeError: dot",
+            rf"model `.*:Wrong` cannot take these inputs, here 2 examples, \[2, 8, 8, 1\] {PLACE}: TypeError: dot",
         ),
-        ("class", CLASSES, rf"run `run`: .*Wrong` gives \[2, 3\] {SOME}"),
-        ("scalars", CLASSES, rf"run `run`: .*Wrong` gives \[2\] {SOME}"),
+        ("class", CLASSES, rf"run `run`: .*Wrong` gives \[2, 3\] {EXPECTED}"),
+        ("scalars", CLASSES, rf"run `run`: .*Wrong` gives \[2\] {EXPECTED}"),
     ],
 )
 def test_models_must_take_the_inputs_and_give_a_number_for_each_class(fault, data, message):
-    refused(make_run(task={"data": data, "model": {"name": f"{__name__}:Wrong", "fault": fault}}), message)
+    check_refusal(make_run(task={"data": data, "model": {"name": f"{__name__}:Wrong", "fault": fault}}), message)
 
 
 def update(function: Any) -> dict[str, Any]:
@@ -90,7 +90,7 @@ SERVERS: dict[str, tuple[dict[str, Any], str]] = {  # name -> methods, and the r
     "AddsAField": (update(lambda self, state, grads: self.step(state, grads).replace(last=grads)),
                    r"returns a state with .*'last'.*; expected the fields that `init` made"),
     "AsksInPython": (update(lambda self, state, grads: self.step(state, grads, scale=math.sqrt(state.clock))),
-                     rf"the value of a traced array {HERE}; expected `jnp\.where` instead of `if`"),
+                     rf"the value of a traced array {PLACE}; expected `jnp\.where` instead of `if`"),
     "Widens": (  # makes fractions of a whole number
         {"init": with_total} | update(lambda self, state, grads: self.step(state, grads).replace(total=state.total + 0.5)),
         "changes the shapes or types in `total`: .*int32.* became .*float32"),
@@ -101,7 +101,7 @@ for name, (methods, _) in SERVERS.items():
 
 @pytest.mark.parametrize("name", SERVERS)
 def test_updates_must_return_a_state_a_step_later(name):
-    refused(make_run(own(name)), SERVERS[name][1])
+    check_refusal(make_run(own_class(name)), SERVERS[name][1])
 
 
 class Scaled(Server):
@@ -115,12 +115,12 @@ class Scaled(Server):
 
 
 def test_messages_of_another_shape_cannot_be_divided_among_servers_nor_more_servers_than_layers_be_served():
-    assert execute("run", make_run(own("Scaled")), 0).schedule.counts()["gradients"] == 60
-    several = make_run(own("Scaled"), cluster={"workers": 4, "servers": 2}, protocol="partial")
-    refused(several, r"messages of .*Scaled` are not shaped like the parameters.*`cluster.servers` must be 1")
+    assert execute("run", make_run(own_class("Scaled")), 0).schedule.counts()["gradients"] == 60
+    several = make_run(own_class("Scaled"), cluster={"workers": 4, "servers": 2}, protocol="partial")
+    check_refusal(several, r"messages of .*Scaled` are not shaped like the parameters.*`cluster.servers` must be 1")
     by_layer = {"name": "asynchronous", "clocks": "each", "cut": "layers"}
     three = make_run(cluster={"workers": 2, "servers": 3}, protocol=by_layer)
-    refused(three, r"the model's layers .* are fewer than 3 servers")
+    check_refusal(three, r"the model's layers .* are fewer than 3 servers")
 
 
 HALF: Any = 1.5
@@ -150,7 +150,7 @@ class Says(Server):
 def test_a_size_that_cannot_be_one_is_refused_before_anything_runs(size):
     for published, function in enumerate(("sent_bytes", "published_bytes")):
         words = rf"`{function}` of `.*Says` says that something has {SIZES[size][1]}; expected a whole number, 0 to 2\*\*48$"
-        refused(make_run({**own("Says"), "size": size, "published": published}), words)
+        check_refusal(make_run({**own_class("Says"), "size": size, "published": published}), words)
 
 
 class Does(Protocol):
@@ -166,7 +166,7 @@ class Does(Protocol):
         sim.process(globals()[function](sim, *words))
 
 
-def finished(sim, duration=None):
+def finish_gradient(sim, duration=None):
     gradient = sim.compute(0, sim.read(0), duration)
     yield gradient.finished
     return gradient
@@ -195,15 +195,15 @@ MISCOUNTS: dict[str, tuple[dict[str, Any], str]] = {  # options of `push`, or of
     "messages": ({"cost": Cost(0, 5, -1)}, "worker 0's PUSH at 1 s has messages -1; expected 0 or more"),
     "replica": ({"replica": -1}, "worker 0's PUSH at 1 s has replica -1; expected 0 to 0"),
     "blocks": ({"block": -1}, "worker 0's PUSH at 1 s has block -1; expected 0 to 0"),
-    "half": ({"cost": Cost(0, HALF, 1)}, rf"a number that is not whole where ns, bytes, .* are counted {HERE}$"),
-    "beyond": ({"cost": Cost(0, 10**30, 1)}, rf"and bandwidths \(bytes/s\), and costs \(bytes\) {HERE}$"),
+    "half": ({"cost": Cost(0, HALF, 1)}, rf"a number that is not whole where ns, bytes, .* are counted {PLACE}$"),
+    "beyond": ({"cost": Cost(0, 10**30, 1)}, rf"and bandwidths \(bytes/s\), and costs \(bytes\) {PLACE}$"),
     "copies": ({"copies": -2}, "worker 0's PULL at 1 s has messages -2; expected 0 or more"),
-    "half copies": ({"copies": HALF}, rf"a number that is not whole where ns, bytes, .* are counted {HERE}$"),
+    "half copies": ({"copies": HALF}, rf"a number that is not whole where ns, bytes, .* are counted {PLACE}$"),
 }
 
 
 def miscounts(sim, name):
-    gradient = yield from finished(sim)
+    gradient = yield from finish_gradient(sim)
     options, _ = MISCOUNTS[name]
     if "copies" in options:
         sim.publish(0, **options)
@@ -213,13 +213,13 @@ def miscounts(sim, name):
 @pytest.mark.parametrize("name", MISCOUNTS)
 def test_what_cannot_be_counted_is_refused_for_what_it_is(name):
     protocol = {"name": f"{__name__}:Does", "deed": f"miscounts:{name}"}
-    refused(
+    check_refusal(
         make_run(task=None, cluster=constant(1.0), protocol=protocol, stop={"updates": 1}), MISCOUNTS[name][1], executed=True
     )
 
 
 def in_seconds(sim):
-    sim.push((yield from finished(sim, 0.5)))
+    sim.push((yield from finish_gradient(sim, 0.5)))
 
 
 def forever(sim):
@@ -237,7 +237,7 @@ def hasty(sim, dropped):
 
 def never_commits(sim):
     while True:
-        sim.add((yield from finished(sim)))
+        sim.add((yield from finish_gradient(sim)))
 
 
 def computes_at_a_block(sim):
@@ -246,7 +246,7 @@ def computes_at_a_block(sim):
 
 def synchronises_a_block_with_another(sim):
     sim.sync(0, sim.read(0, block=1), replica=0, block=2)
-    yield from finished(sim)
+    yield from finish_gradient(sim)
 
 
 def test_deeds_of_a_protocol_that_make_no_sense_are_refused():
@@ -263,7 +263,7 @@ def test_deeds_of_a_protocol_that_make_no_sense_are_refused():
             record(Does(deed=deed), Cluster(workers=1), seconds=2000 if deed == "never_commits" else np.inf)
     assert record(Does(deed="never_commits"), Cluster(workers=1), seconds=20).counts()["updates"] == 0, "a long first round"
     run = make_run(task=None, protocol={"name": f"{__name__}:Does", "deed": "in_seconds"})
-    refused(run, r"a number that is not whole where ns, .* are counted", executed=True)
+    check_refusal(run, r"a number that is not whole where ns, .* are counted", executed=True)
 
 
 class LaidOut(Protocol):
@@ -320,7 +320,7 @@ def test_errors_of_own_classes_are_refusals_of_the_scenario_and_freds_own_stay_a
     of_cluster = {"contention": "NoRegime", "faults": "NoFault"}
     wrong += [{"cluster": {"workers": 2, kind: [f"{__name__}:{name}"]}} for kind, name in of_cluster.items()]
     for options in wrong:
-        with pytest.raises(FredError, match=rf"KeyError: 'here' {HERE}$") as error:
+        with pytest.raises(FredError, match=rf"KeyError: 'here' {PLACE}$") as error:
             scenario(**options)
         assert "\n" not in str(error.value)
     monkeypatch.setattr("fred.specification.shape.check_layout", {}.__getitem__)

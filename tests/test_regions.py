@@ -16,7 +16,7 @@ from fred.protocols.asynchronous import Asynchronous
 from fred.protocols.local_steps import LocalSteps, OuterSteps
 from fred.systems.ad_psgd import Pairwise
 from fred.systems.halos import LocalServers
-from tests.worlds import CLUSTERS, PROTOCOLS, fitting, make_run, record, rows_of
+from tests.worlds import CLUSTERS, PROTOCOLS, fitting_protocol, make_run, record, rows_of
 
 GBIT = 1.25e8  # bytes/s
 HALOS = [[100, 0.537, 0.935, 0.202], [0.537, 100, 0.386, 0.117], [0.935, 0.386, 100, 0.127], [0.202, 0.117, 0.127, 100]]
@@ -60,7 +60,7 @@ class TestHALoS:
     @pytest.mark.slow
     @pytest.mark.parametrize("pace", [None, 0.238391])
     def test_servers_of_servers_have_its_clock(self, pace):
-        """Of HALoS itself: H = 8 paced, and after 32 differences of a region one message to region 0 and one back.
+        """The system is HALoS: H = 8 paced, and after 32 pseudo-gradients of a region one message to region 0 and one back.
 
         By the largest of all speeds, .907, as in the paper; or by a speed of 1, as in its published simulator.
         """
@@ -73,22 +73,22 @@ class TestHALoS:
 
     def walk(self, seconds: float, largest: float) -> list[float]:
         """Return the times at which the global server hears of others: each worker, and each exchange, is a row of times."""
-        heard = []
+        arrivals = []
         for region in range(4):
-            speeds, within = SPEEDS[4 * region : 4 * region + 4], self.SIZE / self.BANDWIDTH[region][region]
-            turns = [2 * within + math.ceil(8 * speed / largest) * 0.238391 / speed for speed in speeds]
+            speeds, inner_seconds = SPEEDS[4 * region : 4 * region + 4], self.SIZE / self.BANDWIDTH[region][region]
+            turns = [2 * inner_seconds + math.ceil(8 * speed / largest) * 0.238391 / speed for speed in speeds]
             pushed = sorted(turn * (number + 1) for turn in turns for number in range(int(seconds / turn)))
             to, back = self.SIZE / self.BANDWIDTH[region][0], self.SIZE / self.BANDWIDTH[0][region]
             merged = 0.0
             while len(since := [time for time in pushed if time > merged]) >= 32:
-                heard.append(since[31] + to)
-                merged = heard[-1] + back
-        return sorted(time for time in heard if time < seconds)
+                arrivals.append(since[31] + to)
+                merged = arrivals[-1] + back
+        return sorted(time for time in arrivals if time < seconds)
 
 
 @given(st.integers(2, 5), st.lists(st.integers(1, 99), min_size=25, max_size=25))
 def test_the_best_ring_is_the_best_of_all(number, seconds):
-    """Of links that take so many seconds for a part."""
+    """Each link takes this number of seconds for a part."""
     regions, table = tuple(range(number)), [seconds[5 * row : 5 * row + number] for row in range(number)]
     slowest, ring = Regions(bandwidth=[[1 / seconds for seconds in row] for row in table]).best_ring(regions, part=1.0)
 
@@ -104,28 +104,31 @@ def test_rings_and_trees_have_their_closed_forms():
     Trees: two rounds of 1.5 s to the leaders of three, two of 0.5 + 5 s between regions, and two rounds back.
     """
     table: dict[str, Any] = {"bandwidth": [[1e6, 1e5], [1e5, 1e6]]}
-    given = table | {"latency": [[0.5, 0.5], [0.5, 0.5]]}
-    ring, trees = Regions(**given), Regions(**given, collective="hierarchical")
+    options = table | {"latency": [[0.5, 0.5], [0.5, 0.5]]}
+    ring, trees = Regions(**options), Regions(**options, collective="hierarchical")
     assert ring.seconds([3, 1], MB) == pytest.approx(6 * (0.5 + 2.5))
     assert ring.allgather_seconds([3, 1], MB) == pytest.approx(3 * 10.5)
     assert ring.seconds([3, 0], 900_000) == pytest.approx(4 * (0.5 + 0.3)), "in one region it is a ring there"
     assert ring.seconds([1, 0], 900_000) == 0
     assert trees.seconds([3, 1], MB) == pytest.approx(2 * 1.5 + 2 * 5.5 + 2 * 1.5)
     assert trees.mean_traffic([3, 1]) == ((2 + 2 * 2 + 2) / 4, (2 + 2 * 2 * 0.5 + 2) / 4)
-    stated, networks = Network(regions=given), Network(regions=table, latency={"name": "constant", "seconds": 0.5})
+    explicit, networks = Network(regions=options), Network(regions=table, latency={"name": "constant", "seconds": 0.5})
     for operation in ("allreduce", "allgather"):
-        assert getattr(networks, operation)([3, 1], MB) == getattr(stated, operation)([3, 1], MB), "without a table"
+        assert getattr(networks, operation)([3, 1], MB) == getattr(explicit, operation)([3, 1], MB), "without a table"
 
 
 @given(protocol=PROTOCOLS.filter(lambda name: name not in OTHERWISE), cluster=CLUSTERS, seed=st.integers(0, 99))
 def test_where_all_is_alike_it_is_the_usual_network(protocol, cluster, seed):
     common: dict[str, Any] = {"latency": {"name": "constant", "seconds": 0.05}, "message_bytes": 5000}
     regions = Regions(bandwidth=((1e5,) * 3,) * 3, latency=((0.05,) * 3,) * 3, servers=2)
-    usual, alike = (
-        cluster.model_copy(update={"network": Network(**common, **more)}) for more in ({"bandwidth": 1e5}, {"regions": regions})
+    usual, uniform = (
+        cluster.model_copy(update={"network": Network(**common, **options)})
+        for options in ({"bandwidth": 1e5}, {"regions": regions})
     )
-    one, two = (record(fitting(protocol, machines), machines, gradients=60, seed=seed) for machines in (usual, alike))
-    assert one.digest() == two.digest()
+    first, second = (
+        record(fitting_protocol(protocol, machines), machines, gradients=60, seed=seed) for machines in (usual, uniform)
+    )
+    assert first.digest() == second.digest()
 
 
 def test_tables_may_be_files(tmp_path):

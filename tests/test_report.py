@@ -26,14 +26,14 @@ from fred.outcomes.outcome import Computed
 from fred.results import folder, verify
 from fred.schedule.schedule import Intervals, What
 from fred.views.table import Cell, Table, show, terminal
-from tests.folders import resigned, resigned_manifest, resigned_unit
+from tests.folders import resign, resign_manifest, resign_unit
 from tests.pages import run_all
 from tests.worlds import COMPUTE, TASK, make_run
 
 SLOW: dict[str, Any] = {"workers": 3, "speeds": [1, 1, 0.4]}
 
 
-def printed(result: Result) -> tuple[str, list[dict]]:
+def print_result(result: Result) -> tuple[str, list[dict]]:
     """Return the output, and its table: a mapping from heading to cell for each line."""
     with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(io.StringIO()) as out:
         patch.setenv("COLUMNS", "250")
@@ -44,7 +44,7 @@ def printed(result: Result) -> tuple[str, list[dict]]:
     return out.getvalue(), [dict(zip(headings, cells, strict=True)) for cells in lines if cells[0] in names]
 
 
-def measured(result: Result, *losses: list[float], evaluate: dict | None = None, **columns: list) -> Result:
+def replace_losses(result: Result, *losses: list[float], evaluate: dict | None = None, **columns: list) -> Result:
     """The same, if these losses, and errors of half their size, had been measured, for each run and seed."""
     outcomes = []
     for outcome, loss in zip(result.outcomes, losses, strict=True):
@@ -64,7 +64,7 @@ def timed() -> Result:
 
 
 def test_counts_and_times_of_a_run_that_can_be_counted_by_hand():
-    """In 10.4 s two workers make ten rounds without the third, whose four gradients are dropped: no task, no losses."""
+    """Two workers make ten rounds in 10.4 s without the third, whose four gradients are dropped: no task, no losses."""
     backup = {"name": "synchronous", "backup_workers": 1}
     runs: dict[str, dict] = {
         "backup": {"cluster": SLOW, "protocol": backup, "stop": {"seconds": 10.4}},
@@ -72,7 +72,7 @@ def test_counts_and_times_of_a_run_that_can_be_counted_by_hand():
         "none": {"cluster": SLOW, "stop": {"seconds": 0.5}},
         "clockless": {"cluster": {"workers": 1}, "protocol": "dispatcher", "stop": {"updates": 7}},
     }
-    text, table = printed(run_all({name: {"task": None, **run} for name, run in runs.items()}))
+    text, table = print_result(run_all({name: {"task": None, **run} for name, run in runs.items()}))
     headings = ("run", "updates", "gradients", "dropped", "virtual s", "staleness, mean / largest")
     mean = f"{(1199 * 600 + 1199 * 10_800) / 12_000:,.0f}"  # the first of each worker: 0, 1, ..., 1199; then 1199
     assert [tuple(row[heading] for heading in headings) for row in table] == [
@@ -86,26 +86,26 @@ def test_counts_and_times_of_a_run_that_can_be_counted_by_hand():
     assert "runs with one seed: their differences say nothing about other seeds" in " ".join(text.split())
     assert text.startswith("here"), "named after its folder where it has no title"
     assert text.endswith("results: results/here\n")
-    _, (row,) = printed(run_all({"only": {**runs["clockless"], "task": None}}))
+    _, (row,) = print_result(run_all({"only": {**runs["clockless"], "task": None}}))
     assert list(row) == [heading for heading in headings if heading != "virtual s"]
 
 
 def test_several_seeds_are_means_with_half_the_range(timed):
-    text, (row,) = printed(measured(timed, [2.0, 0.5], [2.0, 0.25], [2.0, 0.3]))
+    text, (row,) = print_result(replace_losses(timed, [2.0, 0.5], [2.0, 0.25], [2.0, 0.3]))
     assert (row["loss"], row["error"]) == ("0.35 ± 0.12", "0.175 ± 0.062")
     assert "Means over 3 seeds, ± half the range" in text and text.splitlines()[0].rstrip() == "A [b]title[/b]"
     frames = [timed.schedule("only", seed) for seed in (1, 2, 3)]
     stale = [frame[frame["verb"] == "PUSH"]["staleness"] for frame in frames]
     assert row["virtual s"] == f"{sum(frame['time_ns'].iloc[-1] for frame in frames) / 3e9:.4g}"
     mean, largest = row["staleness, mean / largest"].split(" / ")
-    assert mean == f"{sum(each.sum() / len(each) for each in stale) / 3:.4g}"
-    assert largest == f"{max(each.max() for each in stale)}"
+    assert mean == f"{sum(ages.sum() / len(ages) for ages in stale) / 3:.4g}"
+    assert largest == f"{max(ages.max() for ages in stale)}"
     assert "to target" not in row, "nobody asked for one"
 
 
 def test_the_time_to_a_target_is_the_mean_of_the_seeds_that_reached_it(timed):
     def cell(*losses: list[float], **columns: list) -> str:
-        return printed(measured(timed, *losses, evaluate={"target_loss": 0.5}, **columns))[1][0]["to target"]
+        return print_result(replace_losses(timed, *losses, evaluate={"target_loss": 0.5}, **columns))[1][0]["to target"]
 
     for ends, expected in (([0.9, 0.9, 0.9], "never"), ([0.5, 0.9, 0.9], "3 s (1 of 3)"), ([0.5, 0.2, 0.5], "3 s")):
         assert cell(*([2.0, 1.0, end, 0.4 + end] for end in ends)) == expected
@@ -115,7 +115,7 @@ def test_the_time_to_a_target_is_the_mean_of_the_seeds_that_reached_it(timed):
 
 
 def test_divergence_is_shown_in_the_table_and_explained_below_it(timed):
-    text, (row,) = printed(measured(timed, [2.0, 0.1], [2.0, 1.0, 3.0, math.inf], [2.0, 1.0, math.nan]))
+    text, (row,) = print_result(replace_losses(timed, [2.0, 0.1], [2.0, 1.0, 3.0, math.inf], [2.0, 1.0, math.nan]))
     assert (row["loss"], row["error"]) == ("diverged", "diverged")
     warning = "only diverged: with 2 of 3 seeds its loss is no longer a finite number, first seen after 2,000 updates; try a "
     assert warning in text.replace("\n", " ")
@@ -123,7 +123,7 @@ def test_divergence_is_shown_in_the_table_and_explained_below_it(timed):
 
 def test_programs_are_counted_as_they_are_compiled(monkeypatch):
     texts: list[str] = []
-    monkeypatch.setattr(progress, "show_activity", lambda what: contextlib.nullcontext(texts.append(what)))  # type: ignore[func-returns-value]
+    monkeypatch.setattr(progress, "show_activity", lambda text: contextlib.nullcontext(texts.append(text)))  # type: ignore[func-returns-value]
     task = {**TASK, "data": {**TASK["data"], "examples": 601}}  # which no other test compiles
     rates = (("asgd", 0.1), ("asgd", 0.2), ("fasgd", 0.1))
     runs = {f"{number}": {"algorithm": {"name": name, "learning_rate": rate}} for number, (name, rate) in enumerate(rates)}
@@ -216,11 +216,11 @@ class TestVerify:
         """Copy a result, to be damaged; figures of its runs are those of the result, which are not drawn again."""
 
         @contextlib.contextmanager
-        def drawn(_: Result, figures: Path) -> Any:
+        def fake_figures(_: Result, figures: Path) -> Any:
             shutil.copytree(saved / "figures", figures)
             yield
 
-        monkeypatch.setattr("fred.results.figure_files.figures_drawn", drawn)
+        monkeypatch.setattr("fred.results.figure_files.figures_drawn", fake_figures)
         return Path(shutil.copytree(saved, tmp_path / "out"))
 
     @contextlib.contextmanager
@@ -229,7 +229,7 @@ class TestVerify:
         content = json.loads((out / "manifest.json").read_text())
         yield content
         (out / "manifest.json").write_text(json.dumps(content))
-        resigned(out)
+        resign(out)
 
     @pytest.mark.slow
     def test_runs_with_and_without_a_task_come_out_the_same_and_progress_is_reported(self, saved):
@@ -252,9 +252,9 @@ class TestVerify:
                 before, last, after = re.split(r"(\d\.\d+)(?!.*\d\.\d)", file.read_text(), maxsplit=1, flags=re.S)
                 file.write_text(f"{before}9.9{after}")
                 assert last != "9.9"
-            for about in copy.glob("*/*/unit.json"):
-                resigned_unit(about.parent)
-            resigned_manifest(copy)
+            for unit_file in copy.glob("*/*/unit.json"):
+                resign_unit(unit_file.parent)
+            resign_manifest(copy)
             verdict, text = verify.verify(copy)
             assert verdict == verify.Verdict.DIFFERENT, name
             assert text.startswith(f"{name}: differs from the file that the run")
@@ -315,7 +315,7 @@ def tables(draw) -> Table:
 
 @given(tables(), st.integers(40, 140))
 def test_no_number_is_cut_at_any_width(table, width):
-    text = shown(table, width)
+    text = render(table, width)
     assert max(map(len, text.splitlines())) <= width
     for row in table.cells:
         assert row[0].text in text
@@ -340,7 +340,7 @@ def test_strong_cells_are_bold_only_in_a_terminal():
     console = Console(width=60, force_terminal=True, color_system="standard")
     with console.capture() as captured:
         show(table, console)
-    assert re.search(r"\x1b\[1m *0\.1\x1b\[0m", captured.get()) and "\x1b" not in shown(table, 60)
+    assert re.search(r"\x1b\[1m *0\.1\x1b\[0m", captured.get()) and "\x1b" not in render(table, 60)
 
 
 @pytest.mark.parametrize(
@@ -373,7 +373,7 @@ def test_the_name_of_a_run_is_broken_after_a_comma():
     assert [line.split()[-1] for line in turned[:2]] == ["asgd,", "learning_rate=0.001"]
 
 
-def shown(table: Table, width: int) -> str:
+def render(table: Table, width: int) -> str:
     console = Console(width=width)
     with console.capture() as captured:
         show(table, console)
@@ -381,4 +381,4 @@ def shown(table: Table, width: int) -> str:
 
 
 def lines(table: Table, width: int) -> list[str]:
-    return [line for line in shown(table, width).splitlines() if line.strip()]
+    return [line for line in render(table, width).splitlines() if line.strip()]

@@ -11,8 +11,8 @@ from fred.commands.printing import print_comparison, save_comparison
 from fred.results.compare import compare
 from fred.results.verify import Verdict, verify
 from fred.specification.text import as_yaml
-from tests.counted import Counted
 from tests.program import fred_command, refusal
+from tests.unit_counter import UnitCounter
 from tests.worlds import TASK
 
 pytestmark = pytest.mark.usefixtures("undrawn")
@@ -51,11 +51,11 @@ class TestRuns:
         assert result.paired[["run", "baseline", "seeds"]].to_numpy().tolist() == [["asgd,workers=4", "ssgd", 3]]
 
     def test_the_choice_is_that_without_them_and_the_reported_runs_are_those_of_any_other_scenario(self, result):
-        without = fred.run(SCENARIO.replace({"report_seeds": None}))
-        assert result.sweep.equals(without.sweep) and result.best.equals(without.best)
-        alone = fred.run(SCENARIO.replace({"report_seeds": None, "seeds": [12], "runs.ssgd.cluster.workers": 3}))
+        unreported = fred.run(SCENARIO.replace({"report_seeds": None}))
+        assert result.sweep.equals(unreported.sweep) and result.best.equals(unreported.best)
+        single = fred.run(SCENARIO.replace({"report_seeds": None, "seeds": [12], "runs.ssgd.cluster.workers": 3}))
         for run in ("ssgd", "asgd,workers=4"):
-            assert result.outcome(run, 12).schedule_digest == alone.outcome(run, 12).schedule_digest
+            assert result.outcome(run, 12).schedule_digest == single.outcome(run, 12).schedule_digest
 
     def test_the_best_on_the_reported_seeds_does_not_count(self):
         times: list[dict] = [{"name": "constant", "seconds": seconds} for seconds in (0.4, 0.3)]
@@ -66,9 +66,9 @@ class TestRuns:
             "sweep": {"over": {"cluster.compute": [*times, {"name": "exponential", "scale": 0.35}]}},
         }
         best = [fred.run(fred.scenario(race, seeds=[seed])).best["point"].item() for seed in range(12)]
-        one, other = 0, next(seed for seed in range(12) if best[seed] != best[0])
-        result = fred.run(fred.scenario(race, seeds=[one], report_seeds=[other]))
-        assert {outcome.name for outcome in result.with_its_best().outcomes} == {best[one]} != {best[other]}
+        tuned_seed, reported_seed = 0, next(seed for seed in range(12) if best[seed] != best[0])
+        result = fred.run(fred.scenario(race, seeds=[tuned_seed], report_seeds=[reported_seed]))
+        assert {outcome.name for outcome in result.with_its_best().outcomes} == {best[tuned_seed]} != {best[reported_seed]}
 
     def test_a_swept_run_may_be_the_baseline_and_one_run_alone_is_tuned_and_reported_too(self):
         pairs = fred.run(SCENARIO.replace({"baseline": "asgd", "report_seeds": [12], "stop.gradients": 30})).paired
@@ -91,15 +91,15 @@ class TestFolder:
         self, result, monkeypatch, tmp_path
     ):
         done = []
-        for stopped_at in (4, 6, 1):  # while points are tuned, when one is chosen, then once more
+        for interrupt_at in (4, 6, 1):  # while points are tuned, when one is chosen, then once more
             with monkeypatch.context() as patch:
-                counted = Counted(patch, stopped_at)
+                counter = UnitCounter(patch, interrupt_at)
                 with pytest.raises(KeyboardInterrupt) as raised:
                     fred.run(SCENARIO, out=tmp_path / "out")
-            done += counted.units
+            done += counter.units
             assert raised.value.__notes__ == [f"{len(done)} of 12 units are kept; the same command goes on from there"]
         with monkeypatch.context() as patch:
-            rest = Counted(patch)
+            rest = UnitCounter(patch)
             resumed = fred.run(SCENARIO, out=tmp_path / "out")
         assert sorted(done + rest.units) == sorted(TUNED + REPORTED)
         assert resumed.reused == len(done) and resumed.summary.equals(result.summary)
@@ -110,9 +110,9 @@ class TestFolder:
 
     def test_more_seeds_to_report_are_added_and_those_no_longer_wanted_go(self, monkeypatch, tmp_path):
         fred.run(SCENARIO, out=tmp_path / "out")
-        counted = Counted(monkeypatch)
+        counter = UnitCounter(monkeypatch)
         result = fred.run(SCENARIO.replace({"report_seeds": [12, 14]}), out=tmp_path / "out")
-        assert counted.units == ["ssgd/seed-14", "asgd,workers=4/seed-14"]
+        assert counter.units == ["ssgd/seed-14", "asgd,workers=4/seed-14"]
         assert (result.reused, result.recomputed) == (8, ()) and not (tmp_path / "out" / "ssgd" / "seed-11").exists()
 
     @pytest.mark.slow

@@ -67,11 +67,11 @@ def test_gradient_descent_needs_as_many_rounds_in_fred():
 
 
 def test_noise_has_the_tails_of_its_law():
-    for law, known in (("student", stats.t(2.5)), ("pareto", stats.lomax(2.5))):
+    for law, reference in (("student", stats.t(2.5)), ("pareto", stats.lomax(2.5))):
         draws = clipped.Tails(law=law, exponent=2.5, scale=0.3).load(1).train.inputs.astype(float) / 0.3
         np.testing.assert_allclose(draws.mean(axis=0), 0, atol=1e-6)
         draws = (draws - np.median(draws, axis=0)).ravel()
-        assert stats.kstest(draws if law == "student" else np.abs(draws), known.cdf).pvalue > 0.01
+        assert stats.kstest(draws if law == "student" else np.abs(draws), reference.cdf).pvalue > 0.01
 
 
 @pytest.mark.slow

@@ -23,7 +23,7 @@ from fred.running.execution import execute
 from fred.specification.loading import Scenario
 from fred.specification.summary import summarise
 from tests.laws import check_laws
-from tests.worlds import CLUSTERS, PROTOCOLS, fitting, make_run, stale_gradients
+from tests.worlds import CLUSTERS, PROTOCOLS, fitting_protocol, make_run, stale_gradients
 
 SERVERLESS = (
     *("allreduce", "cutoff", "drop-compute", "gossip", "pairwise", "group-averaging", "local-steps", "straggler-tolerant"),
@@ -37,8 +37,10 @@ WAYS = ("to_workers", "to_servers", "between_workers")
 @given(protocol=PROTOCOLS.filter(lambda name: name != "gated"), cluster=CLUSTERS, seed=st.integers(0, 99))
 def test_the_summary_is_what_the_schedules_rows_add_up_to(protocol, cluster, seed):
     network = {**(cluster.model_dump()["network"] or {}), **MESSAGE}
-    own = OneOf("protocol").dump(fitting(protocol, cluster))
-    run = make_run(task=None, cluster={**cluster.model_dump(), "network": network}, protocol=own, stop={"gradients": 50})
+    protocol_options = OneOf("protocol").dump(fitting_protocol(protocol, cluster))
+    run = make_run(
+        task=None, cluster={**cluster.model_dump(), "network": network}, protocol=protocol_options, stop={"gradients": 50}
+    )
     outcome = execute("run", run, seed)
     check_laws(outcome)
     summary, schedule = summarise(outcome), outcome.schedule
@@ -108,7 +110,7 @@ def learned() -> Result:
     return experiment.run(Scenario(title="three", seeds=(4, 2), runs=runs))
 
 
-def with_metrics(outcome: Computed, metrics: dict[str, list], evaluate: dict | None = None, **stop: Any) -> dict[str, Any]:
+def summarise_metrics(outcome: Computed, metrics: dict[str, list], evaluate: dict | None = None, **stop: Any) -> dict[str, Any]:
     """Return the summary of a run in which this was measured, and these targets were set."""
     changes = {"evaluate": evaluate or {}, "stop": {"updates": 5, **stop}}
     frame = pd.DataFrame({"error": metrics["loss"], "virtual_seconds": np.array(metrics["updates"]) / 10, **metrics})
@@ -125,7 +127,7 @@ POINTS: dict[str, list] = {
 
 def test_a_target_is_reached_at_the_first_point_at_or_below_it(learned):
     def target(points: dict[str, list] = POINTS, **evaluate: float) -> tuple:
-        return tuple((with_metrics(learned.outcomes[0], points, evaluate, **stop)["target"] or {}).items())
+        return tuple((summarise_metrics(learned.outcomes[0], points, evaluate, **stop)["target"] or {}).items())
 
     def reached(name: str, value: float, updates: int | None, seconds: float | None) -> tuple:
         return (name, value), ("updates", updates), ("seconds", seconds)
@@ -151,13 +153,13 @@ def test_a_run_diverged_where_its_last_finite_loss_was_followed_by_none(learned)
         ([3.0, math.nan, 1.0, math.inf, math.nan], 30, None),
         ([math.nan, math.nan], 0, None),
     ):
-        summary = with_metrics(learned.outcomes[0], {"updates": [10 * i for i in range(len(loss))], "loss": loss})
+        summary = summarise_metrics(learned.outcomes[0], {"updates": [10 * i for i in range(len(loss))], "loss": loss})
         assert (summary["diverged"], summary["loss"], summary["error"]) == (diverged, last, last), loss
 
 
 def test_the_digest_of_a_schedule_is_the_sha_256_that_its_documentation_describes(learned):
     stands = execute("run", make_run("ssgd", cluster=STANDSTILL, task=None, stop={"seconds": 9}), 0)
-    schedules = [*((each.schedule, each.schedule_digest) for each in (*learned.outcomes, stands))]
+    schedules = [*((entry.schedule, entry.schedule_digest) for entry in (*learned.outcomes, stands))]
     assert [digest for _, digest in schedules[:-1]] == learned.summary[
         "digests_schedule"
     ].tolist() and stands.schedule.standstill
@@ -204,11 +206,11 @@ def test_metrics_are_those_of_each_run_and_seed_one_after_the_other(learned):
     ]
     start = 0
     for name, seed in itertools.product(("plain", "waiting", "peers"), (4, 2)):
-        alone = execute(name, learned.scenario.runs[name], seed).metrics
-        part = metrics.iloc[start : start + len(alone)].reset_index(drop=True)
-        assert (set(part["run"]), set(part["seed"])) == ({name}, {seed}) and part[alone.columns].equals(alone)
+        single = execute(name, learned.scenario.runs[name], seed).metrics
+        part = metrics.iloc[start : start + len(single)].reset_index(drop=True)
+        assert (set(part["run"]), set(part["seed"])) == ({name}, {seed}) and part[single.columns].equals(single)
         assert part["disagreement"].notna().all() == (name == "peers")
-        start += len(alone)
+        start += len(single)
     assert start == len(metrics)
 
 

@@ -38,8 +38,8 @@ def the(value: Any) -> Any:
     return value
 
 
-def answer(found: Diagnosis) -> str:
-    return "\n".join(line for lines in sections(found).values() for line in lines)
+def answer(diagnosis: Diagnosis) -> str:
+    return "\n".join(line for lines in sections(diagnosis).values() for line in lines)
 
 
 @pytest.fixture(autouse=True)
@@ -50,18 +50,18 @@ def quick_rule(monkeypatch):
 
 class TestTwoKindsOfWorkers:
     def test_one_that_is_faster_is_named_not_the_seven_others(self):
-        found = diagnose(trace(noise(120, 8) * ([1] * 7 + [0.6])))
-        assert found.slowness.slow == () and the(found.slowness.quick).workers == (7,)
-        assert the(found.slowness.quick).times == pytest.approx(1 / 0.6, rel=0.02)
-        assert "Worker 7 is 1.7 times faster than the others, which costs no time." in sections(found)["Why"]
-        assert not [gain for gain in found.gains if gain.remedy.kind in ("repair", "remove")]
+        diagnosis = diagnose(trace(noise(120, 8) * ([1] * 7 + [0.6])))
+        assert diagnosis.slowness.slow == () and the(diagnosis.slowness.quick).workers == (7,)
+        assert the(diagnosis.slowness.quick).times == pytest.approx(1 / 0.6, rel=0.02)
+        assert "Worker 7 is 1.7 times faster than the others, which costs no time." in sections(diagnosis)["Why"]
+        assert not [gain for gain in diagnosis.gains if gain.remedy.kind in ("repair", "remove")]
 
     def test_half_of_them_are_two_kinds_and_their_time_does_not_change(self):
-        found = diagnose(trace(noise(120, 10, 0.1) * ([1] * 5 + [3] * 5)))
-        assert sections(found)["Why"][0].startswith(
+        diagnosis = diagnose(trace(noise(120, 10, 0.1) * ([1] * 5 + [3] * 5)))
+        assert sections(diagnosis)["Why"][0].startswith(
             "There are two kinds: workers 5, 6, 7, 8 and 9 take 3.0 times as long as the other 5: "
         )
-        assert "median worker's time changes" not in answer(found)
+        assert "median worker's time changes" not in answer(diagnosis)
 
     def test_the_median_workers_time_is_that_of_all_not_of_the_gap_between_two_kinds(self):
         pace = np.repeat([1.0, 2.0, 2.0, 1.0], 50)[:, None]
@@ -78,18 +78,18 @@ class TestSpells:
         seconds, turn = noise(240, 8), np.arange(240) // 20 % 2
         seconds[turn == 0, 2:4] *= 2.5
         seconds[turn == 1, 4:6] *= 2.5
-        found = diagnose(trace(seconds, node_of=np.arange(8) // 2))
-        assert {(slow.name, slow.pattern) for slow in found.slowness.slow} == {("node 1", "spells"), ("node 2", "spells")}
-        assert "always" not in answer(found) and "The record has none" not in answer(found)
-        assert found.verdict == SAVES
+        diagnosis = diagnose(trace(seconds, node_of=np.arange(8) // 2))
+        assert {(slow.name, slow.pattern) for slow in diagnosis.slowness.slow} == {("node 1", "spells"), ("node 2", "spells")}
+        assert "always" not in answer(diagnosis) and "The record has none" not in answer(diagnosis)
+        assert diagnosis.verdict == SAVES
 
     def test_the_spells_of_a_named_worker_are_spells_of_the_record(self):
         seconds = noise(300, 12, 0.25, seed=3)
         seconds[150:190, 6] *= 2
-        found = diagnose(trace(seconds))
-        (slow,) = found.slowness.slow
-        assert slow.pattern == "spells" and found.spells >= 1
-        assert "The record has none" not in answer(found) and "without a spell" not in answer(found)
+        diagnosis = diagnose(trace(seconds))
+        (slow,) = diagnosis.slowness.slow
+        assert slow.pattern == "spells" and diagnosis.spells >= 1
+        assert "The record has none" not in answer(diagnosis) and "without a spell" not in answer(diagnosis)
 
     def test_iterations_have_the_names_of_the_file(self, tmp_path):
         seconds = noise(120, 4)
@@ -98,11 +98,11 @@ class TestSpells:
         step, rank = (numbers.ravel() for numbers in np.indices(seconds.shape))
         table = pd.DataFrame({"step": 1000 + 10 * step, "rank": rank, "seconds": seconds.ravel()})
         table.drop(index=5 * 4 + 1).to_csv(tmp_path / "mine.csv", index=False)  # a gap before the spell moves all rows
-        found = diagnose(read(tmp_path / "mine.csv", mend="drop"))
-        assert "Worker 2 is 3.0 times slower from iteration 1600 until iteration 1890" in answer(found)
-        assert "Iteration 2000 alone" in answer(found)
-        told = found.json()["lost"]
-        assert told["worst_step"] == "2000" and told["slow"][0]["steps"] == [["1600", "1890"]]
+        diagnosis = diagnose(read(tmp_path / "mine.csv", mend="drop"))
+        assert "Worker 2 is 3.0 times slower from iteration 1600 until iteration 1890" in answer(diagnosis)
+        assert "Iteration 2000 alone" in answer(diagnosis)
+        record = diagnosis.json()["lost"]
+        assert record["worst_step"] == "2000" and record["slow"][0]["steps"] == [["1600", "1890"]]
 
 
 class TestStallsOfAll:
@@ -118,10 +118,10 @@ class TestStallsOfAll:
     def test_their_remedy_is_none_that_drops_gradients(self):
         seconds = noise(200, 6)
         seconds[5::37] *= 8.0
-        found = diagnose(trace(seconds))
-        assert the(found.slowness.stalls).period == 37 and found.slowness.pauses == ()
-        assert "iterations, every 37, by a factor of 8." in sections(found)["Why"][0]
-        assert "runs every 37 iterations" in answer(found) and "nothing that drops gradients helps" in answer(found)
+        diagnosis = diagnose(trace(seconds))
+        assert the(diagnosis.slowness.stalls).period == 37 and diagnosis.slowness.pauses == ()
+        assert "iterations, every 37, by a factor of 8." in sections(diagnosis)["Why"][0]
+        assert "runs every 37 iterations" in answer(diagnosis) and "nothing that drops gradients helps" in answer(diagnosis)
 
     def test_there_are_none_where_all_have_more_or_less_to_do(self):
         """Batches of sentences of any length."""
@@ -138,14 +138,14 @@ class TestPausesOfEach:
     def test_that_do_not_coincide_gain_from_coinciding(self):
         rounds, workers, period = 200, 8, 20
         pauses = (np.arange(rounds)[:, None] + 2 * np.arange(workers)) % period == 0
-        found = diagnose(trace(noise(rounds, workers, 0.02) + 2.0 * pauses))
-        (regular,) = found.slowness.pauses
+        diagnosis = diagnose(trace(noise(rounds, workers, 0.02) + 2.0 * pauses))
+        (regular,) = diagnosis.slowness.pauses
         assert regular.workers == tuple(range(workers)) and regular.period == period
         assert regular.share == pytest.approx(pauses.any(axis=1)[20:].mean())
-        (gain,) = [each for each in found.gains if each.remedy.kind == "align"]
+        (gain,) = [gain for gain in diagnosis.gains if gain.remedy.kind == "align"]
         assert gain.ratio.value == pytest.approx((1 + 2 * workers / period) / (1 + 2 / period), rel=0.05)
-        assert "gc.collect() at the same step" in sections(found)["Next"][0]
-        assert "All workers pause every 20 iterations, not at the same ones" in answer(found)
+        assert "gc.collect() at the same step" in sections(diagnosis)["Next"][0]
+        assert "All workers pause every 20 iterations, not at the same ones" in answer(diagnosis)
 
     def test_no_time_is_lost_or_won_by_moving_them(self):
         seconds = noise(100, 5) + 3.0 * ((np.arange(100)[:, None] + 3 * np.arange(5)) % 25 == 0)
@@ -170,8 +170,8 @@ class TestChanges:
     def test_next_to_two_kinds_of_workers_say_who_and_since_when(self):
         seconds = noise(200, 8) * ([1] * 4 + [3] * 4)
         seconds[170:, 6] *= 4
-        found = diagnose(trace(seconds, steps=tuple(str(7 * number) for number in range(200))))
-        assert "Worker 6 is 4.0 times slower than before from iteration 1190 to the end of the record." in answer(found)
+        diagnosis = diagnose(trace(seconds, steps=tuple(str(7 * number) for number in range(200))))
+        assert "Worker 6 is 4.0 times slower than before from iteration 1190 to the end of the record." in answer(diagnosis)
 
     @pytest.mark.parametrize("seed", range(5))
     def test_are_none_where_speeds_wander(self, seed):
@@ -185,10 +185,10 @@ class TestChanges:
         seconds = noise(300, 6)
         seconds[:, 2] *= np.linspace(1, 2, 300)
         assert find_changes(split_times(seconds)) == []
-        found = diagnose(trace(seconds))
-        (slow,) = found.slowness.slow
+        diagnosis = diagnose(trace(seconds))
+        (slow,) = diagnosis.slowness.slow
         assert slow.pattern == "drift" and slow.times == pytest.approx(1.95, abs=0.05)
-        assert f"Worker 2 becomes slower little by little, {slow.times:.1f} times at the end" in answer(found)
+        assert f"Worker 2 becomes slower little by little, {slow.times:.1f} times at the end" in answer(diagnosis)
 
 
 @pytest.mark.slow
@@ -210,9 +210,9 @@ class TestDoubts:
         return seconds
 
     def test_a_factor_of_a_thousand_is_a_unit_and_gives_no_verdict(self):
-        found = diagnose(trace(self.UNITS))
-        assert found.verdict == NO_VERDICT and list(sections(found)) == list(SCREEN)
-        assert answer(found).startswith("No verdict. The times of worker 3 are 1,000 times those of the others")
+        diagnosis = diagnose(trace(self.UNITS))
+        assert diagnosis.verdict == NO_VERDICT and list(sections(diagnosis)) == list(SCREEN)
+        assert answer(diagnosis).startswith("No verdict. The times of worker 3 are 1,000 times those of the others")
 
     def test_the_smaller_part_is_the_one_to_convert(self):
         doubt = the(find_doubt(trace(noise(60, 6) * [1, 1e6, 1e6, 1e6, 1e6, 1e6])))
@@ -234,20 +234,20 @@ class TestDoubts:
     @pytest.mark.parametrize("kind", ["units", "clock", "clocks"])
     def test_the_commands_of_the_remedy_mend_the_table(self, kind, tmp_path, monkeypatch):
         monkeypatch.chdir(tmp_path)
-        good = noise(60, 6)
-        seconds = {"units": self.UNITS, "clock": self.clocks(), "clocks": np.cumsum(good, axis=0)}[kind]
+        clean = noise(60, 6)
+        seconds = {"units": self.UNITS, "clock": self.clocks(), "clocks": np.cumsum(clean, axis=0)}[kind]
         pd.DataFrame(seconds).to_csv("mine.csv", index=False)
         first = fred_command("diagnose", "mine.csv", "--unit", "s", "--out", "seen")
         assert first.code == 0 and first.out.count("python -c") == 1, first
         (program,) = re.findall(r'python -c "(.*)" && fred diagnose mended.csv --mend drop$', first.out, re.M)
         exec(program, {})  # the command that was printed
         mended = read("mended.csv", mend="drop").seconds
-        expected = good if kind == "units" else good[1:]
+        expected = clean if kind == "units" else clean[1:]
         assert mended == pytest.approx(expected, rel=1e-6) and find_doubt(read("mended.csv")) is None
 
     def test_the_page_has_no_figures_and_tables_of_them(self):
-        written = diagnosis_page(diagnose(trace(self.UNITS)))
-        assert "No verdict." in written and "<img" not in written and "<table" not in written
+        page = diagnosis_page(diagnose(trace(self.UNITS)))
+        assert "No verdict." in page and "<img" not in page and "<table" not in page
 
     @pytest.mark.parametrize(
         "command", [["fit"], ["cutoffs"], ["train-cutoff", "--out", "m.npz"], ["diagnose", "--for", "digits"]]
@@ -304,10 +304,10 @@ class TestTheExample:
     @pytest.mark.slow
     def test_diagnose_fit_and_cutoffs_say_the_same_of_it(self):
         """A node is slow in spells, and a cutoff saves time."""
-        found = diagnose(read("example"))
-        (slow,) = found.slowness.slow
-        assert slow.name == f"node {example_trace.NODE}" and slow.spells == example_trace.SPELLS and found.verdict == SAVES
-        assert sections(found)["Why"] == [
+        diagnosis = diagnose(read("example"))
+        (slow,) = diagnosis.slowness.slow
+        assert slow.name == f"node {example_trace.NODE}" and slow.spells == example_trace.SPELLS and diagnosis.verdict == SAVES
+        assert sections(diagnosis)["Why"] == [
             "Node 2 is 2.5 times slower in 5 spells of 13 to 26 iterations, 44 % of the time: 92 % of the loss goes if it is "
             "repaired."
         ]
@@ -318,9 +318,11 @@ class TestTheExample:
     def test_each_line_that_the_page_explains_is_in_the_answer(self):
         text = (ROOT / "docs" / "how-to" / "sample-answer.md").read_text(encoding="utf-8")
         quotes = re.findall("^> (.*)$", text, re.MULTILINE)
-        said = answer(diagnose(read("example")))
-        assert len(quotes) > 9 and [quote for quote in quotes if quote not in said] == []
+        printed = answer(diagnose(read("example")))
+        assert len(quotes) > 9 and [quote for quote in quotes if quote not in printed] == []
 
     def test_a_part_of_it_is_too_short_for_a_verdict(self):
-        found = diagnose(trace(read("example").seconds[:60]))
-        assert found.verdict == CANNOT_TELL and f"Record about {found.more_iterations} more iterations" in answer(found)
+        diagnosis = diagnose(trace(read("example").seconds[:60]))
+        assert diagnosis.verdict == CANNOT_TELL and f"Record about {diagnosis.more_iterations} more iterations" in answer(
+            diagnosis
+        )

@@ -29,7 +29,7 @@ from tests.worlds import CLUSTERS, COMPUTE, constant, make_run, outcome, record
 DECISIVE = ["worker", "step", "timestamp", "staleness"]
 LAYERS: dict[str, Any] = {"clocks": "each", "cut": "layers", "overlap": True}
 NETWORK = {"latency": {"name": "exponential", "scale": 0.02}, "bandwidth": 1e5, "server_bandwidth": 2e5}
-BUSY = Cluster(workers=5, compute=COMPUTE, network=NETWORK)
+CLUSTER = Cluster(workers=5, compute=COMPUTE, network=NETWORK)
 
 
 def test_these_are_the_same_to_the_last_bit():
@@ -44,14 +44,14 @@ def test_these_are_the_same_to_the_last_bit():
         (Gated(), Asynchronous()),
         (Gated(unsent="mean", **LAYERS), Asynchronous()),
     ):
-        assert record(protocol, BUSY, 150).digest() == record(like, BUSY, 150).digest(), protocol
+        assert record(protocol, CLUSTER, 150).digest() == record(like, CLUSTER, 150).digest(), protocol
 
 
 class TestServersWithClocksOfTheirOwn:
     """A gradient takes 0.9 s: forward 3 x 0.1 s, backward 3 x 0.2 s."""
 
     def test_blocks_are_delivered_after_their_backward_pass_and_late_ones_delay_the_forward_pass(self):
-        """In turn they come at 0.2, 0.4 and 0.6 s; the forward pass is past them at 0.3, 0.5 and 0.7 s."""
+        """Blocks arrive in turn at 0.2, 0.4 and 0.6 s; the forward pass is past them at 0.3, 0.5 and 0.7 s."""
         for latency, options, seconds in (
             (0.0, {}, [0.9, 0.9, 0.9]),
             (0.0, {"overlap": True}, [0.5, 0.7, 0.9]),
@@ -131,45 +131,45 @@ class TestPeriods:
     CLUSTER = Cluster(**constant(*[0.1] * 5))
 
     def test_gradients_between_two_pushes_make_one_update(self, kind):
-        for unsent, weight in ((None, 1.0), ("mean", 1 / 3)):
-            schedule = record(kind(push_gate=Periodic(k=3), unsent=unsent), self.CLUSTER, gradients=75)
-            joined, commits = schedule.rows(Verb.ADD), schedule.rows(Verb.COMMIT)
-            assert len(joined) == 3 * len(commits) > 0 and (schedule["weight"][commits] == weight).all()
-            steps, worker = (schedule[name][joined].reshape(-1, 3) for name in ("step", "worker"))
+        for pending, weight in ((None, 1.0), ("mean", 1 / 3)):
+            schedule = record(kind(push_gate=Periodic(k=3), unsent=pending), self.CLUSTER, gradients=75)
+            adds, commits = schedule.rows(Verb.ADD), schedule.rows(Verb.COMMIT)
+            assert len(adds) == 3 * len(commits) > 0 and (schedule["weight"][commits] == weight).all()
+            steps, worker = (schedule[name][adds].reshape(-1, 3) for name in ("step", "worker"))
             assert (np.diff(steps) == 1).all() and (worker == worker[:, :1]).all()
             assert (steps[:, 2] % 3 == 0).all(), "the first gradient, and then every third, is sent"
-            assert (schedule["messages"][joined].reshape(-1, 3) == [0, 0, 1]).all()
+            assert (schedule["messages"][adds].reshape(-1, 3) == [0, 0, 1]).all()
             assert (schedule["step"][schedule.rows(Verb.PUSH)] == 0).all(), "the first one is sent alone"
 
     def test_parameters_are_fetched_before_every_kth_gradient_and_the_last_gradient_may_be_applied_again(self, kind):
-        fetched, again = (
+        fetched, repeated = (
             record(kind(**options), self.CLUSTER, gradients=75)
             for options in (
                 {"fetch_gate": {"name": "periodic", "k": 4}},
                 {"push_gate": {"name": "periodic", "k": 3}, "unsent": "apply-again"},
             )
         )
-        pushes = again.rows(Verb.PUSH)
+        pushes = repeated.rows(Verb.PUSH)
         for worker in range(5):
             rows = fetched.rows(Verb.PUSH)
             mailboxes = fetched["mailbox"][rows[fetched["worker"][rows] == worker]]
             assert (np.diff(mailboxes) > 0).tolist() == [step % 4 == 0 for step in range(1, len(mailboxes))]
-            steps = again["step"][pushes[again["worker"][pushes] == worker]]
+            steps = repeated["step"][pushes[repeated["worker"][pushes] == worker]]
             assert steps.tolist() == [number // 3 * 3 for number in range(len(steps))]
-        assert len(again.rows(Verb.DROP)) == (again["messages"][pushes] == 0).sum()
+        assert len(repeated.rows(Verb.DROP)) == (repeated["messages"][pushes] == 0).sum()
 
 
 class TestFixedLag:
     def test_with_n_workers_and_lag_n_less_one_it_is_asynchronous_in_lockstep(self):
-        """With one worker and no lag it is serial SGD. What decides the parameters is the same, so they are."""
+        """One worker without lag is serial SGD. All columns that decide the parameters are equal, so they are equal."""
         for workers in (1, 4):
             cluster = Cluster(**constant(*[0.1] * workers))
-            lagged, plain = (record(protocol, cluster, 60) for protocol in (FixedLag(lag=workers - 1), Asynchronous()))
-            a, b = (schedule.frame().query("verb == 'PUSH'").reset_index() for schedule in (lagged, plain))
+            lagged, asynchronous = (record(protocol, cluster, 60) for protocol in (FixedLag(lag=workers - 1), Asynchronous()))
+            a, b = (schedule.frame().query("verb == 'PUSH'").reset_index() for schedule in (lagged, asynchronous))
             assert a[DECISIVE].equals(b[DECISIVE]) and len(a) >= 60
 
     def test_old_gradients_by_a_queue_of_models(self):
-        """In every update the queue loses one of its oldest models, at which a gradient is computed."""
+        """The queue loses one of its oldest models in every update, and a gradient is computed at it."""
         draws = streams.uniforms(5, "lag", 0, 0, 100)
         for lag, oldest, ramp, workers in (
             (9, 4, 0, 1),
@@ -199,25 +199,28 @@ class TestSSPCache:
     @settings(max_examples=30)
     @given(cluster=CLUSTERS, bound=st.integers(0, 4), seed=st.integers(0, 9))
     def test_what_is_read_has_all_updates_that_it_must_have(self, cluster, bound, seed):
-        """In step c those of steps up to c - bound - 1 [Ho et al. 2013, section 3]; and it is fetched only where it must be."""
+        """Step c needs those of steps up to c - bound - 1 [Ho et al. 2013, section 3]; the worker fetches only if it has to."""
         schedule = record(StaleSynchronous(bound=bound), cluster, gradients=80, seed=seed)
-        finished = [0] * cluster.size  # steps
+        steps_done = [0] * cluster.size  # steps
         cached = [-1] * cluster.size  # the number of everybody's steps that the cache is sure to have
         for row in schedule:
             if row.verb == Verb.PULL:
                 assert row.step == 0 or cached[row.worker] < row.step - bound, "what it had would have done"
-                assert row.step - min(finished) <= bound, "no worker begins a step more than the bound ahead"
-                cached[row.worker] = min(finished)
+                assert row.step - min(steps_done) <= bound, "no worker begins a step more than the bound ahead"
+                cached[row.worker] = min(steps_done)
             elif row.verb == Verb.PUSH:
                 assert cached[row.worker] >= row.step - bound
-                finished[row.worker] = row.step + 1
+                steps_done[row.worker] = row.step + 1
 
     def test_without_a_bound_it_is_asynchronous_on_the_first_parameters(self):
         cluster = Cluster(workers=5, compute=COMPUTE)
-        cached, plain = (record(protocol, cluster, 200) for protocol in (StaleSynchronous(bound=None), Asynchronous()))
-        pushes, others = cached.rows(Verb.PUSH), plain.rows(Verb.PUSH)
+        cached, asynchronous = (record(protocol, cluster, 200) for protocol in (StaleSynchronous(bound=None), Asynchronous()))
+        pushes, plain_pushes = cached.rows(Verb.PUSH), asynchronous.rows(Verb.PUSH)
         assert len(cached.rows(Verb.PULL)) == 5 and not cached["timestamp"][pushes].any()
-        assert all((cached[name][pushes] == plain[name][others]).all() for name in ("time_ns", "worker", "step", "begin_ns"))
+        assert all(
+            (cached[name][pushes] == asynchronous[name][plain_pushes]).all()
+            for name in ("time_ns", "worker", "step", "begin_ns")
+        )
 
 
 def test_a_server_that_is_always_late_is_never_heard_by_who_drops_late_blocks(monkeypatch):
@@ -243,24 +246,24 @@ class TestCopies:
             ),
             StaleSynchronous(bound=2),
         ):
-            schedule = record(protocol, BUSY, 120)
+            schedule = record(protocol, CLUSTER, 120)
             gradients: dict[tuple[int, int], list[int]] = {}  # gradient -> mailbox, messages
             for row in schedule:
                 if row.verb in (Verb.PUSH, Verb.ADD, Verb.DROP):
                     gradients.setdefault((row.worker, row.step), [row.mailbox, 0])[1] += row.messages
-            counted = copies(schedule)
-            assert counted["potential"].tolist() == list(range(1, len(gradients) + 1))
-            assert counted["pushes"].tolist() == np.cumsum([messages > 0 for _, messages in gradients.values()]).tolist()
+            table = copies(schedule)
+            assert table["potential"].tolist() == list(range(1, len(gradients) + 1))
+            assert table["pushes"].tolist() == np.cumsum([messages > 0 for _, messages in gradients.values()]).tolist()
             mailboxes = [mailbox for mailbox, _ in gradients.values()]
-            assert counted["fetches"].tolist() == [len(set(mailboxes[: n + 1])) for n in range(len(mailboxes))]
-            assert (counted["fetched_bytes"] == 1000 * counted["fetches"]).all()
-            assert (counted["pushed_bytes"] == 1000 * counted["pushes"]).all()
+            assert table["fetches"].tolist() == [len(set(mailboxes[: n + 1])) for n in range(len(mailboxes))]
+            assert (table["fetched_bytes"] == 1000 * table["fetches"]).all()
+            assert (table["pushed_bytes"] == 1000 * table["pushes"]).all()
 
     def test_blocks_of_one_model_are_one_copy_and_without_a_server_there_is_none(self):
-        counted = copies(record(Gated(fetch_gate=Periodic(k=3), **LAYERS), Cluster(workers=3, servers=4, compute=COMPUTE), 60))
-        assert (counted["pushes"] == counted["potential"]).all()
-        assert counted["fetches"].iloc[-1] == pytest.approx(counted["potential"].iloc[-1] / 3, abs=3)
-        assert (counted["fetched_bytes"] == 1000 * counted["fetches"]).all()
+        table = copies(record(Gated(fetch_gate=Periodic(k=3), **LAYERS), Cluster(workers=3, servers=4, compute=COMPUTE), 60))
+        assert (table["pushes"] == table["potential"]).all()
+        assert table["fetches"].iloc[-1] == pytest.approx(table["potential"].iloc[-1] / 3, abs=3)
+        assert (table["fetched_bytes"] == 1000 * table["fetches"]).all()
         run = outcome("d-psgd", task=None)
         assert summarise(run)["copies"] == {"potential": None, "pushes": None, "fetches": None}
 
@@ -270,13 +273,13 @@ class TestCopies:
             "sharded": {"name": "asynchronous", **LAYERS},
             "rare": {"name": "gated", "fetch_gate": {"name": "periodic", "k": 4}},
         }
-        written = {name: make_run(protocol=protocol, **options).model_dump() for name, protocol in runs.items()}
-        both = experiment.run(validated({"runs": written}, str))
-        lines = {line.get_label(): np.asarray(line.get_ydata())[-1] for line in both.plot("copies").axes[0].get_lines()}
-        fetches = both.summary.set_index("name")["copies_fetches"]
+        documents = {name: make_run(protocol=protocol, **options).model_dump() for name, protocol in runs.items()}
+        result = experiment.run(validated({"runs": documents}, str))
+        lines = {line.get_label(): np.asarray(line.get_ydata())[-1] for line in result.plot("copies").axes[0].get_lines()}
+        fetches = result.summary.set_index("name")["copies_fetches"]
         assert [lines[name] for name in runs] == [fetches[name] for name in runs]
-        print_summary(both, tmp_path)
-        means = by_block(both.outcome("sharded").schedule)["mean"]
+        print_summary(result, tmp_path)
+        means = by_block(result.outcome("sharded").schedule)["mean"]
         printed = capsys.readouterr().out.split("staleness by block")[1]
-        assert re.search(rf"sharded\D+{means[0]:.1f}\D+{means[1]:.1f}", printed) and "copies" in both.pictures()
-        assert "copies" not in experiment.run(validated({"runs": {"sharded": written["sharded"]}}, str)).pictures()
+        assert re.search(rf"sharded\D+{means[0]:.1f}\D+{means[1]:.1f}", printed) and "copies" in result.pictures()
+        assert "copies" not in experiment.run(validated({"runs": {"sharded": documents["sharded"]}}, str)).pictures()

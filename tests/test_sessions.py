@@ -20,7 +20,7 @@ from tests.worlds import record
 SECOND = {"name": "constant", "seconds": 1.0}
 
 
-def present(fault: fred.Fault, moments: Iterable[float], workers: int = 4, seed: int = 0) -> list[list[bool]]:
+def sample_availability(fault: fred.Fault, moments: Iterable[float], workers: int = 4, seed: int = 0) -> list[list[bool]]:
     faults = Faults([fault.start(seed, "fault 0", workers, 1)])
     times = [round(seconds * NANOSECONDS) for seconds in moments]
     return [[faults.next_available("worker", worker, now) == now for now in times] for worker in range(workers)]
@@ -37,25 +37,25 @@ class TestSessions:
             length = max(end for member in sessions for _, end in member) + float(rng.integers(0, 10))
             fault = Sessions(sessions=sessions, length=length)
             moments = rng.uniform(0, 4 * length, 60).tolist()
-            for worker, available in enumerate(present(fault, moments)):
+            for worker, available in enumerate(sample_availability(fault, moments)):
                 member = sessions[worker % len(sessions)]
                 assert available == [any(begin <= moment % length < end for begin, end in member) for moment in moments]
 
     def test_drawn_ones_are_those_of_a_member_from_some_time_on(self):
         fault = Sessions(sessions=[[(0, 10)], [(0, 60)]], length=100, assignment="drawn")
         shares = []
-        for available in present(fault, np.arange(0.5, 100).tolist(), workers=200):
+        for available in sample_availability(fault, np.arange(0.5, 100).tolist(), workers=200):
             assert sum(available) in (10, 60), "a member's sessions, whatever the shift"
             assert sum(a != b for a, b in zip(available, available[1:] + available[:1], strict=True)) == 2
             shares.append(sum(available))
         assert 60 < shares.count(10) < 140, "half of the workers have the first member"
-        assert len({tuple(present(fault, range(100), seed=seed)[0]) for seed in range(8)}) > 4
+        assert len({tuple(sample_availability(fault, range(100), seed=seed)[0]) for seed in range(8)}) > 4
 
     def test_machines_come_in_order_and_go_in_the_opposite_one(self):
         counts = np.random.default_rng(3).integers(0, 5, 40).tolist()
         fault = Sessions(sessions=spans_of_counts(counts, 300.0), length=300.0 * len(counts))
         moments = [300.0 * place + 150 for place in range(len(counts))]
-        for worker, available in enumerate(present(fault, moments, max(counts))):
+        for worker, available in enumerate(sample_availability(fault, moments, max(counts))):
             assert available == [worker < count for count in counts]
 
     def test_files(self, tmp_path):
@@ -104,7 +104,7 @@ class TestPeriodic:
     def test_workers_are_there_for_a_part_of_each_day_in_their_time_zone(self):
         fault = Periodic(available=8.0, period=24.0, begin=22.0, shifts=(0.0, 6.0))
         hours = np.arange(0.5, 72).tolist()
-        for worker, available in enumerate(present(fault, hours)):
+        for worker, available in enumerate(sample_availability(fault, hours)):
             assert available == [(hour - 22 - (0, 6)[worker % 2]) % 24 < 8 for hour in hours]
 
     def test_others_are_always_there_and_a_part_is_less_than_the_whole(self):
@@ -120,10 +120,13 @@ def test_a_run_computes_in_sessions_only():
     """Gradients of 1 s in sessions of 3.5 s: three in each, and a fourth that is lost."""
     fault = {"name": "sessions", "sessions": [[[0, 3.5]], [[0, 10]]], "length": 10}
     schedule = record(Asynchronous(), Cluster(workers=2, compute=SECOND, faults=[fault]), seconds=20)
-    pushed, away = schedule.rows(Verb.PUSH), schedule.intervals.select(What.AWAY)
+    pushed, absences = schedule.rows(Verb.PUSH), schedule.intervals.select(What.AWAY)
     times = schedule["time_ns"][pushed][schedule["worker"][pushed] == 0] / NANOSECONDS
     assert times.tolist() == [1, 2, 3, 11, 12, 13]
-    assert np.transpose([away.begin_ns, away.end_ns]).tolist() == [[3_500_000_000, 10**10], [13_500_000_000, 2 * 10**10]]
+    assert np.transpose([absences.begin_ns, absences.end_ns]).tolist() == [
+        [3_500_000_000, 10**10],
+        [13_500_000_000, 2 * 10**10],
+    ]
 
 
 class TestCrashes:

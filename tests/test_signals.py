@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM: once is enough, and the program says what is left; the progress of long tasks."""
+"""Ctrl-C and SIGTERM: once is enough, and the program reports the remaining work; the progress of long tasks."""
 
 import importlib
 import io
@@ -54,14 +54,14 @@ class TestHeeded:
         assert signals.exit_code() == 130, "that of an interrupt"
 
     def test_afterwards_handlers_are_as_before_and_those_of_others_stay(self):
-        heard: list[int] = []
-        own, terminated = (lambda number, frame: heard.append(number)), signal.getsignal(signal.SIGTERM)
-        signal.signal(signal.SIGINT, own)
+        received: list[int] = []
+        handler, terminated = (lambda number, frame: received.append(number)), signal.getsignal(signal.SIGTERM)
+        signal.signal(signal.SIGINT, handler)
         with signals.raise_interrupts():
             assert signal.getsignal(signal.SIGTERM) is not terminated
             os.kill(os.getpid(), signal.SIGINT)
             time.sleep(0.01)
-        assert (heard, signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)) == ([2], own, terminated)
+        assert (received, signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)) == ([2], handler, terminated)
 
     def test_an_import_is_completed_first_unless_it_takes_too_long(self, tmp_path, monkeypatch):
         monkeypatch.syspath_prepend(str(tmp_path))
@@ -193,21 +193,21 @@ class TestProgress:
             show("asgd", 0.5)
         assert capsys.readouterr() == ("", "")
 
-    def test_a_notebook_shows_one_line_that_changes_and_vanishes(self, now, monkeypatch):
-        shown: list[str] = []
+    def test_a_notebook_shows_one_line_that_changes_and_vanishes(self, clock, monkeypatch):
+        lines: list[str] = []
 
         def display(words, display_id):
-            shown.append(words.data)
-            return SimpleNamespace(update=lambda words: shown.append(f"again: {words.data}"))
+            lines.append(words.data)
+            return SimpleNamespace(update=lambda words: lines.append(f"again: {words.data}"))
 
         monkeypatch.setattr(IPython.display, "display", display)
         monkeypatch.setattr(progress, "in_notebook", lambda: True)
         reports = ((1, "asgd", 0.1), (3, "asgd", 0.5), (3.1, "asgd", 0.6), (6, "asgd", 1.0), (9, "ssgd", 0.5), (9.1, "ssgd", 1))
         with progress.bars(2) as show:
-            for second, what, share in reports:
-                now[0] = second
-                show(what, share)
-        assert shown == [
+            for second, task, share in reports:
+                clock[0] = second
+                show(task, share)
+        assert lines == [
             "0 of 2 done, about 8 s left (asgd: 50%)",
             "again: 1 of 2 done, about 6 s left",
             "again: 1 of 2 done, about 3 s left (ssgd: 50%)",
@@ -230,44 +230,44 @@ class TestProgress:
         assert "fasgd, seed 1, compiling" in terminal.getvalue()
 
     @pytest.fixture
-    def now(self, monkeypatch) -> list[float]:
-        now = [0.0]
+    def clock(self, monkeypatch) -> list[float]:
+        clock = [0.0]
         for name, value in vars(progress.Compiled()).items():  # without what other tests compiled
             monkeypatch.setattr(COMPILED, name, value)
-        monkeypatch.setattr(time, "monotonic", lambda: now[0])
-        return now
+        monkeypatch.setattr(time, "monotonic", lambda: clock[0])
+        return clock
 
-    def test_the_time_left_excludes_the_time_before_the_first_progress(self, now):
+    def test_the_time_left_excludes_the_time_before_the_first_progress(self, clock):
         """Ten seconds of nothing, then 2 % of the only task each second: at 30 s there are 30 s left, not 45."""
         tally = Tally(1)
         for second in range(31):
-            now[0] = float(second)
+            clock[0] = float(second)
             tally.note("asgd", max(0.0, 0.02 * (second - 10)))
         assert tally.words() == "asgd: 40%, about 30 s left"
 
-    def test_the_time_left_adds_expected_compilations_and_excludes_those_before(self, now, monkeypatch):
+    def test_the_time_left_adds_expected_compilations_and_excludes_those_before(self, clock, monkeypatch):
         """Three programs of 10 s each: after the first, and 1 of 3 tasks in 2 s, there are 2 x 10 + 4 s left, not 24 + 12."""
         monkeypatch.setattr(COMPILED, "_seconds", 0.0)
         COMPILED.expect(3)
         tally = Tally(3)
         tally.note("asgd", 0.0)
         with progress.compiling():
-            now[0] = 10.0
+            clock[0] = 10.0
         for second in range(21):
-            now[0] = 10.0 + second / 10
+            clock[0] = 10.0 + second / 10
             tally.note("asgd", second / 20)
         assert tally.words() == "1 of 3 done, about 24 s left"
 
-    def test_the_time_left_after_a_pause_is_at_most_that_of_three_times_the_mean_pace(self, now):
+    def test_the_time_left_after_a_pause_is_at_most_that_of_three_times_the_mean_pace(self, clock):
         """One task a second for 10 s, then 30 s in which processes start: 4 s a task on average, so no more than 12 s each."""
         tally = Tally(20)
         for second in range(11):
-            now[0] = float(second)
+            clock[0] = float(second)
             tally.note(str(second), 0.0)
             if second:
                 tally.note(str(second - 1), 1.0)
         for second in range(11, 41):
-            now[0] = float(second)
+            clock[0] = float(second)
             tally.note("10", (second - 10) / 3000)
         (minutes,) = map(float, re.findall(r"about ([0-9.]+) min left", tally.words()))
         assert 1.5 <= minutes <= 10 * 12 / 60 + 0.05

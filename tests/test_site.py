@@ -49,8 +49,8 @@ class TestReadme:
         assert answer.code == 0 and "one-backup" in answer.out
         assert (folder / "results" / "scenario" / "summary.json").is_file()
         (folder / "mine.yaml").write_text((folder / "scenario.yaml").read_text().split("runs:")[0])
-        mine = ["run", "mine.yaml", *brief, "--set", "algorithm={name: my_servers:Patient, learning_rate: 0.1}"]
-        assert "--import my_servers" in refusal(*mine) and fred_command(*mine, "--import", "my_servers").code == 0
+        arguments = ["run", "mine.yaml", *brief, "--set", "algorithm={name: my_servers:Patient, learning_rate: 0.1}"]
+        assert "--import my_servers" in refusal(*arguments) and fred_command(*arguments, "--import", "my_servers").code == 0
         assert fred_command("verify", "results/mine", "--import", "my_servers").code == 0
 
     def test_the_scenario_in_python_runs(self, folder):
@@ -63,8 +63,10 @@ class TestReadme:
     def test_the_table_is_the_beginning_of_what_the_command_prints(self, folder, undrawn):
         answer = fred_command("run", ROOT / "scenarios" / "quickstart.yaml", "--no-report", "--out", "out", columns=80)
         assert answer.code == 0
-        shown, printed = ([line.rstrip() for line in text.splitlines()] for text in (block(README, "text", "sync"), answer.out))
-        assert printed[: len(shown)] == shown
+        quoted, printed = (
+            [line.rstrip() for line in text.splitlines()] for text in (block(README, "text", "sync"), answer.out)
+        )
+        assert printed[: len(quoted)] == quoted
 
 
 @pytest.mark.slow
@@ -79,8 +81,8 @@ def test_commands_scenario_and_python_of_pypis_page_run(tmp_path):
     exec(compile(text.replace('"quickstart"', f'"quickstart", {brief}'), "pypi.md", "exec"), names)
     assert names["result"].summary["name"].tolist() == ["asgd", "fasgd"]
     assert len(names["result"].schedule("asgd")) > 0
-    (drawn,) = re.findall(r"# or (.*), \.\.\.", text)
-    assert {each.strip('"') for each in drawn.split(", ")} <= set(FIGURES)
+    (figures,) = re.findall(r"# or (.*), \.\.\.", text)
+    assert {figure.strip('"') for figure in figures.split(", ")} <= set(FIGURES)
 
 
 def test_links_lead_to_files_of_the_repository_or_to_parts_of_the_reference():
@@ -109,8 +111,8 @@ class TestGallery:
 
     @pytest.mark.slow
     def test_scenarios_of_pictures_have_their_runs(self):
-        for each in GALLERY["PICTURES"].values():
-            assert {*each.runs} <= {*fred.load(each.scenario, each.settings).runs}
+        for picture in GALLERY["PICTURES"].values():
+            assert {*picture.runs} <= {*fred.load(picture.scenario, picture.settings).runs}
 
 
 NOTEBOOKS = {  # the number of figures in each

@@ -113,9 +113,9 @@ class TestDates:
     def test_a_manifest_has_the_times_in_seconds(self, tmp_path):
         (tmp_path / "f.csv").write_text(WAYS["dates"])
         job = Failures.model_validate({"file": str(tmp_path / "f.csv"), "checkpoint": CHECKPOINT, "from": "2026-02-01"})
-        written = job.model_dump(mode="json")
-        assert written["recorded"][0] == [0, 4300, 5200] and "from" not in written
-        assert Failures.model_validate(written) == job
+        dumped = job.model_dump(mode="json")
+        assert dumped["recorded"][0] == [0, 4300, 5200] and "from" not in dumped
+        assert Failures.model_validate(dumped) == job
 
     def test_times_of_day_and_mixtures_are_refused(self, tmp_path):
         for row, message in (
@@ -268,8 +268,8 @@ class TestFailures:
                 "EventType": kind,
                 "ResourceType": "VirtualMachine",
             }
-            more = {"Resources": [machine], "NotBefore": time, "EventSource": "Platform", "DurationInSeconds": length}
-            return json.dumps({"DocumentIncarnation": number, "Events": [event | more]}, indent=number)
+            details = {"Resources": [machine], "NotBefore": time, "EventSource": "Platform", "DurationInSeconds": length}
+            return json.dumps({"DocumentIncarnation": number, "Events": [event | details]}, indent=number)
 
         first = answer(1, "Preempt", "vm-spot", "Tue, 09 Aug 2022 17:07:32 GMT", -1)
         answers = [
@@ -447,8 +447,8 @@ def test_a_record_without_an_event_in_the_run_is_reported():
             scenario = fred.scenario(
                 cluster=cluster | options, algorithm={"name": "asgd", "learning_rate": 0.1}, stop={"seconds": seconds}
             )
-            said = [note for note in fred.run(scenario).notes if f"no recorded {event} lies within the run" in note]
-            assert bool(said) == is_reported
+            notes = [note for note in fred.run(scenario).notes if f"no recorded {event} lies within the run" in note]
+            assert bool(notes) == is_reported
 
 
 def test_plain_tables_are_read_without_a_word(tmp_path):
@@ -538,8 +538,8 @@ def test_the_command_in_a_refusal_makes_the_file_readable(name, tmp_path):
     with pytest.raises(ValueError, match=r"`(python -c|grep|sed) ") as error:
         read(tmp_path / name, text)
     run(str(error.value).split("`")[-2], tmp_path)
-    written = next((path for path in tmp_path.iterdir() if path.stem.endswith("-2")), tmp_path / name)
-    assert len(read(tmp_path / "cured", written.read_text())) >= 1
+    cured_file = next((path for path in tmp_path.iterdir() if path.stem.endswith("-2")), tmp_path / name)
+    assert len(read(tmp_path / "cured", cured_file.read_text())) >= 1
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -562,7 +562,7 @@ def test_slurms_output_for_the_screen_is_refused_with_the_command_that_writes_ba
 
 @pytest.mark.filterwarnings("ignore")
 def test_a_log_of_machines_that_go_down_and_come_up_has_the_failures_and_the_sessions(tmp_path):
-    """In any order; a second `DOWN` changes nothing, and a machine that is down at the end stays so."""
+    """Events come in any order; a second `DOWN` changes nothing, and a machine that is down at the end stays so."""
     changes = [
         (0, "b", "DOWN"),
         (900, "b", "UP"),
@@ -573,9 +573,11 @@ def test_a_log_of_machines_that_go_down_and_come_up_has_the_failures_and_the_ses
     ]
     lines = [f"{iso(time)}Z,{name},{state}\n" for time, name, state in reversed(changes)]
     text = "timestamp,host,state\n" + "".join(lines)
-    plain = f"worker,down,up\nb,{iso(0)},{iso(900)}\na,{iso(4000)},{iso(4600)}\nb,{iso(9000)},\n"
+    table = f"worker,down,up\nb,{iso(0)},{iso(900)}\na,{iso(4000)},{iso(4600)}\nb,{iso(9000)},\n"
     options = {"from": "2026-02-01"}
-    numbers = [sorted((down, up) for _, down, up in failures_in(tmp_path / "a.csv", each, **options)) for each in (text, plain)]
+    numbers = [
+        sorted((down, up) for _, down, up in failures_in(tmp_path / "a.csv", content, **options)) for content in (text, table)
+    ]
     assert numbers[0] == numbers[1]
     sessions = sessions_in(tmp_path / "s.csv", text.replace("DOWN", "offline").replace("UP", "online"))
     assert sessions.sessions == (((900, 9000),), ((0, 4000), (4600, 9000)))

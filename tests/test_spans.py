@@ -19,10 +19,10 @@ from fred.specification.loading import validated
 from tests.draws import Draws
 from tests.laws import check_laws, check_time
 from tests.random_runs import random_specification
-from tests.worlds import CLUSTERS, PROTOCOLS, constant, fitting, mostly_slow, outcome, record
+from tests.worlds import CLUSTERS, PROTOCOLS, constant, fitting_protocol, mostly_slow, outcome, record
 
 
-def late(seconds: float, **options: Any) -> dict[str, Any]:
+def slow_network(seconds: float, **options: Any) -> dict[str, Any]:
     return {"latency": {"name": "constant", "seconds": seconds}, **options}
 
 
@@ -35,21 +35,21 @@ def account(outcome: Outcome, worker: int) -> str:
     words = []
     table = spans(outcome.schedule)
     for span in table[table["worker"] == worker].itertuples():
-        whose = "" if span.number == NONE else f" {span.number}"
-        words.append(f"{span.kind} {span.other}{whose}".strip() + f" {span.end_ns / 1e9:g}")
+        suffix = "" if span.number == NONE else f" {span.number}"
+        words.append(f"{span.kind} {span.other}{suffix}".strip() + f" {span.end_ns / 1e9:g}")
     return ", ".join(words)
 
 
-QUARTER = late(0.25)
+QUARTER = slow_network(0.25)
 CRASH = outage(1, 1.5, 4.0)
-LAST_IS_SLOW, TWELVE = constant(1, 1, 2, network=late(0.1)), {"exchanges": 12}  # of 0.1 s
+LAST_IS_SLOW, TWELVE = constant(1, 1, 2, network=slow_network(0.1)), {"exchanges": 12}  # of 0.1 s
 SECOND_IS_FAR = {**QUARTER, "servers": [{"servers": [1], "latency": {"name": "constant", "seconds": 1.0}}]}
-AT_ONCE = {"name": "asynchronous", "clocks": "each", "pulls": "at-once"}
+EARLY_PULLS = {"name": "asynchronous", "clocks": "each", "pulls": "at-once"}
 TREE = {"collective": "tree", **QUARTER}
 MOVING = {0: "computing 1, waiting collective 2, network collective 2.5, ...", 1: "computing 2, network collective 2.5, ..."}
 WAITING = {0: "computing 1, waiting collective 2, ...", 1: "computing 2, ..."}
 TWICE = constant(4, 4, 4, faults=[outage(0, begin, begin + 1) for begin in (3, 7)])
-NO_PULLS = late(3, pull_latency={"name": "constant", "seconds": 0.0})
+NO_PULLS = slow_network(3, pull_latency={"name": "constant", "seconds": 0.0})
 # Statement -> runs: algorithm, protocol, cluster, limit; worker -> its account, or how that begins.
 ACCOUNTS: dict[str, list[Any]] = {
     "neighbours wait for the slow one, whose model is then on its way": [
@@ -76,7 +76,7 @@ ACCOUNTS: dict[str, list[Any]] = {
          {0: "network server 0.25, computing 1.25, network server 1.5, waiting server 2.5, network server 2.75, ..."}),
     ],
     "each block is on the network with its server": [  # both are asked for together
-        ("asgd", AT_ONCE, constant(1, servers=2, network=SECOND_IS_FAR), {"updates": 6},
+        ("asgd", EARLY_PULLS, constant(1, servers=2, network=SECOND_IS_FAR), {"updates": 6},
          {0: "network server 0 0.25, network server 1 1, computing 2, network server 0 2.25, network server 1 3, ..."}),
     ],
     "early workers wait for the collective": [
@@ -102,7 +102,7 @@ ACCOUNTS: dict[str, list[Any]] = {
     ],
     # The model asked for at 0 s would take 3 s, and is asked for again; the gradient sent at 1 s would arrive at 4 s.
     "messages of a worker that crashes are on the network no more": [
-        ("asgd", None, constant(1, network=late(3), faults=[outage(0, 1.0, 2.0)]), {"updates": 1},
+        ("asgd", None, constant(1, network=slow_network(3), faults=[outage(0, 1.0, 2.0)]), {"updates": 1},
          {0: "network server 1, away 2, network server 5, computing 6, network server 9"}),
         ("asgd", None, constant(1, network=NO_PULLS, faults=[outage(0, 2.0, 3.0)]), {"seconds": 3.5},
          {0: "wasted 1, network server 2, away 3, computing 3.5"}),
@@ -110,8 +110,8 @@ ACCOUNTS: dict[str, list[Any]] = {
     "work and messages under way when the run ends last until then": [
         *((name, None, constant(1, 100), {"seconds": 20}, {1: "computing 20"})
           for name in ("asgd", "ssgd", "allreduce-sgd", "ad-psgd", "sgp")),
-        ("asgd", None, constant(1, 1, network=late(0.75)), {"seconds": 2}, {0: "network server 0.75, computing 1.75, network server 2"}),
-        ("sgp", None, constant(1, 1, network=late(0.75)), {"seconds": 1.5}, {0: "computing 1, network worker 1 1.5"}),
+        ("asgd", None, constant(1, 1, network=slow_network(0.75)), {"seconds": 2}, {0: "network server 0.75, computing 1.75, network server 2"}),
+        ("sgp", None, constant(1, 1, network=slow_network(0.75)), {"seconds": 1.5}, {0: "computing 1, network worker 1 1.5"}),
     ],
 }  # fmt: skip
 
@@ -126,8 +126,10 @@ def test_accounts_by_hand(statement):
 
 
 def test_an_absence_without_an_end_is_stored_as_one():
-    away = outcome("asgd", cluster=constant(1, 1, faults=[outage(1, 1.5)]), task=None, stop={"updates": 9}).schedule.intervals
-    assert [*zip(*away.select(What.AWAY), strict=True)] == [(What.AWAY, 1_500_000_000, UNENDING, NONE, 1, NONE)]
+    intervals = outcome(
+        "asgd", cluster=constant(1, 1, faults=[outage(1, 1.5)]), task=None, stop={"updates": 9}
+    ).schedule.intervals
+    assert [*zip(*intervals.select(What.AWAY), strict=True)] == [(What.AWAY, 1_500_000_000, UNENDING, NONE, 1, NONE)]
 
 
 def test_a_pair_exchanges_models_while_both_go_on_computing():
@@ -144,40 +146,42 @@ def test_a_pair_exchanges_models_while_both_go_on_computing():
 
 FOUR = (1.0, 1.0, 1.0, 1.0)
 BACKUP = {"backup_workers": 1, "late": "interrupt"}  # gradients under way at the end are not wasted
-SLOW_DOWN = late(0.2, pull_latency={"name": "constant", "seconds": 0.4}, bandwidth=1e7, message_bytes=10**6)  # 0.1 s more
+SLOW_DOWN = slow_network(
+    0.2, pull_latency={"name": "constant", "seconds": 0.4}, bandwidth=1e7, message_bytes=10**6
+)  # 0.1 s more
 COUNT = {"rule": {"name": "count", "workers": 2}}
-ABSENCE, WHOLE = outage(1, 1.1, 8.0), 8.0 + 0.3 + 9 * 1.3
+ABSENCE, TOTAL = outage(1, 1.1, 8.0), 8.0 + 0.3 + 9 * 1.3
 JOB = {"contention": [{"regime": {"name": "job", "nodes": [1], "slowdown": 3.0}}]}
 SHARES: list[Any] = [  # computing, wasted, network, waiting
     ("ssgd", None, constant(1, 2), {"seconds": 50}, (0.75, 0, 0, 0.25), 0.01),
     ("ssgd", BACKUP, constant(1, 2), {"seconds": 50}, (0.5, 0.5, 0, 0), 0.015),
     ("asgd", None, constant(1, network=SLOW_DOWN), {"updates": 20}, (1 / 1.8, 0, 0.8 / 1.8, 0), 1e-6),
     # six messages, which wait for the slow one, 2 s a round
-    ("allreduce-sgd", None, constant(1, 1, 1, 2, network=late(0.05)), {"updates": 40},
+    ("allreduce-sgd", None, constant(1, 1, 1, 2, network=slow_network(0.05)), {"updates": 40},
      (5 / 4 / 2.3, 0, 0.3 / 2.3, 0.75 / 2.3), 0.01),
     ("sgp", None, constant(*FOUR, network=QUARTER), {"updates": 400}, (0.8, 0, 0.2, 0), 0.01),
     # two are dropped; then all are in a ring of six messages of 0.5 s
-    ("cutoff-sgd", COUNT, constant(*FOUR, network=late(0.5)), {"updates": 200}, (0.125, 0.125, 0.75, 0), 0.005),
+    ("cutoff-sgd", COUNT, constant(*FOUR, network=slow_network(0.5)), {"updates": 200}, (0.125, 0.125, 0.75, 0), 0.005),
     # ten allreduces of 0.3 s; at one of them worker 1 is away, and waited for, for 6.9 s, 0.1 s after it has computed
-    ("allreduce-sgd", None, constant(*FOUR, network=late(0.05), faults=[ABSENCE]), {"updates": 10},
-     (10 / WHOLE, 0, 3 / WHOLE, (3 * 7 + 0.1) / 4 / WHOLE), 1e-6),
+    ("allreduce-sgd", None, constant(*FOUR, network=slow_network(0.05), faults=[ABSENCE]), {"updates": 10},
+     (10 / TOTAL, 0, 3 / TOTAL, (3 * 7 + 0.1) / 4 / TOTAL), 1e-6),
     # more than 64 bits of nanoseconds: three workers compute, wait and compute, one computes for 2 x 3 billion seconds
     ("ssgd", None, constant(1e9, 1e9, 1e9, 3e9), {"updates": 2}, (12 / 18, 0, 0, 6 / 18), 1e-6),
     # between two nodes, and inside each by a tree, or all in one ring; after some seconds of work
-    *((name, None, constant(*FOUR, nodes=2, network=late(0.05, **network)), {"gradients": 640},
+    *((name, None, constant(*FOUR, nodes=2, network=slow_network(0.05, **network)), {"gradients": 640},
        (work / (work + seconds), 0, seconds / (work + seconds), 0), 0.02)
       for name, work in (("allreduce-sgd", 1), ("local-sgd", 8), ("eager-sgd", 1))
-      for network, seconds in (({"collective": "ring"}, 0.3), ({"collective": "tree"}, 0.2), ({"within": late(0.01)}, 0.12),
+      for network, seconds in (({"collective": "ring"}, 0.3), ({"collective": "tree"}, 0.2), ({"within": slow_network(0.01)}, 0.12),
                                ({"node_bandwidth": 1e6, "message_bytes": 10**5}, 0.3), (JOB, 0.9))),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize(("algorithm", "protocol", "cluster", "stop", "expected", "tolerance"), SHARES)
 def test_shares_of_workers_time_by_hand(algorithm, protocol, cluster, stop, expected, tolerance):
-    whole = outcome(algorithm, protocol, cluster, task=None, evaluate={}, stop=stop).summary["workers_time"]
-    assert whole.pop("away") == 0 or cluster["faults"]
-    assert list(whole) == ["computing", "wasted", "network", "waiting"]
-    assert list(whole.values()) == pytest.approx(expected, abs=tolerance)
+    fractions = outcome(algorithm, protocol, cluster, task=None, evaluate={}, stop=stop).summary["workers_time"]
+    assert fractions.pop("away") == 0 or cluster["faults"]
+    assert list(fractions) == ["computing", "wasted", "network", "waiting"]
+    assert list(fractions.values()) == pytest.approx(expected, abs=tolerance)
 
 
 def test_without_a_clock_or_before_anything_happens_workers_time_has_no_shares():
@@ -214,7 +218,7 @@ def test_times_beyond_what_a_line_of_64_bits_holds_are_told_apart():
 
 @given(CLUSTERS, PROTOCOLS, st.integers(0, 3))
 def test_each_moment_of_random_clusters_is_of_one_kind(cluster, name, seed):
-    schedule = record(fitting(name, cluster), cluster, gradients=12, seconds=50, seed=seed)
+    schedule = record(fitting_protocol(name, cluster), cluster, gradients=12, seconds=50, seed=seed)
     check_time(schedule, list(schedule), shares(spans(schedule)))
 
 
@@ -228,11 +232,11 @@ def random_timing(seed: int) -> Outcome:
             return execute("run", run, seed)  # which is refused if no gradient fits between two crashes
 
 
-def until(schedule: Schedule, end_ns: int, seen_later: tuple[str, ...]) -> dict[int, list[tuple[str, int]]]:
+def truncate(schedule: Schedule, end_ns: int, relabelled: tuple[str, ...]) -> dict[int, list[tuple[str, int]]]:
     """Each worker's account until then, in which these kinds are computing."""
     table = spans(schedule)
     table = table[table["begin_ns"] < end_ns].assign(end_ns=table["end_ns"].clip(upper=end_ns))
-    kinds = table["kind"].astype(str).replace(list(seen_later), "computing")
+    kinds = table["kind"].astype(str).replace(list(relabelled), "computing")
     accounts: dict[int, list[tuple[str, int]]] = {worker: [] for worker in range(schedule.workers)}
     for worker, kind, end in zip(table["worker"].tolist(), kinds, table["end_ns"].tolist(), strict=True):
         if accounts[worker] and accounts[worker][-1][0] == kind:
@@ -243,7 +247,7 @@ def until(schedule: Schedule, end_ns: int, seen_later: tuple[str, ...]) -> dict[
 
 @pytest.mark.parametrize("seed", mostly_slow(range(60), range(0, 60, 4)))
 def test_each_moment_of_random_scenarios_is_of_one_kind_whenever_the_run_ends(seed):
-    """As far as a shorter run says anything of a worker, it says the same, with whatever was going on when it ended.
+    """A shorter run has the same stretches of each worker up to its end, with the unfinished ones cut there.
 
     Only later rows show which work was wasted, and when a forward pass that waits for blocks began.
     """
@@ -252,14 +256,14 @@ def test_each_moment_of_random_scenarios_is_of_one_kind_whenever_the_run_ends(se
     run, longer = outcome.run, outcome.schedule
     if run.cluster.failures is not None:
         return  # a later failure undoes work of the shorter run
-    seen_later = ("wasted", "network") if getattr(run.protocol, "overlap", 0) is True else ("wasted",)
+    relabelled = ("wasted", "network") if getattr(run.protocol, "overlap", 0) is True else ("wasted",)
     for share in (0.3, 0.7):
         shorter = Recording(run, seed).schedule_until(seconds=share * longer.end_ns / 1e9)
-        whole = until(longer, shorter.end_ns, seen_later)
-        for worker, part in until(shorter, shorter.end_ns, seen_later).items():
+        full = truncate(longer, shorter.end_ns, relabelled)
+        for worker, part in truncate(shorter, shorter.end_ns, relabelled).items():
             last = part[-1][1] if part else 0
-            begins = [0, *(end for _, end in whole[worker])]
-            spans_until = zip(begins, whole[worker], strict=False)
+            begins = [0, *(end for _, end in full[worker])]
+            spans_until = zip(begins, full[worker], strict=False)
             expected = [(kind, min(end, last)) for begin, (kind, end) in spans_until if begin < last]
             assert part == expected, f"worker {worker}, until {last}"
 
@@ -267,5 +271,5 @@ def test_each_moment_of_random_scenarios_is_of_one_kind_whenever_the_run_ends(se
 @pytest.mark.slow
 def test_random_scenarios_have_intervals_of_every_kind():
     schedules = [random_timing(seed).schedule for seed in range(150)]
-    assert {what for schedule in schedules for what in schedule.intervals.what.tolist()} == set(What)
+    assert {kind for schedule in schedules for kind in schedule.intervals.what.tolist()} == set(What)
     assert any(schedule.standstill for schedule in schedules)

@@ -15,7 +15,7 @@ from fred.schedule.schedule import NONE
 from fred.schedule.staleness import in_gradients
 from fred.specification.loading import Scenario
 from tests.cases import options
-from tests.worlds import CLUSTERS, COMPUTE, PROTOCOLS, constant, fitting, make_run, record
+from tests.worlds import CLUSTERS, COMPUTE, PROTOCOLS, constant, fitting_protocol, make_run, record
 
 
 def test_r_of_systems_is_known():
@@ -63,12 +63,12 @@ def distance_by_steps(schedule: Schedule) -> int:
         depths.append(depths[point] + 1)
         return len(parents) - 1
 
-    def apart(one: int, other: int) -> int:
+    def edges_between(first: int, second: int) -> int:
         """Return the edges from the farther of two points to their common ancestor."""
         edges = [0, 0]
-        while one != other:
-            deeper = depths[one] >= depths[other]
-            one, other = (parents[one], other) if deeper else (one, parents[other])
+        while first != second:
+            deeper = depths[first] >= depths[second]
+            first, second = (parents[first], second) if deeper else (first, parents[second])
             edges[not deeper] += 1
         return max(edges)
 
@@ -85,7 +85,7 @@ def distance_by_steps(schedule: Schedule) -> int:
             arrived.append(steps[row.worker][counts[row.source] : counts[row.mailbox]])
         elif row.verb == Verb.COMMIT:
             for point in (point for points in arrived for point in points):
-                most = max(most, apart(server, point))
+                most = max(most, edges_between(server, point))
                 server = child(server)
             arrived.clear()
     return most
@@ -94,21 +94,21 @@ def distance_by_steps(schedule: Schedule) -> int:
 def test_a_model_that_the_first_row_reads_counts_from_the_beginning():
     """Worker 0 sends 4 gradients after 4 s; the other has sent 36 by then, so its last is used 39 gradients after it was read."""
     cluster = Cluster(**constant(1.0, 0.1))
-    assert in_gradients(record(fitting("local-sums", cluster), cluster, gradients=60)) == 39
+    assert in_gradients(record(fitting_protocol("local-sums", cluster), cluster, gradients=60)) == 39
 
 
 @pytest.mark.parametrize("protocol", SUMS)
 @given(cluster=CLUSTERS, seed=st.integers(0, 99))
 def test_r_of_sums_is_the_distance_in_a_tree_of_all_steps(protocol, cluster, seed):
-    schedule = record(fitting(protocol, cluster), cluster, gradients=60, seed=seed)
+    schedule = record(fitting_protocol(protocol, cluster), cluster, gradients=60, seed=seed)
     assert (in_gradients(schedule) or 0) == distance_by_steps(schedule)
 
 
 @given(protocol=PROTOCOLS, cluster=CLUSTERS, seed=st.integers(0, 99))
 def test_r_is_the_distance_in_the_tree(protocol, cluster, seed):
-    schedule = record(fitting(protocol, cluster), cluster, gradients=60, seed=seed)
-    known, r = distance(schedule), in_gradients(schedule)
-    assert known is None or r == known
+    schedule = record(fitting_protocol(protocol, cluster), cluster, gradients=60, seed=seed)
+    tree_distance, r = distance(schedule), in_gradients(schedule)
+    assert tree_distance is None or r == tree_distance
     assert r is None or protocol in SUMS or not len(schedule.rows(Verb.SYNC))
 
 
@@ -131,12 +131,12 @@ def closed_form(outcome: Outcome) -> dict[int, float]:
             read[row.mailbox] = theta
         elif row.verb == Verb.PUSH:
             sizes = outcome.run.task.batch_size
-            chosen = batch_indices(outcome.seed, row.worker, row.step, batch_size=sizes, examples=len(data))
-            chosen = chosen[chosen >= 0]  # without padding
-            inputs = np.hstack([data.inputs[chosen], np.ones((len(chosen), 1))])
-            hessian = 2 / len(chosen) / data.answers.shape[1] * inputs.T @ inputs
+            indices = batch_indices(outcome.seed, row.worker, row.step, batch_size=sizes, examples=len(data))
+            indices = indices[indices >= 0]  # without padding
+            inputs = np.hstack([data.inputs[indices], np.ones((len(indices), 1))])
+            hessian = 2 / len(indices) / data.answers.shape[1] * inputs.T @ inputs
             expected[number] = float(np.linalg.norm(hessian @ (read[row.mailbox] - theta)))
-            gradient = hessian @ read[row.mailbox] - 2 / len(chosen) / data.answers.shape[1] * inputs.T @ data.answers[chosen]
+            gradient = hessian @ read[row.mailbox] - 2 / len(indices) / data.answers.shape[1] * inputs.T @ data.answers[indices]
             theta = theta - 0.05 * gradient
     return expected
 
@@ -166,8 +166,8 @@ def test_b_staleness_on_a_quadratic_is_the_hessian_times_the_change_of_the_param
     assert b_staleness(linear, every=3).equals(frame.iloc[::3].reset_index(drop=True))
     table = by_staleness(frame)
     assert table["gradients"].sum() == len(frame)
-    one = frame[frame["staleness"] == table["staleness"].iloc[-1]]["b_staleness"]
-    assert (table["mean"].iloc[-1], table["largest"].iloc[-1]) == pytest.approx((one.mean(), one.max()))
+    last_rows = frame[frame["staleness"] == table["staleness"].iloc[-1]]["b_staleness"]
+    assert (table["mean"].iloc[-1], table["largest"].iloc[-1]) == pytest.approx((last_rows.mean(), last_rows.max()))
 
 
 def test_in_synchronous_rounds_on_several_servers_nothing_is_stale():

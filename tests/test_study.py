@@ -60,8 +60,8 @@ def test_runs_are_stored_and_a_shorter_run_finds_the_same_time(tmp_path):
     (seconds,) = units.seconds("sync", settings, [1])
     assert units.scores("sync", [settings], [1])[0, 0] == pytest.approx(seconds, abs=budget / 100)
     assert units.scores("sync", [poor], [1]) > budget / 2 and units.seconds("sync", poor, [1]) == [math.inf]
-    stored, again = path.read_text(), Units(ALL_TAKE_1_S, path)
-    assert again.scores("sync", [settings, poor], [1]).tolist() == units.scores("sync", [settings, poor], [1]).tolist()
+    stored, reopened = path.read_text(), Units(ALL_TAKE_1_S, path)
+    assert reopened.scores("sync", [settings, poor], [1]).tolist() == units.scores("sync", [settings, poor], [1]).tolist()
     assert path.read_text() == stored and len(stored.splitlines()) == 5
 
 
@@ -70,7 +70,7 @@ def test_a_ratio_is_significant_only_where_its_interval_excludes_one_and_both_or
     clear = Ratio.between(slow, fast, 10.0)
     assert clear.logarithm.value == pytest.approx(math.log(math.prod(slow)) / 5) and 0 < clear.interval[0] < clear.interval[1]
     pairs = (slow, fast), (fast, slow), (slow, slow[::-1])
-    assert [Ratio.between(one, other, 10.0).faster for one, other in pairs] == ["denominator", "numerator", ""]
+    assert [Ratio.between(first, second, 10.0).faster for first, second in pairs] == ["denominator", "numerator", ""]
     never = np.full(5, math.inf)
     assert Ratio.between(never, fast, 10.0).said.startswith("**> 10.00")
     assert Ratio.between(fast, never, 10.0).said.startswith("**< 0.10")
@@ -96,5 +96,5 @@ def test_the_page_is_that_of_the_measurements_and_its_main_conclusions_follow():
     stale, waiting = (rows.by_law(times, question) for question in rows.QUESTIONS.values())
     assert 1 < stale["all"].value < 1.1 and stale["all"].most, "stale gradients save little; one run missed its target"
     assert stale["all"].value < waiting["all"].value and waiting["all"].faster == "denominator", "not waiting saves more"
-    over_best = rows.untuned(times)
-    assert min(over_best, key=lambda name: over_best[name].value) == "ringmaster" and over_best["ringmaster"].least
+    ratios = rows.untuned(times)
+    assert min(ratios, key=lambda name: ratios[name].value) == "ringmaster" and ratios["ringmaster"].least

@@ -16,13 +16,15 @@ from studies.asked.measure import FOUND, POINTS, TRIED, of_clients, of_system, o
 from studies.asked.systems import BASE, SYSTEMS
 from studies.tuning import REPORTED, TUNING, search
 
-MIDDLE = {name: {key: some[(len(some) - 1) // 2] for key, some in system.knobs.items()} for name, system in SYSTEMS.items()}
+MIDDLE = {
+    name: {key: options[(len(options) - 1) // 2] for key, options in system.knobs.items()} for name, system in SYSTEMS.items()
+}
 
 
 def test_systems_have_equally_many_points_which_are_valid():
     for name, system in SYSTEMS.items():
         assert len(search(lambda points: [sum(point) for point in points], system.knobs, POINTS)) == POINTS
-        points = [{**MIDDLE[name], knob: value} for knob, values in system.knobs.items() for value in values]
+        points = [{**MIDDLE[name], knob: value} for knob, options in system.knobs.items() for value in options]
         runs = {f"p{place}": system.run(point) for place, point in enumerate(points)}
         for run in fred.scenario(CASES["sessions"].settings(), runs=runs).runs.values():
             run.protocol.check(run.cluster)
@@ -43,20 +45,20 @@ def test_a_run_has_errors_of_its_clients(system, monkeypatch):
 @pytest.mark.slow
 def test_scores_are_times_to_the_target_error_or_more_than_the_length_of_the_run(monkeypatch):
     settings = {"rate": 0.4, "period": 10, "clients": 10}
-    plain = fred.run(fred.scenario(CASES["even"].settings(), seeds=[1], runs={"own": SYSTEMS[BASE].run(settings)}))
-    assert scores("even", BASE, [settings], [1])[0, 0] == plain.summary["target_seconds"].iloc[0]
+    result = fred.run(fred.scenario(CASES["even"].settings(), seeds=[1], runs={"own": SYSTEMS[BASE].run(settings)}))
+    assert scores("even", BASE, [settings], [1])[0, 0] == result.summary["target_seconds"].iloc[0]
     for module in ("cases", "measure"):
         monkeypatch.setattr(f"studies.asked.{module}.BUDGET", 5.0)
     assert scores("even", BASE, [MIDDLE[BASE]], [1])[0, 0] > 5.0
 
 
 def test_the_last_clients_have_the_last_digits_and_even_parts_have_all():
-    skewed, even = (Owned(clients=CLIENTS, concentration=concentration).load(3) for concentration in (0.1, 0.0))
-    for data in (skewed, even):
+    skewed, balanced = (Owned(clients=CLIENTS, concentration=concentration).load(3) for concentration in (0.1, 0.0))
+    for data in (skewed, balanced):
         assert data.owners is not None and sorted(set(data.owners.tolist())) == list(range(CLIENTS))
     shares = [float(np.mean(skewed.train.answers[skewed.owners == client] >= LAST)) for client in range(CLIENTS)]
     assert shares == sorted(shares) and shares[0] < 0.05 and shares[-1] > 0.8
-    assert min(len(set(even.train.answers[even.owners == client].tolist())) for client in range(CLIENTS)) >= 8
+    assert min(len(set(balanced.train.answers[balanced.owners == client].tolist())) for client in range(CLIENTS)) >= 8
     assert Owned(clients=CLIENTS, concentration=0.1).load(4).digest != skewed.digest
 
 
@@ -74,10 +76,10 @@ def test_the_worst_tenth_are_the_clients_with_the_largest_errors():
 
 
 def test_the_one_setting_is_the_best_of_those_tried_in_all_cases():
-    def tried(**score: float) -> pd.DataFrame:
+    def scores_of(**score: float) -> pd.DataFrame:
         return pd.DataFrame({"settings": list(score), "seed": TUNING[0], "score": list(score.values())})
 
-    assert one_setting({"x": tried(a=10.0, b=20.0, c=1.0), "y": tried(a=30.0, b=10.0)}) == "b"
+    assert one_setting({"x": scores_of(a=10.0, b=20.0, c=1.0), "y": scores_of(a=30.0, b=10.0)}) == "b"
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""The study of local updates: every system has as many rates on seeds of its own, and the page says what was measured."""
+"""The study of local updates: every system has the same number of rates on separate seeds, and the page quotes the measurements."""
 
 import math
 
@@ -13,13 +13,13 @@ from studies.local_updates.compared import Found, Verdict
 from studies.local_updates.measure import FOUND, experiments
 from studies.local_updates.spoiled import Spoiled
 
-EXPERIMENTS = {each.key: each for each in experiments()}
+EXPERIMENTS = {experiment.key: experiment for experiment in experiments()}
 
 
 def rows(**systems: list[float]) -> pd.DataFrame:
-    """Losses, and as many seconds, of five seeds; what is no number was not there after ten."""
-    whole = pd.concat([pd.DataFrame({"system": name, "seed": range(5), "loss": losses}) for name, losses in systems.items()])
-    return whole.assign(target_seconds=whole["loss"], virtual_seconds=10.0)
+    """Return the losses and seconds of five seeds; a seed with NaN did not get there in ten seconds."""
+    table = pd.concat([pd.DataFrame({"system": name, "seed": range(5), "loss": losses}) for name, losses in systems.items()])
+    return table.assign(target_seconds=table["loss"], virtual_seconds=10.0)
 
 
 def test_claims_are_of_systems_that_there_are_and_pages_have_room_for_them():
@@ -49,11 +49,11 @@ def test_verdicts_are_given_only_where_the_whole_interval_is_on_one_side():
 
 
 def test_one_worker_of_four_has_wrong_labels():
-    whole, right = Spoiled(workers=4).load(3), Spoiled.__bases__[0]().load(3)
-    order, begins = divide(3, len(whole.train), 4)
-    wrong = whole.train.answers != right.train.answers
+    spoiled, clean = Spoiled(workers=4).load(3), Spoiled.__bases__[0]().load(3)
+    order, begins = divide(3, len(spoiled.train), 4)
+    wrong = spoiled.train.answers != clean.train.answers
     assert 0.8 < wrong[order[: begins[1]]].mean() < 1 and not wrong[order[begins[1] :]].any()
-    assert np.array_equal(whole.evaluation.answers, right.evaluation.answers)
+    assert np.array_equal(spoiled.evaluation.answers, clean.evaluation.answers)
 
 
 @pytest.mark.slow

@@ -40,7 +40,7 @@ runs:
   plain: {algorithm: {name: ssgd, learning_rate: 0.1}, sweep: null}
 """
 FIRST = "algorithm.learning_rate: {first"
-ONE = {"cluster": {"workers": 2}, "algorithm": {"name": "asgd", "learning_rate": 0.1}, "stop": {"updates": 5}}
+SETTINGS = {"cluster": {"workers": 2}, "algorithm": {"name": "asgd", "learning_rate": 0.1}, "stop": {"updates": 5}}
 
 
 @pytest.fixture
@@ -57,8 +57,8 @@ class TestRuns:
         assert {name: run.algorithm.learning_rate for name, run in scenario.runs.items()} == rates
         assert [run.task.batch_size for run in list(scenario.runs.values())[3:5] if run.task] == [2, 4]
         assert {point.of for point in scenario.points.values()} == {"asgd", "fasgd"}
-        over = "[{algorithm.learning_rate: 0.5, task.batch_size: 3}, {algorithm.learning_rate: 1, cluster.workers: 5}]"
-        scenario = load(file, [f"sweep.over={over}"])
+        points = "[{algorithm.learning_rate: 0.5, task.batch_size: 3}, {algorithm.learning_rate: 1, cluster.workers: 5}]"
+        scenario = load(file, [f"sweep.over={points}"])
         assert "asgd,learning_rate=0.5,batch_size=3" in scenario.runs
         assert scenario.runs["asgd,learning_rate=1,workers=5"].cluster.size == 5
 
@@ -98,9 +98,9 @@ class TestRuns:
             load(file)
 
     def test_too_many_points_are_refused_however_they_are_given(self):
-        for over in ({"stop.updates": list(range(1, 10_002))}, [{"stop.updates": n} for n in range(1, 10_002)]):
+        for points in ({"stop.updates": list(range(1, 10_002))}, [{"stop.updates": n} for n in range(1, 10_002)]):
             with pytest.raises(FredError, match=r"^sweep\S*: the sweep has more than 10,000 points; expected fewer$"):
-                fred.scenario(ONE, sweep={"over": over})
+                fred.scenario(SETTINGS, sweep={"over": points})
 
 
 class TestBest:
@@ -115,20 +115,20 @@ class TestBest:
 
     def test_the_time_to_a_target_can_be_the_criterion(self, file):
         task = json.dumps(TASK)
-        more = ["sweep.best=seconds", "evaluate={every_updates: 1, target_loss: 1.36}", f"task={task}"]
-        result = fred.run(load(file, more), only="asgd")
+        changes = ["sweep.best=seconds", "evaluate={every_updates: 1, target_loss: 1.36}", f"task={task}"]
+        result = fred.run(load(file, changes), only="asgd")
         means = result.sweep.set_index("point")["mean"]
         assert np.isfinite(means).any() and np.isinf(means).any()
         for name, mean in means.items():
-            own = result.metrics[result.metrics["run"] == name]
-            first = [each[each["loss"] <= 1.36]["virtual_seconds"].min() for _, each in own.groupby("seed")]
-            assert mean == pytest.approx(np.mean([np.inf if np.isnan(each) else each for each in first]))
+            metrics = result.metrics[result.metrics["run"] == name]
+            first = [rows[rows["loss"] <= 1.36]["virtual_seconds"].min() for _, rows in metrics.groupby("seed")]
+            assert mean == pytest.approx(np.mean([np.inf if np.isnan(seconds) else seconds for seconds in first]))
 
     def test_a_result_computes_its_points_once_and_gives_copies(self, monkeypatch, tmp_path):
         """Once while points are chosen, and once for the folder, whose files and figures need them dozens of times."""
         table = Mock(wraps=sweeps.table)
         monkeypatch.setattr(sweeps, "table", table)
-        result = fred.run(fred.scenario(ONE, sweep={"over": {"cluster.workers": [2, 4]}}), out=tmp_path / "swept")
+        result = fred.run(fred.scenario(SETTINGS, sweep={"over": {"cluster.workers": [2, 4]}}), out=tmp_path / "swept")
         assert table.call_count <= 3
         for frame in (result.sweep, result.best):
             frame["mean"] = 0.0
@@ -140,7 +140,7 @@ class TestInPython:
         document = YAML(typ="safe").load(TEXT)
         assert fred.scenario(**document) == fred.scenario(document) == load(file)
         with pytest.raises(FredError, match=r"^cluster.workers: found 0; expected"):
-            fred.scenario({**ONE, "cluster": {"workers": 0}})
+            fred.scenario({**SETTINGS, "cluster": {"workers": 0}})
 
     def test_settings_are_replaced_in_all_runs_or_in_one(self, file):
         scenario = load(file)
@@ -155,13 +155,13 @@ class TestInPython:
     @pytest.mark.parametrize("path", ["sweep", "runs.asgd.sweep"])
     def test_a_sweep_that_is_set_later_is_the_sweep_of_a_file(self, path):
         sweep = {"over": {"cluster.workers": [2, 4]}, "best": "seconds"}
-        assert fred.scenario(ONE).replace({path: sweep}) == fred.scenario(ONE, sweep=sweep)
+        assert fred.scenario(SETTINGS).replace({path: sweep}) == fred.scenario(SETTINGS, sweep=sweep)
 
     def test_arrays_are_data(self, tmp_path):
         rng = np.random.default_rng(0)
         inputs, answers = rng.normal(size=(50, 3)), rng.integers(0, 4, 50)
         data = fred.arrays(tmp_path / "mine", train=(inputs, answers), evaluation=(inputs[:10], answers[:10]))
-        result = fred.run(fred.scenario(ONE, task={"data": data, "model": "softmax"}), out=tmp_path / "out")
+        result = fred.run(fred.scenario(SETTINGS, task={"data": data, "model": "softmax"}), out=tmp_path / "out")
         assert np.isfinite(result.summary["loss"]).all() and fred_command("verify", tmp_path / "out").code == 0
         fred.arrays(tmp_path / "mine", train=(inputs + 1, answers), evaluation=(inputs, answers))
         assert fred_command("verify", tmp_path / "out").code == 2
@@ -182,49 +182,49 @@ class TestStart:
         for seed in range(30):
             rng = np.random.default_rng(seed)
             knobs, start = ("a.x", "a.y", "a.z")[: rng.integers(1, 4)], int(rng.integers(2, 4))
-            over = {knob: sorted(rng.choice(100, rng.integers(1, 8), replace=False).tolist()) for knob in knobs}
-            if max(map(len, over.values())) <= start:
+            grid = {knob: sorted(rng.choice(100, rng.integers(1, 8), replace=False).tolist()) for knob in knobs}
+            if max(map(len, grid.values())) <= start:
                 continue  # refused: nothing is left for later
-            sweep = Sweep(over=over, start=start)
+            sweep = Sweep(over=grid, start=start)
             values = {key(point): float(rng.choice([rng.normal(), np.inf], p=[0.8, 0.2])) for point in sweep.points()}
-            tried = self.searched(sweep, values)
-            finite = [point for point in tried if math.isfinite(values[point])]
-            assert finite or len(tried) == len(values), "everything has been tried"
+            visited = self.searched(sweep, values)
+            finite = [point for point in visited if math.isfinite(values[point])]
+            assert finite or len(visited) == len(values), "everything has been tried"
             best = json.loads(min(finite, key=values.__getitem__)) if finite else {}
             for point in sweep.points() if finite else ():
-                if sum(abs(over[knob].index(point[knob]) - over[knob].index(best[knob])) for knob in knobs) == 1:
-                    assert key(point) in tried and values[key(point)] >= values[key(best)]
+                if sum(abs(grid[knob].index(point[knob]) - grid[knob].index(best[knob])) for knob in knobs) == 1:
+                    assert key(point) in visited and values[key(point)] >= values[key(best)]
 
     @staticmethod
     def searched(sweep: Sweep, values: dict[str, float]) -> list[str]:
         """Return the points that a search tries, as JSON."""
         points = {key(point): Point(of="run", values=point, later=sweep.comes_later(point)) for point in sweep.points()}
         scenario: Any = SimpleNamespace(points=points)
-        tried: list[str] = []
-        more = [name for name, point in points.items() if not point.later]
-        while more:
-            tried += more
-            assert len(tried) == len(set(tried)), "no point is tried twice"
-            table = pd.DataFrame({"run": "run", "point": tried, "mean": [values[each] for each in tried]})
-            more = sweeps.following(scenario, table, sweeps.best_points(table))
-        return tried
+        visited: list[str] = []
+        names = [name for name, point in points.items() if not point.later]
+        while names:
+            visited += names
+            assert len(visited) == len(set(visited)), "no point is tried twice"
+            table = pd.DataFrame({"run": "run", "point": visited, "mean": [values[name] for name in visited]})
+            names = sweeps.following(scenario, table, sweeps.best_points(table))
+        return visited
 
     @pytest.mark.slow
     def test_points_are_those_of_the_whole_sweep(self, tmp_path):
-        out, over = tmp_path / "some", {"cluster.workers": [1, 2, 3, 4, 6, 8, 12, 16, 24]}
-        runs = {"asgd": {"sweep": {"over": over, "start": 3, "best": "lowest throughput"}}, "plain": {}}
-        scenario = fred.scenario(ONE, seeds=[1, 2], report_seeds=[7, 8], runs=runs)
+        out, grid = tmp_path / "some", {"cluster.workers": [1, 2, 3, 4, 6, 8, 12, 16, 24]}
+        runs = {"asgd": {"sweep": {"over": grid, "start": 3, "best": "lowest throughput"}}, "plain": {}}
+        scenario = fred.scenario(SETTINGS, seeds=[1, 2], report_seeds=[7, 8], runs=runs)
         result = fred.run(scenario, out=out)
-        whole = fred.run(scenario.replace({"title": "all"}), only=list(scenario.runs))
-        some, everything = (frame.set_index("point")["mean"] for frame in (result.sweep, whole.sweep))
-        assert 3 < len(some) < len(everything) == 9 and some.to_dict() == everything[some.index].to_dict()
-        assert result.best["point"].tolist() == whole.best["point"].tolist() == ["asgd,workers=1"]
+        full = fred.run(scenario.replace({"title": "all"}), only=list(scenario.runs))
+        searched, everything = (frame.set_index("point")["mean"] for frame in (result.sweep, full.sweep))
+        assert 3 < len(searched) < len(everything) == 9 and searched.to_dict() == everything[searched.index].to_dict()
+        assert result.best["point"].tolist() == full.best["point"].tolist() == ["asgd,workers=1"]
         assert set(result.summary[result.summary["seed"] == 7]["name"]) == {"asgd,workers=1", "plain"}
         assert fred.run(scenario, out=out).reused == len(result.outcomes)
         assert fred.load_result(out).sweep.equals(result.sweep) and fred_command("verify", out, "-q").code == 0
-        alone = fred.run(scenario, only="asgd,workers=24")
-        assert [outcome.name for outcome in alone.outcomes[:2]] == ["asgd,workers=24"] * 2
-        assert set(alone.summary["name"]) == {"asgd,workers=24"}, "a named point is all that is tried"
+        single = fred.run(scenario, only="asgd,workers=24")
+        assert [outcome.name for outcome in single.outcomes[:2]] == ["asgd,workers=24"] * 2
+        assert set(single.summary["name"]) == {"asgd,workers=24"}, "a named point is all that is tried"
 
     @pytest.mark.slow
     @pytest.mark.parametrize("only", ["asgd", "plain"])
@@ -243,8 +243,8 @@ class TestTuningOfStudies:
     def test_the_choice_is_by_the_mean_over_seeds_among_the_best_of_the_first_and_never_a_diverged_one(self):
         values = {1: [0.0, 9.0, 9.0], 2: [1.0, 1.0, 1.0], 3: [2.0, 0.0, 0.0], 4: [np.nan] * 3}  # by setting: with seeds 1, 2, 3
 
-        def measure(some, seeds):
-            return np.array([[values[settings["a"]][seed - 1] for seed in seeds] for settings in some])
+        def measure(points, seeds):
+            return np.array([[values[settings["a"]][seed - 1] for seed in seeds] for settings in points])
 
         assert tuned(measure, {"a": [1, 2, 3]}, kept=3) == Tuned({"a": 3}, 2 / 3, 3, ("a",))
         assert tuned(measure, {"a": [1, 2, 3]}, kept=2) == Tuned({"a": 2}, 1.0, 3, ())

@@ -19,7 +19,7 @@ from fred.prediction.predictive import Empirical, WindowMeans
 from fred.prediction.simple_rules import DynamicBackup
 from fred.systems.drop_compute import DropCompute, best_threshold
 from fred.systems.ssgd import DBW
-from tests.recompute import PlainSGD, by_plain, largest_relative_error
+from tests.recompute import PlainSGD, largest_relative_error, recompute_by
 from tests.worlds import CLUSTERS, NETWORK, UNEQUAL, outcome, record
 
 LINKED = UNEQUAL | {"workers": 5, "network": NETWORK | {"message_bytes": 200}}
@@ -68,15 +68,15 @@ class TestThreshold:
         for seed in range(5):
             rng = np.random.default_rng(seed)
             times = np.cumsum(rng.integers(1, 30, (6, 4, 3)), axis=2)  # rounds, workers, micro-batches
-            apart = rng.integers(0, 20, 6)
+            overheads = rng.integers(0, 20, 6)
             full = times[:, :, -1].max(axis=1)
             grid = np.arange(0.5, times.max() + 1, 0.5)
 
-            def speedup(threshold: float, times=times, full=full, apart=apart) -> float:
+            def speedup(threshold: float, times=times, full=full, overheads=overheads) -> float:
                 share = (times <= threshold).mean(axis=(1, 2))
-                return float(np.mean(share * (full + apart) / (np.minimum(threshold, full) + apart)))
+                return float(np.mean(share * (full + overheads) / (np.minimum(threshold, full) + overheads)))
 
-            best = best_threshold(times.reshape(6, 12), apart)
+            best = best_threshold(times.reshape(6, 12), overheads)
             assert speedup(best) == pytest.approx(max(map(speedup, grid))), seed
             assert all(speedup(other) < speedup(best) - 1e-12 for other in grid if other > best), seed
 
@@ -87,9 +87,9 @@ class TestThreshold:
         assert not any(len(drops) for _, _, drops in rounds[:7])
         begins = np.array([began for began, _, _ in rounds[:7]])
         times = np.array([schedule["end_ns"][adds] for _, adds, _ in rounds[:7]]) - begins[:, None]
-        apart = schedule["time_ns"][schedule.rows(Verb.COMMIT)][:7] - begins - times.max(axis=1)
+        overheads = schedule["time_ns"][schedule.rows(Verb.COMMIT)][:7] - begins - times.max(axis=1)
         lengths = {schedule["time_ns"][drops].max() - began for began, _, drops in rounds[7:] if len(drops)}
-        assert lengths == {best_threshold(times, apart)}
+        assert lengths == {best_threshold(times, overheads)}
 
     def test_nothing_is_dropped_where_all_are_alike(self):
         assert best_threshold(np.array([[1, 2, 3, 1, 2, 3]]), np.array([0])) == 3
@@ -131,11 +131,11 @@ class PlainDBW(PlainSGD):
 
     def learn_times(self) -> None:
         began, adds, drops = self.rounds[len(self.best)]
-        seconds, finished, workers = np.zeros(8), np.zeros(8, bool), self.schedule["worker"]
+        seconds, arrived, workers = np.zeros(8), np.zeros(8, bool), self.schedule["worker"]
         seconds[workers[adds]] = (self.schedule["end_ns"][adds] - began) / 1e9
         seconds[workers[drops]] = (self.schedule["time_ns"][drops] - began) / 1e9
-        finished[workers[adds]] = True
-        self.times.learn(seconds, finished)
+        arrived[workers[adds]] = True
+        self.times.learn(seconds, arrived)
 
     def best_number(self, seconds: np.ndarray) -> int:
         """Return k by the formula in full, from the expected times of the first, second, ... gradient."""
@@ -146,27 +146,27 @@ class PlainDBW(PlainSGD):
 
 class TestDynamicBackup:
     def test_rounds_wait_for_the_number_of_gradients_with_the_most_gain_per_second(self):
-        """By NumPy from the schedule; all are waited for where none of the last 20 rounds waited for all."""
+        """NumPy recomputes it from the schedule; a round waits for all workers if none of the last 20 rounds did."""
         run = outcome(FOLLOWING, cluster=UNEQUAL | {"workers": 8}, stop={"updates": 60})
         initial = {k: v.astype(float) for k, v in run.initial.items()}
-        plain = PlainDBW(initial, run.schedule)
-        (params,) = by_plain(run, [plain])
+        reference = PlainDBW(initial, run.schedule)
+        (params,) = recompute_by(run, [reference])
         assert largest_relative_error(run.final, params) < 1e-4
-        assert largest_relative_error(run.final, initial) > 0.1 and plain.numbers == [8, *plain.best[:-1]]
-        assert len(set(plain.numbers)) > 3, "nothing was hard about it"
+        assert largest_relative_error(run.final, initial) > 0.1 and reference.numbers == [8, *reference.best[:-1]]
+        assert len(set(reference.numbers)) > 3, "nothing was hard about it"
 
     def test_measured_noise_counts_as_given_noise(self):
         rules = DynamicBackup(noise="measured"), DynamicBackup(noise=0.5)
-        measured, given = (rule.start(np.zeros(4, np.int64)) for rule in rules)
+        measured, fixed = (rule.start(np.zeros(4, np.int64)) for rule in rules)
         for times in ([10, 15, 20, 60], [11, 12, 30, 40]):
             measured.hear(0.5)
-            seen = np.array(times) * 10**8
-            assert measured.choose(seen) == given.choose(seen)
-            for chooser in (measured, given):
-                chooser.observe(seen, np.ones(4, bool))
-        assert given.choose(seen) in (1, 2, 3)
+            round_ns = np.array(times) * 10**8
+            assert measured.choose(round_ns) == fixed.choose(round_ns)
+            for chooser in (measured, fixed):
+                chooser.observe(round_ns, np.ones(4, bool))
+        assert fixed.choose(round_ns) in (1, 2, 3)
         measured.hear(1e30)
-        assert measured.choose(seen) == 4
+        assert measured.choose(round_ns) == 4
 
     @pytest.mark.slow
     @pytest.mark.parametrize(("smoothness", "share"), [(None, 1.0), (2.0, 1 / 3), (0.5, 1 / 15), (9.0, None)])
@@ -177,8 +177,8 @@ class TestDynamicBackup:
         state = server.init({"w": jnp.zeros(7)}, workers=5)
         for number in range(600):
             gradients = truth + 2 * rng.standard_normal((1 + number % 5, 7))
-            messages = [server.contribute(state, {"w": jnp.array(each, jnp.float32)}, 0, 0) for each in gradients]
-            mean = jax.tree.map(lambda *each: sum(each) / len(each), *messages)
+            messages = [server.contribute(state, {"w": jnp.array(gradient, jnp.float32)}, 0, 0) for gradient in gradients]
+            mean = jax.tree.map(lambda *arrays: sum(arrays) / len(arrays), *messages)
             state = server.apply_round(state, mean, 0, len(messages))
         expected = 1e30 if share is None else share * 28 / 25
         assert float(server.statistic(state)) == pytest.approx(expected, rel=0.15)
@@ -203,7 +203,7 @@ def rounds(schedule: Schedule) -> list[list[Any]]:
     return [[row for row in rows[a:b] if row.verb in ("ADD", "DROP")] for a, b in itertools.pairwise(ends)]
 
 
-def recorded(cluster: Any, protocol: dict[str, Any], seed: int = 0, updates: int = 40) -> Schedule:
+def record_run(cluster: Any, protocol: dict[str, Any], seed: int = 0, updates: int = 40) -> Schedule:
     cluster = cluster.model_dump() if isinstance(cluster, Cluster) else cluster
     return outcome("asgd", protocol, cluster, seed, stop={"updates": updates}, task=None).schedule
 
@@ -211,7 +211,7 @@ def recorded(cluster: Any, protocol: dict[str, Any], seed: int = 0, updates: int
 class TestMindFlayer:
     @given(cluster=CLUSTERS, trials=st.integers(1, 4), limit=st.sampled_from([1.0, 2.5]), seed=st.integers(0, 9))
     def test_each_worker_makes_its_trials_and_no_gradient_that_took_longer_is_used(self, cluster, trials, limit, seed):
-        schedule = recorded(cluster, {"name": "time-limited", "trials": trials, "limit": limit}, seed)
+        schedule = record_run(cluster, {"name": "time-limited", "trials": trials, "limit": limit}, seed)
         assert schedule["staleness"][schedule.rows(Verb.ADD)].max(initial=0) == 0
         for rows in rounds(schedule):
             assert Counter(row.worker for row in rows) == dict.fromkeys(range(schedule.workers), trials)
@@ -222,7 +222,7 @@ class TestMindFlayer:
                 )
 
     def test_sums_are_divided_by_the_mean_number_of_gradients_in_time(self):
-        schedule = recorded(THREE, {"name": "time-limited", "trials": [1, 2, 3], "limit": [0.1, 0.1, 0.4]}, updates=2000)
+        schedule = record_run(THREE, {"name": "time-limited", "trials": [1, 2, 3], "limit": [0.1, 0.1, 0.4]}, updates=2000)
         options = zip((0.1, 0.1, 0.4), THREE["speeds"], (1, 2, 3), strict=True)  # type: ignore[call-overload]
         expected = sum(trials * stats.lognorm.cdf(limit * speed, 0.7, scale=0.1) for limit, speed, trials in options)
         np.testing.assert_allclose(schedule["weight"][schedule.rows(Verb.COMMIT)], 1 / expected, rtol=1e-3)
@@ -236,7 +236,7 @@ class TestMindFlayer:
 
     def test_the_limit_is_the_median_by_default(self):
         cluster = {"workers": 2, "speeds": [1.0, 0.5], "compute": {"name": "exponential", "scale": 0.1}}
-        schedule = recorded(cluster, {"name": "time-limited"})
+        schedule = record_run(cluster, {"name": "time-limited"})
         drops = schedule.frame().query("verb == 'DROP'")
         seconds = (drops["time_ns"] - drops["begin_ns"]) * drops["worker"].map({0: 1.0, 1: 0.5}) / 1e9
         np.testing.assert_allclose(seconds, 0.1 * math.log(2), rtol=1e-6)
@@ -247,7 +247,7 @@ class TestMindFlayer:
 class TestATA:
     @given(cluster=CLUSTERS, gradients=st.integers(1, 9), seed=st.integers(0, 9))
     def test_rounds_have_that_number_of_gradients_and_none_is_wasted(self, cluster, gradients, seed):
-        schedule = recorded(cluster, {"name": "bandit", "gradients": gradients, "width": 0.2}, seed)
+        schedule = record_run(cluster, {"name": "bandit", "gradients": gradients, "width": 0.2}, seed)
         assert not len(schedule.rows(Verb.DROP)) and schedule["staleness"][schedule.rows(Verb.ADD)].max() == 0
         assert {len(rows) for rows in rounds(schedule)} == {gradients}
 
@@ -257,13 +257,13 @@ class TestATA:
         learning = {"name": "bandit", "gradients": 4, "width": 0.05, "scale": scale}
         times, different = [list[float]() for _ in range(3)], set()
         ways = [way for way in itertools.product(range(5), repeat=3) if sum(way) == 4]
-        for number, rows in enumerate(rounds(recorded(THREE, learning, updates=80)), 1):
+        for number, rows in enumerate(rounds(record_run(THREE, learning, updates=80)), 1):
             q = math.log(2 * number**2)
             bounds = [0.0] * 3
-            for worker, its in enumerate(times):
-                if its:
-                    width = 0.05 * (scale or 2 * float(np.mean(its))) * (math.sqrt(q / len(its)) + q / len(its))
-                    bounds[worker] = max(0.0, float(np.mean(its)) - width)
+            for worker, history in enumerate(times):
+                if history:
+                    width = 0.05 * (scale or 2 * float(np.mean(history))) * (math.sqrt(q / len(history)) + q / len(history))
+                    bounds[worker] = max(0.0, float(np.mean(history)) - width)
             shares = [sum(row.worker == worker for row in rows) for worker in range(3)]
             assert max(np.multiply(bounds, shares)) == pytest.approx(min(max(np.multiply(bounds, way)) for way in ways))
             different.add(tuple(shares))

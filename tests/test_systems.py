@@ -16,7 +16,7 @@ from fred.systems.psp import Partial
 from fred.systems.wagma_sgd import GroupAveraging, differing, members
 from tests.cases import options
 from tests.recompute import largest_relative_error
-from tests.worlds import CLUSTERS, COMPUTE, LAYERS, TASK, UNEQUAL, constant, fitting, make_run, outcome, record
+from tests.worlds import CLUSTERS, COMPUTE, LAYERS, TASK, UNEQUAL, constant, fitting_protocol, make_run, outcome, record
 
 FIVE = {"workers": 5, "compute": COMPUTE}
 
@@ -29,8 +29,8 @@ class TestPSP:
         schedule = record(Partial(), cluster, seconds=20.5)
         rounds = schedule["time_ns"][schedule.rows(Verb.COMMIT)][servers - 1 :: servers]
         assert len(rounds) >= 9 and (np.diff(rounds) == round(seconds * 1e9)).all()
-        whole = record(Synchronous(), cluster, seconds=20.5)
-        assert (np.diff(whole["time_ns"][whole.rows(Verb.COMMIT)]) == 2.1e9).all(), "a whole model: as on one server"
+        unsplit = record(Synchronous(), cluster, seconds=20.5)
+        assert (np.diff(unsplit["time_ns"][unsplit.rows(Verb.COMMIT)]) == 2.1e9).all(), "a whole model: as on one server"
 
     def test_one_gradient_is_computed_on_a_mixture_of_versions(self):
         slow = {"name": "bimodal", "fast": 0.001, "slow": 0.5, "slow_fraction": 0.2}
@@ -38,7 +38,7 @@ class TestPSP:
         schedule = record(Partial(blocks_percent=50), cluster, gradients=200)
         adds = schedule.rows(Verb.ADD)
         key = schedule["worker"][adds] * 1000 + schedule["step"][adds]
-        spread = [np.ptp(schedule["timestamp"][adds][key == each]) for each in np.unique(key)]
+        spread = [np.ptp(schedule["timestamp"][adds][key == update]) for update in np.unique(key)]
         assert max(spread) >= 1
         everything = record(Partial(), cluster, gradients=200)
         assert everything.end_ns > schedule.end_ns, "waiting for all blocks takes longer"
@@ -70,7 +70,7 @@ class TestGossip:
     @pytest.mark.parametrize("topology", ["star", {"name": "exponential", "neighbours": 1}])
     def test_push_sum_without_steps_reaches_the_mean_of_the_initial_models(self, topology):
         options: dict[str, Any] = {"task": LAYERS | {"replicas_start": "apart"}, "stop": {"updates": 300}}
-        sgp, plain = (
+        sgp, averaged = (
             outcome({"name": name, "learning_rate": 1e-30}, {"topology": topology}, FIVE, **options)
             for name in ("sgp", "d-psgd")
         )
@@ -78,8 +78,8 @@ class TestGossip:
         disagreement = sgp.metrics["disagreement"]
         assert disagreement.iloc[0] > 1 and disagreement.iloc[-1] < 1e-5
         assert all(np.allclose(sgp.final[k], np.mean([model[k] for model in models], axis=0), atol=1e-6) for k in sgp.final)
-        apart = plain.metrics["disagreement"].iloc[-1] > 0.1
-        assert apart == (topology == "star"), "without the weights, models agree only where degrees are equal"
+        disagrees = averaged.metrics["disagreement"].iloc[-1] > 0.1
+        assert disagrees == (topology == "star"), "without the weights, models agree only where degrees are equal"
 
     def test_mixing_first_hides_communication_behind_the_computation(self):
         cluster = constant(0.1, 0.1, 0.1, 0.1, network={"latency": {"name": "constant", "seconds": 0.06}})
@@ -96,16 +96,16 @@ class TestWAGMA:
 
     def test_groups_partition_the_workers_and_spread_every_update_quickly(self):
         for workers, size in ((8, 2), (8, 4), (16, 4), (64, 8), (32, 4), (4, 4)):
-            within = math.ceil(math.log(workers, size) - 1e-9)
+            iterations = math.ceil(math.log(workers, size) - 1e-9)
             for start in range(7):
-                heard = [{worker} for worker in range(workers)]
-                for iteration in range(start, start + within):
+                updates_of = [{worker} for worker in range(workers)]
+                for iteration in range(start, start + iterations):
                     group_of = [members(worker, differing(iteration, workers, size)) for worker in range(workers)]
                     groups = set(map(tuple, group_of))
                     assert sorted(sum(groups, ())) == list(range(workers)), (workers, size)
                     assert {len(group) for group in groups} == {size}
-                    heard = [set().union(*(heard[member] for member in group)) for group in group_of]
-                assert all(len(updates) == workers for updates in heard), (workers, size)
+                    updates_of = [set().union(*(updates_of[member] for member in group)) for group in group_of]
+                assert all(len(updates) == workers for updates in updates_of), (workers, size)
 
     def test_a_late_worker_contributes_its_old_model_and_takes_the_late_form(self):
         cluster = Cluster(**constant(1.0, 1.0, 1.0, 2.5))
@@ -118,7 +118,7 @@ class TestWAGMA:
         times = [schedule["time_ns"][syncs[schedule["worker"][syncs] == worker]] / 1e9 for worker in (0, 3)]
         assert times[0].tolist() == [1, 2, 3, 10] and times[1].tolist() == [2.5, 5, 7.5, 10]
         # It enters the first three averagings with models 1, 2 and 2 steps old.
-        assert [sorted(each) for each in of_models(schedule).reshape(-1, 4).tolist()] == [
+        assert [sorted(group) for group in of_models(schedule).reshape(-1, 4).tolist()] == [
             [0, 0, 0, age] for age in (1, 2, 2, 0)
         ]
 
@@ -131,17 +131,17 @@ class TestWAGMA:
         assert (usual["weight"][usual.rows(Verb.MIX)] == 0.5).all(), "two workers make a group of two"
 
     @pytest.mark.parametrize(
-        ("size", "groups", "met"),
+        ("size", "groups", "partners"),
         [(2, "dynamic", {0, 1, 2}), (2, "fixed", {0, 1}), (8, "dynamic", set(range(8))), (1, "fixed", {0})],
     )
-    def test_whom_a_worker_meets_in_two_averagings_without_an_ablation_and_with_each(self, size, groups, met):
+    def test_whom_a_worker_meets_in_two_averagings_without_an_ablation_and_with_each(self, size, groups, partners):
         cluster = Cluster(workers=8, compute={"name": "exponential", "scale": 1.0})
         schedule = record(GroupAveraging(period=99, group_size=size, groups=groups), cluster, gradients=40)
         pulls, mixes, syncs = (schedule.rows(verb) for verb in (Verb.PULL, Verb.MIX, Verb.SYNC))
         owner = dict(zip(schedule["mailbox"][pulls].tolist(), schedule["worker"][pulls].tolist(), strict=True))
-        taken = schedule["mailbox"][syncs[schedule["worker"][syncs] == 0][:2]]
-        sources = schedule["source"][mixes[np.isin(schedule["mailbox"][mixes], taken)]]
-        assert {owner[source] for source in sources.tolist()} | {0} == met
+        mailboxes = schedule["mailbox"][syncs[schedule["worker"][syncs] == 0][:2]]
+        sources = schedule["source"][mixes[np.isin(schedule["mailbox"][mixes], mailboxes)]]
+        assert {owner[source] for source in sources.tolist()} | {0} == partners
 
     def test_a_group_averages_by_the_papers_butterfly_and_all_as_the_network_says(self):
         """log2 S phases of a whole model each, against 2 (n - 1) / n of one around a ring."""
@@ -160,15 +160,15 @@ class TestWAGMA:
 
     @given(cluster=CLUSTERS, period=st.integers(1, 4), size=st.sampled_from([None, None, 2]), seed=st.integers(0, 9))
     def test_no_worker_is_further_behind_and_no_model_older_than_the_period_allows(self, cluster, period, size, seed):
-        protocol = fitting("group-averaging", cluster, period=period, group_size=size)
+        protocol = fitting_protocol("group-averaging", cluster, period=period, group_size=size)
         schedule = record(protocol, cluster, gradients=80, seed=seed)
         ages = of_models(schedule)
         assert ages.min(initial=0) == 0 and ages.max(initial=0) <= period - 1
-        finished = [0] * cluster.size
+        steps = [0] * cluster.size
         for verb, worker in zip(schedule["verb"].tolist(), schedule["worker"].tolist(), strict=True):
             if verb == Verb.PUSH:
-                finished[worker] += 1
-                assert max(finished) - min(finished) <= period
+                steps[worker] += 1
+                assert max(steps) - min(steps) <= period
 
 
 MEASURED = "{'name':'backup','noise':'measured'}"

@@ -1,4 +1,4 @@
-"""Tables in files of every kind have the same cells; what is around a table, and how numbers are written, does not count."""
+"""Tables in files of every kind have the same cells; lines around a table and the format of numbers do not count."""
 
 import bz2
 import gzip
@@ -29,11 +29,11 @@ FRAME = pd.DataFrame({"step": [0, 0, 1, 1], "rank": [0, 1, 0, 1], "step_time": [
 CSV = FRAME.to_csv(index=False)
 
 
-def opened_path(path: Path) -> File:
+def open_path(path: Path) -> File:
     return open_table(read_content(path))
 
 
-def zipped(data: bytes) -> bytes:
+def zip_bytes(data: bytes) -> bytes:
     with zipfile.ZipFile(stream := io.BytesIO(), "w") as archive:
         archive.writestr("inner.csv", data)
     return stream.getvalue()
@@ -45,7 +45,7 @@ def zstandard(data: bytes) -> bytes:
     return stream.getvalue().to_pybytes()
 
 
-def as_sqlite(path: Path) -> None:
+def write_sqlite(path: Path) -> None:
     with sqlite3.connect(path) as base:
         FRAME.to_sql("times", base, index=False)
 
@@ -56,7 +56,7 @@ FILES: dict[str, Callable[[Path], object]] = {
     "a.txt": lambda path: path.write_bytes(bz2.compress(CSV.encode())),  # its bytes say how it is packed, not its name
     "a.csv.xz": lambda path: path.write_bytes(lzma.compress(CSV.encode())),
     "a.csv.zst": lambda path: path.write_bytes(zstandard(CSV.encode())),
-    "a.zip": lambda path: path.write_bytes(zipped(CSV.encode("utf-16"))),
+    "a.zip": lambda path: path.write_bytes(zip_bytes(CSV.encode("utf-16"))),
     "utf16.csv": lambda path: path.write_text(CSV, encoding="utf-16"),
     "utf16le.csv": lambda path: path.write_text(CSV, encoding="utf-16-le"),
     "a.tsv": lambda path: FRAME.to_csv(path, sep="\t", index=False),
@@ -75,7 +75,7 @@ FILES: dict[str, Callable[[Path], object]] = {
     "a.parquet": lambda path: FRAME.to_parquet(path),
     "a.feather": lambda path: FRAME.to_feather(path),
     "timedelta.parquet": lambda path: FRAME.assign(step_time=pd.to_timedelta(FRAME["step_time"], "s")).to_parquet(path),
-    "a.sqlite": as_sqlite,
+    "a.sqlite": write_sqlite,
     "a.jsonl": lambda path: FRAME.to_json(path, orient="records", lines=True),
     "nan.jsonl": lambda path: path.write_text(FRAME.to_json(orient="records", lines=True).replace("0.25", "NaN")),
     "cut.jsonl": lambda path: path.write_text(FRAME.to_json(orient="records", lines=True) + '{"step": 2, "ra'),
@@ -94,7 +94,7 @@ def markdown(frame: pd.DataFrame) -> str:
 @pytest.mark.parametrize("name", FILES)
 def test_a_table_has_the_same_cells_in_every_file(name, tmp_path):
     FILES[name](tmp_path / name)
-    file = opened_path(tmp_path / name)
+    file = open_path(tmp_path / name)
     labels, numbers = file.columns(["rank"], ["step", "step_time"])
     assert (file.header, labels["rank"].names) == (["step", "rank", "step_time"], ["0", "1"])
     expected = FRAME["step_time"].replace(0.25, np.nan) if name == "nan.jsonl" else FRAME["step_time"]
@@ -122,7 +122,7 @@ def test_what_is_left_out_is_told(tmp_path):
         ("thousands.csv", "commas between thousands in `step_time`"),
     ):
         FILES[name](tmp_path / name)
-        file = opened_path(tmp_path / name)
+        file = open_path(tmp_path / name)
         file.columns([], ["step_time"])
         assert file.notes == [note]
 
@@ -134,7 +134,7 @@ def test_archives_and_folders_hold_files_in_the_order_of_their_names(tmp_path):
     (tmp_path / "more").mkdir()
     for name in ("2.csv", "1.csv", ".hidden"):
         (tmp_path / "more" / name).write_text(CSV)
-    names = [str(each.path.relative_to(tmp_path)) for each in read_contents([tmp_path / "logs.zip", tmp_path / "more"])]
+    names = [str(file.path.relative_to(tmp_path)) for file in read_contents([tmp_path / "logs.zip", tmp_path / "more"])]
     assert names == ["logs.zip/a/c.csv", "logs.zip/b.csv", "more/1.csv", "more/2.csv"]
 
 
@@ -195,13 +195,13 @@ def test_other_files_and_folders_around_the_logs_count_alike_in_folders_and_arch
                 archive.write(path, path.relative_to(folder))
     for path in (folder, tmp_path / "runs.zip"):
         files = read_contents([path])
-        assert [str(each.path.relative_to(path)) for each in files] == ["rank0/metrics.csv", "rank1/metrics.csv"]
+        assert [str(file.path.relative_to(path)) for file in files] == ["rank0/metrics.csv", "rank1/metrics.csv"]
         assert files[0].notes == (f"files of {path} with other endings than .csv left out: hparams.yaml",)
 
 
 def test_rows_of_one_value_are_chosen_and_keep_their_places(tmp_path):
     (tmp_path / "a.csv").write_text(CSV)
-    file = opened_path(tmp_path / "a.csv")
+    file = open_path(tmp_path / "a.csv")
     file.restrict({"rank": "1"})
     assert file.columns([], ["step_time"])[1]["step_time"].tolist() == [1633.5, 0.25]
     assert file.describe_row(1).endswith("a.csv:5")
@@ -211,9 +211,9 @@ def test_rows_of_one_value_are_chosen_and_keep_their_places(tmp_path):
 
 def test_a_single_column_may_have_units_after_spaces(tmp_path):
     (tmp_path / "a.csv").write_text("delay\n250 ms\n0.5 s\n")
-    assert opened_path(tmp_path / "a.csv").columns([], ["delay"])[1]["delay"].tolist() == [0.25, 0.5]
+    assert open_path(tmp_path / "a.csv").columns([], ["delay"])[1]["delay"].tolist() == [0.25, 0.5]
     (tmp_path / "a.csv").write_text("rate\n250 kB/s\n2 MB/s\n")
-    file = opened_path(tmp_path / "a.csv")
+    file = open_path(tmp_path / "a.csv")
     assert file.quantities("rate", {"kB/s": 1e3, "MB/s": 1e6}).tolist() == [250_000, 2_000_000]
     with pytest.raises(
         FredError, match=r"a.csv:2: expected a number, or one with a unit such as m in column `rate`; found '250 kB/s'"
@@ -234,11 +234,11 @@ def test_a_number_that_may_mean_two_things_is_refused(cells, row):
 def test_a_comma_before_three_digits_is_clear_between_semicolons_only_if_all_numbers_have_one(tmp_path):
     path = tmp_path / "a.csv"
     path.write_text("rank;ms\n0;1,068\n1;2,123\n")
-    assert opened_path(path).columns([], ["ms"])[1]["ms"].tolist() == [1.068, 2.123]
+    assert open_path(path).columns([], ["ms"])[1]["ms"].tolist() == [1.068, 2.123]
     for text in ("rank;ms\n0;1,068\n1;969\n", "rank\tms\n0\t1,068\n1\t2,123\n"):
         path.write_text(text)
         with pytest.raises(FredError, match="a number whose comma is clear"):
-            opened_path(path).columns([], ["ms"])
+            open_path(path).columns([], ["ms"])
 
 
 def test_dates_of_many_forms_are_the_same_moment():
@@ -255,7 +255,7 @@ def test_dates_of_many_forms_are_the_same_moment():
 def test_damaged_and_foreign_files_are_refused_with_what_they_are(tmp_path):
     for name, data, message in (
         ("a.gz", gzip.compress(CSV.encode())[:-9], "damaged or cut off"),
-        ("a.zip", zipped(CSV.encode())[:60], "damaged or locked archive"),
+        ("a.zip", zip_bytes(CSV.encode())[:60], "damaged or locked archive"),
         ("a.npy", b"\x93NUMPY\x01\0", "it is an array without names"),
         ("a.pkl", b"\x80\x04\x95", "pandas.read_pickle"),
         ("b.bin", bytes(range(256)) * 4, "not text, Parquet, Arrow or SQLite"),
@@ -264,7 +264,7 @@ def test_damaged_and_foreign_files_are_refused_with_what_they_are(tmp_path):
     ):
         (tmp_path / name).write_bytes(data)
         with pytest.raises(FredError, match=message):
-            opened_path(tmp_path / name)
+            open_path(tmp_path / name)
 
 
 @pytest.mark.parametrize("name", ["times.npy", "times.npz", "times.json", "levels.csv", "big.csv", "matrix.csv"])
@@ -280,21 +280,21 @@ def test_the_command_in_the_refusal_of_a_table_without_names_makes_one(tmp_path,
     Path("big.csv").write_text("step,seconds\n" + "".join(f'{i},"{int(time):,}"\n' for i, time in enumerate(times.ravel())))
     np.savetxt("matrix.csv", times, delimiter=",")
     with pytest.raises(FredError) as refused:
-        opened_path(Path(name)).columns([], ["seconds"])
+        open_path(Path(name)).columns([], ["seconds"])
     command = re.search("`((?:python|sed) [^`]+)`", str(refused.value))
     assert command
     words = shlex.split(command[1])
     exec(words[2], {}) if words[0] == "python" else subprocess.run(words, check=True)
-    made = {"times.npz": "compute.csv", "times.json": "times.csv", "times.npy": "times.csv", "matrix.csv": "matrix.csv"}
-    table = pd.read_csv(made.get(name, f"{name[:-4]}-2.csv"))
+    outputs = {"times.npz": "compute.csv", "times.json": "times.csv", "times.npy": "times.csv", "matrix.csv": "matrix.csv"}
+    table = pd.read_csv(outputs.get(name, f"{name[:-4]}-2.csv"))
     columns = [column for column in table if column != "step"]
     np.testing.assert_allclose(table[columns].to_numpy().ravel(), times.ravel())
 
 
 def test_a_line_of_titles_with_mostly_empty_cells_is_no_header(tmp_path):
-    """As spreadsheets and dstat write them."""
+    """Spreadsheets and dstat write such titles."""
     (tmp_path / "a.csv").write_text("Run 7;;;\nstep;rank;time;size\n0;0;0,5;1\n0;1;0,25;2\n")
-    table = opened_path(tmp_path / "a.csv")
+    table = open_path(tmp_path / "a.csv")
     assert table.header == ["step", "rank", "time", "size"]
     assert table.columns([], ["time"])[1]["time"].tolist() == [0.5, 0.25]
     assert "1 line above the table left out" in table.notes

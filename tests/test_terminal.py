@@ -36,14 +36,14 @@ def folder(tmp_path_factory):
 
 
 @pytest.fixture
-def here(folder, monkeypatch):
+def workspace(folder, monkeypatch):
     monkeypatch.setattr("fred.results.figure_files.figures_drawn", lambda *_: contextlib.nullcontext())
     monkeypatch.chdir(folder)
     return folder
 
 
 @pytest.mark.parametrize("command", mostly_slow(map(str.strip, COMMANDS.split(";")), map(str.strip, QUICK.split(";"))))
-def test_no_word_or_number_is_cut_at_any_width(here, command, monkeypatch):
+def test_no_word_or_number_is_cut_at_any_width(workspace, command, monkeypatch):
     monkeypatch.setattr(closed_loop, "perf_counter", lambda: 0.0)  # times of decisions vary
     words = []
     for width in (60, 80, 120):
@@ -69,16 +69,16 @@ QUIET = {  # command -> the only line that it prints
 
 
 @pytest.mark.parametrize("command", mostly_slow(QUIET, list(QUIET)[:1]))
-def test_quiet_commands_print_only_where_the_files_are(here, command, monkeypatch):
+def test_quiet_commands_print_only_where_the_files_are(workspace, command, monkeypatch):
     monkeypatch.setattr("fred.base.progress._QUIET", 0.0)
     answer = fred_command(*command.split(), "--quiet")
     assert (answer.code, answer.out) == (0, f"{QUIET[command]}\n")
     assert "done" not in answer.err and (command.startswith("train-cutoff") or not answer.err)
     if not command.startswith("verify"):
-        shutil.rmtree(here / QUIET[command], ignore_errors=True)
+        shutil.rmtree(workspace / QUIET[command], ignore_errors=True)
 
 
-def test_quiet_runs_still_warn(here):
+def test_quiet_runs_still_warn(workspace):
     wild = ["--set", "algorithm.learning_rate=1e30", "--set", "task.model={name: mlp, hidden: [6]}"]
     answer = fred_command("run", "small.yaml", "-q", *SETTINGS, *wild, "--only", "asgd", "--seed", "1", "--out", "wild")
     assert (answer.code, answer.out) == (0, "wild\n") and answer.err.startswith("fred: asgd diverged: ")

@@ -38,13 +38,13 @@ def swept(tmp_path_factory) -> Result:
 
 def values(result: Result, best: str) -> dict[str, dict[str, list[float]]]:
     """Return the criterion by run, point and seed, counted from the schedules."""
-    found: dict[str, dict[str, list[float]]] = {}
+    table: dict[str, dict[str, list[float]]] = {}
     for outcome in result.outcomes:
         seconds, sent = outcome.schedule.end_ns / 1e9, outcome.schedule.rows(Verb.PUSH, Verb.ADD)
         gradients = {(row.worker, row.step) for row in outcome.schedule if row.verb in (Verb.PUSH, Verb.ADD)}
         number = {"seconds": seconds, "throughput": len(gradients) / seconds, "messages_to_servers": float(len(sent))}[best]
-        found.setdefault(result.scenario.points[outcome.name].of, {}).setdefault(outcome.name, []).append(number)
-    return found
+        table.setdefault(result.scenario.points[outcome.name].of, {}).setdefault(outcome.name, []).append(number)
+    return table
 
 
 @pytest.mark.slow
@@ -58,10 +58,10 @@ def test_the_best_point_has_the_lowest_or_the_highest_mean_of_any_column(swept):
             assert row[["mean", "least", "largest"]].tolist() == pytest.approx(
                 [np.mean(seeds), min(seeds), max(seeds)], rel=1e-12
             )
-        chosen = {run: choose(points, key=lambda point: np.mean(points[point])) for run, points in expected.items()}
-        assert dict(zip(result.best["run"], result.best["point"], strict=True)) == chosen
+        best_points = {run: choose(points, key=lambda point: np.mean(points[point])) for run, points in expected.items()}
+        assert dict(zip(result.best["run"], result.best["point"], strict=True)) == best_points
         assert [outcome.name for outcome in result.with_its_best().outcomes][::2] == result.best["point"].tolist()
-        assert result.outcome("at-once").name == chosen["at-once"], "of a swept run, the best point's"
+        assert result.outcome("at-once").name == best_points["at-once"], "of a swept run, the best point's"
 
 
 def test_the_criterion_is_the_throughput_without_a_task_and_else_the_loss(swept, tmp_path):
@@ -100,8 +100,8 @@ def test_the_command_prints_and_draws_the_best_and_prints_it_again(tmp_path, mon
     assert "sweep by throughput (the highest)" in answer.out.replace("\n", " ")
     assert all(point in answer.out or point.partition(",")[2] in answer.out for point in result.best["point"])
     assert fred_command("show", "results/timing").out == answer.out
-    drawn = {path.stem for path in Path("results/timing/figures").iterdir()}
-    assert {"sweep", "sweep-timing", "traffic", "staleness", "workers-time", "timeline"} <= drawn
+    figures = {path.stem for path in Path("results/timing/figures").iterdir()}
+    assert {"sweep", "sweep-timing", "traffic", "staleness", "workers-time", "timeline"} <= figures
 
 
 def test_time_throughput_and_waiting_are_drawn_against_the_swept_values(swept):
@@ -120,12 +120,12 @@ def test_time_throughput_and_waiting_are_drawn_against_the_swept_values(swept):
 
 def test_values_that_are_no_numbers_are_drawn_in_panels_and_named_as_in_the_runs():
     networks = [None, {"latency": {"name": "constant", "seconds": 0.05}}]
-    over = {"cluster.network": networks, "algorithm.learning_rate": [0.1, "0.2"]}
+    grid = {"cluster.network": networks, "algorithm.learning_rate": [0.1, "0.2"]}
     common: dict[str, Any] = {"cluster": {"workers": 2, "compute": COMPUTE}, "stop": {"updates": 10}, "algorithm": ASGD}
-    panels = fred.run(fred.scenario(common, sweep={"over": over})).plot("sweep").axes
+    panels = fred.run(fred.scenario(common, sweep={"over": grid})).plot("sweep").axes
     assert [panel.get_title() for panel in panels] == ["learning rate 0.1", "learning rate 0.2"]
     assert [label.get_text() for label in panels[0].get_xticklabels()] == ["–", "constant-0.05"]
-    result = fred.run(fred.scenario(common, sweep={"over": dict(reversed(over.items()))}))
+    result = fred.run(fred.scenario(common, sweep={"over": dict(reversed(grid.items()))}))
     assert [label.get_text() for label in result.plot("sweep").axes[0].get_xticklabels()] == ["0.1", "0.2"]
     assert len(result.plot("sweep-timing").axes[0].get_lines()) == 2
 
@@ -138,11 +138,11 @@ NEVER = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("over", "best", "rest"), NEVER.values(), ids=NEVER)
-def test_a_sweep_without_a_best_point_is_written_and_reported(over, best, rest, tmp_path, monkeypatch):
+@pytest.mark.parametrize(("grid", "best", "rest"), NEVER.values(), ids=NEVER)
+def test_a_sweep_without_a_best_point_is_written_and_reported(grid, best, rest, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     algorithm = "algorithm: {name: asgd, learning_rate: 0.1}\ncluster: {workers: 2}\nstop: {updates: 30}\n"
-    Path("never.yaml").write_text(f"{LEARNED}{algorithm}{rest}\nsweep: {{over: {{{over}}}, best: {best}}}\n")
+    Path("never.yaml").write_text(f"{LEARNED}{algorithm}{rest}\nsweep: {{over: {{{grid}}}, best: {best}}}\n")
     answer = fred_command("run", "never.yaml")
     assert answer.code == 0
     result = fred.load_result("results/never")
@@ -155,9 +155,9 @@ def test_a_sweep_without_a_best_point_is_written_and_reported(over, best, rest, 
 
 
 def test_runs_that_are_not_swept_are_shown_where_no_point_is_the_best(swept, capsys):
-    plain = swept.scenario.runs["at-once,workers=4"]
+    unswept = swept.scenario.runs["at-once,workers=4"]
     points = {"a": {"of": "all", "values": {"cluster.workers": 4}}}
-    scenario = fred.scenario(runs={"plain": plain, "a": plain}).model_copy(update={"points": points, "best": "loss"})
+    scenario = fred.scenario(runs={"plain": unswept, "a": unswept}).model_copy(update={"points": points, "best": "loss"})
     result = experiment.run(scenario)
     assert [outcome.name for outcome in result.with_its_best().outcomes] == ["plain"]
     printing.print_summary(result, Path("here"))

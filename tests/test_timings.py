@@ -24,7 +24,7 @@ from fred.running.recording import Recording, Timing
 from fred.running.timings import Timings
 from fred.running.units import stages
 from tests.places import names
-from tests.worlds import COMPUTE, TASK, make_run, same
+from tests.worlds import COMPUTE, TASK, make_run, same_outcome
 
 pytestmark = pytest.mark.usefixtures("undrawn")
 
@@ -40,19 +40,19 @@ SETTINGS: dict[str, Any] = {
 }
 TIMED = {**SETTINGS, "task": None}
 SCENARIO = fred.scenario(TIMED)
-ONE = next(stages(SCENARIO, only="asgd,learning_rate=0.01")).units[0]
+FIRST_UNIT = next(stages(SCENARIO, only="asgd,learning_rate=0.01")).units[0]
 
 
 @pytest.fixture
-def made(monkeypatch) -> Counter[str]:
-    counted: Counter[str] = Counter()
+def counts(monkeypatch) -> Counter[str]:
+    calls: Counter[str] = Counter()
 
     def count(name: str, where: Any, attribute: str, function: Any) -> None:
-        monkeypatch.setattr(where, attribute, lambda *args, **options: counted.update([name]) or function(*args, **options))
+        monkeypatch.setattr(where, attribute, lambda *args, **options: calls.update([name]) or function(*args, **options))
 
     count("schedules", Timing, "schedule", Timing.schedule)
     count("programs", timings, "lower", lower)
-    return counted
+    return calls
 
 
 @pytest.fixture(scope="module")
@@ -73,30 +73,30 @@ def digests(result: Any) -> list[tuple[str, Any]]:
 
 
 class TestOnce:
-    def test_a_timing_is_recorded_and_lowered_once(self, made):
+    def test_a_timing_is_recorded_and_lowered_once(self, counts):
         assert len(fred.run(fred.scenario(SETTINGS)).outcomes) == 24
-        assert made == {"schedules": 2, "programs": 4}, "FASGD has a program of its own, for it calls other functions"
+        assert counts == {"schedules": 2, "programs": 4}, "FASGD has a program of its own, for it calls other functions"
 
     @pytest.mark.slow
-    def test_its_files_are_one_file_under_many_names(self, made, in_memory, tmp_path):
+    def test_its_files_are_one_file_under_many_names(self, counts, in_memory, tmp_path):
         for jobs in (1, 2):
             out = tmp_path / str(jobs)
-            made.clear()
+            counts.clear()
             assert digests(fred.run(SCENARIO, out=out, jobs=jobs)) == in_memory
-            assert jobs == 2 or made["schedules"] == 2
+            assert jobs == 2 or counts["schedules"] == 2
             assert list(Counter(file.stat().st_ino for file in schedule_files(out)).values()) == [12, 12]
             assert not (out / WORK).exists()
             listed = {*names(out / "asgd,learning_rate=0.01" / "seed-1")}
             assert {"schedule.parquet", "schedule-intervals.parquet", "run-times.parquet", UNIT} < listed
             assert "files.json" not in listed
-        made.clear()
-        assert verify(out) == (Verdict.SAME, f"{out}: 24 runs, all digests the same") and made["schedules"] == 2
+        counts.clear()
+        assert verify(out) == (Verdict.SAME, f"{out}: 24 runs, all digests the same") and counts["schedules"] == 2
 
-    def test_a_timing_that_another_process_has_recorded_is_read(self, made, tmp_path):
+    def test_a_timing_that_another_process_has_recorded_is_read(self, counts, tmp_path):
         for only, schedules in (("asgd,learning_rate=0.01", 2), ("fasgd", 2)):
             for unit in next(stages(SCENARIO, only=only)).units:
                 work.complete(unit, tmp_path, timings=Timings(tmp_path / TIMINGS))
-            assert made["schedules"] == schedules
+            assert counts["schedules"] == schedules
         assert len(inodes(tmp_path)) == 2
 
     @pytest.mark.slow
@@ -119,7 +119,7 @@ class TestOnce:
         assert len(inodes(tmp_path / "out")) == 24 and verify(tmp_path / "out")[0] == Verdict.SAME
 
     def test_a_shared_schedule_is_read_only(self):
-        schedule = fred.run(SCENARIO, only=ONE.name).outcomes[0].schedule
+        schedule = fred.run(SCENARIO, only=FIRST_UNIT.name).outcomes[0].schedule
         for column in (*schedule.columns.values(), *schedule.intervals):
             with pytest.raises(ValueError, match="read-only"):
                 column[:] = 0
@@ -139,25 +139,25 @@ class TestDamage:
         assert verify(out)[0] == Verdict.SAME
 
     @pytest.mark.parametrize("name", ["schedule.parquet", "schedule-intervals.parquet", "files.json"])
-    def test_a_damaged_timing_is_recorded_again(self, name, tmp_path, made):
+    def test_a_damaged_timing_is_recorded_again(self, name, tmp_path, counts):
         other = next(stages(SCENARIO, only="asgd,learning_rate=0.02")).units[0]
-        work.complete(ONE, tmp_path, timings=Timings(tmp_path / TIMINGS))
+        work.complete(FIRST_UNIT, tmp_path, timings=Timings(tmp_path / TIMINGS))
         (place,) = (tmp_path / TIMINGS).iterdir()
-        there = (place / name).read_bytes()
-        alone = execute(other.name, other.run, other.seed).schedule_digest
+        recorded = (place / name).read_bytes()
+        expected = execute(other.name, other.run, other.seed).schedule_digest
         for content in (b"", b"{}", b"PAR1 and what follows", None):
-            made.clear()
+            counts.clear()
             (place / name).unlink()  # so that the unit's own file stays as it is
             if content is not None:
                 (place / name).write_bytes(content)
             work.complete(other, tmp_path, timings=Timings(tmp_path / TIMINGS))
-            assert made["schedules"] == 1 and (place / name).read_bytes() == there
-            assert fred.Schedule.load(tmp_path / other.folder / "schedule.parquet").digest() == alone
+            assert counts["schedules"] == 1 and (place / name).read_bytes() == recorded
+            assert fred.Schedule.load(tmp_path / other.folder / "schedule.parquet").digest() == expected
             shutil.rmtree(tmp_path / other.folder)
 
     def test_files_that_are_damaged_before_they_are_linked_are_not_used(self, tmp_path):
         shared = Timings(tmp_path)
-        schedule = shared.schedule(Recording(ONE.run, 1, 400))
+        schedule = shared.schedule(Recording(FIRST_UNIT.run, 1, 400))
         assert shared.files(schedule)
         (file,) = tmp_path.glob("*/schedule.parquet")
         file.write_bytes(b"damaged")
@@ -196,10 +196,10 @@ class TestTiming:
         ids=str,
     )
     def test_it_is_the_same_exactly_where_the_schedule_is(self, options, same_timing):
-        one, other = Recording(make_run(), 1, 400), Recording(make_run(**options), 1, 400)
-        assert (one.schedule().digest() == other.schedule().digest()) == same_timing
-        assert (one.timing == other.timing) == same_timing
-        assert (one.timing.described() == other.timing.described()) == same_timing
+        first, second = Recording(make_run(), 1, 400), Recording(make_run(**options), 1, 400)
+        assert (first.schedule().digest() == second.schedule().digest()) == same_timing
+        assert (first.timing == second.timing) == same_timing
+        assert (first.timing.described() == second.timing.described()) == same_timing
 
     def test_it_depends_on_sizes_and_seeds(self):
         recordings = [Recording(make_run(cluster=NETWORK), seed, size) for seed, size in ((1, 400), (2, 400), (1, 800))]
@@ -225,7 +225,7 @@ class TestTiming:
         ):
             run = make_run(algorithm, evaluate={"points": 3 + 2 * len(lengths)}, stop={"gradients": 60, "target_loss": target})
             outcome = execute("run", run, 1, timings=shared)
-            assert same(outcome, execute("run", run, 1, inline=True))
+            assert same_outcome(outcome, execute("run", run, 1, inline=True))
             lengths.append(len(outcome.schedule))
         assert lengths[4] < lengths[3] == lengths[5]
 
@@ -234,7 +234,7 @@ class Moody(Asynchronous):
     """A user's own protocol, which may depend on facts outside its timing."""
 
 
-def test_users_own_protocols_share_nothing(made):
+def test_users_own_protocols_share_nothing(counts):
     shared = Timings()
     schedules = [shared.schedule(Recording(make_run(protocol=Moody()), 1)) for _ in range(2)]
-    assert made["schedules"] == 2 and schedules[0] is not schedules[1]
+    assert counts["schedules"] == 2 and schedules[0] is not schedules[1]

@@ -23,7 +23,7 @@ LONG = "iteration,worker,seconds\n0,a,1.5\n0,b,2.5\n1,a,3.5\n1,b,4.5\n"
 TABLE = [[1.5, 2.5], [3.5, 4.5]]
 
 
-def written(folder: Path, content: str, name: str = "trace.csv") -> Path:
+def write(folder: Path, content: str, name: str = "trace.csv") -> Path:
     path = folder / name
     path.write_text(content, encoding="utf-8")
     return path
@@ -64,7 +64,7 @@ def written(folder: Path, content: str, name: str = "trace.csv") -> Path:
     ],
 )  # fmt: skip
 def test_formats(tmp_path, content, options):
-    trace = read(written(tmp_path, content), **options)
+    trace = read(write(tmp_path, content), **options)
     assert trace.seconds.tolist() == TABLE
     assert (len(trace.workers), trace.node_of, len(trace.repairs)) == (2, None, 0)
 
@@ -134,12 +134,12 @@ def test_any_trace_reads_back_the_same_from_any_format(tmp_path, data):
 )  # fmt: skip
 def test_what_is_wrong_is_refused_with_its_place(tmp_path, content, options, message):
     with pytest.raises(FredError, match=message):
-        read(written(tmp_path, content), **options)
+        read(write(tmp_path, content), **options)
 
 
 def test_files_that_are_no_traces_are_refused(tmp_path):
     (tmp_path / "empty").mkdir()
-    written(tmp_path, LONG, "no.parquet")
+    write(tmp_path, LONG, "no.parquet")
     for name, iterations, workers, seconds in (
         ("text", [0, 0], [0, 1], ["1", "soon"]),
         ("lists", [0, 1], [[0], [1]], 1.0),
@@ -193,7 +193,7 @@ GAPS = "step,a_s,b_s,c_s\n0,1,2,4\n1,3,,9\n2,5,,7\n"
     ],
 )  # fmt: skip
 def test_what_is_mended_is_what_was_asked_for_and_is_told(tmp_path, content, options, table, problem, repair):
-    path = written(tmp_path, content)
+    path = write(tmp_path, content)
     with pytest.raises(UnclearTraceError, match=problem) as refused:
         read(path, **{word: option for word, option in options.items() if word == "longest"})
     assert refused.value.fix[0] == "--mend" and "mend" in refused.value.options
@@ -202,25 +202,25 @@ def test_what_is_mended_is_what_was_asked_for_and_is_told(tmp_path, content, opt
 
 
 def test_nodes_come_from_the_file_or_from_the_user(tmp_path):
-    path = written(tmp_path, "iteration,worker,seconds,node\n0,a,1,n10\n0,b,1,n9\n0,c,1,n10\n")
+    path = write(tmp_path, "iteration,worker,seconds,node\n0,a,1,n10\n0,b,1,n9\n0,c,1,n10\n")
     trace = read(path)
     assert np.array_equal(trace.node_of, [0, 1, 0])  # type: ignore[arg-type]
     assert (trace.nodes, trace.node(1), trace.worker(2)) == (("n10", "n9"), "n9", "c")
-    for said, expected in ((1, [0, 0, 0]), (3, [0, 1, 2]), (2, [0, 0, 1]), ([1, 2], [0, 1, 1])):
-        trace = read(path, nodes=said)
+    for nodes, expected in ((1, [0, 0, 0]), (3, [0, 1, 2]), (2, [0, 0, 1]), ([1, 2], [0, 1, 1])):
+        trace = read(path, nodes=nodes)
         assert np.array_equal(trace.node_of, expected) and trace.node(0) == "node 0"  # type: ignore[arg-type]
 
 
 def test_workers_of_different_nodes_may_have_the_same_numbers(tmp_path):
     lines = [f"{i},{host},{rank},{1 + i + rank}" for i in range(3) for host in ("x", "y") for rank in (0, 1)]
     for column in ("local_rank", "rank"):
-        trace = read(written(tmp_path, f"step,host,{column},seconds\n" + "\n".join(lines)))
+        trace = read(write(tmp_path, f"step,host,{column},seconds\n" + "\n".join(lines)))
         assert trace.workers == ("x/0", "x/1", "y/0", "y/1") and trace.nodes == ("x", "y")
         assert trace.seconds.tolist() == [[1 + i, 2 + i] * 2 for i in range(3)]
 
 
 def test_a_worker_that_moves_has_no_node(tmp_path):
-    trace = read(written(tmp_path, "iteration,worker,seconds,node\n0,a,1,x\n0,b,1,x\n1,a,1,y\n1,b,1,x\n"))
+    trace = read(write(tmp_path, "iteration,worker,seconds,node\n0,a,1,x\n0,b,1,x\n1,a,1,y\n1,b,1,x\n"))
     assert (trace.workers, trace.node_of) == (("a", "b"), None)
     assert trace.notes == ("workers moved from node to node, so nodes are not known",)
 
@@ -228,7 +228,7 @@ def test_a_worker_that_moves_has_no_node(tmp_path):
 def test_a_command_line_has_the_same_options(tmp_path):
     parser = argparse.ArgumentParser()
     add_options(parser)
-    path = written(tmp_path, "n,who,took\n0,a,1500000\n0,b,2500000\n0,b,0\n1,a,3500000\n1,b,4500000\n2,a,1\n")
+    path = write(tmp_path, "n,who,took\n0,a,1500000\n0,b,2500000\n0,b,0\n1,a,3500000\n1,b,4500000\n2,a,1\n")
     words = ["--columns", "iteration=n,worker=who,time=took", "--unit=us", "--mend=drop", "--nodes=2"]
     trace = read_trace(parser.parse_args([str(path), *words, "--longest=5"]))
     assert trace.seconds.tolist() == TABLE and np.array_equal(trace.node_of, [0, 1])  # type: ignore[arg-type]
@@ -241,7 +241,7 @@ def test_a_command_line_has_the_same_options(tmp_path):
     ("name", "unit"), [("time_ms", "ms"), ("time (us)", "us"), ("took.NS", "ns"), ("ms", "ms"), ("timeMs", "ms")]
 )
 def test_a_unit_is_taken_from_the_name_of_a_column_unless_the_user_says_another(tmp_path, name, unit):
-    path = written(tmp_path, f"iteration,worker,{name}\n0,0,1500\n0,1,2500\n")
+    path = write(tmp_path, f"iteration,worker,{name}\n0,0,1500\n0,1,2500\n")
     per_second = {"ms": 1e3, "us": 1e6, "ns": 1e9}[unit]
     trace = read(path)
     assert trace.seconds.tolist() == [[1500 / per_second, 2500 / per_second]]
@@ -255,7 +255,7 @@ def test_a_unit_is_taken_from_the_name_of_a_column_unless_the_user_says_another(
     [("step,rank,duration\n0,0,1.5\n0,1,2.5\n", "s"), ("step,rank,time\n0,0,1500\n0,1,2500\n", "ms"), ("a,b\n1e6,2e6\n", "us")],
 )
 def test_a_unit_that_nobody_says_is_asked_for(tmp_path, content, likely):
-    path = written(tmp_path, content)
+    path = write(tmp_path, content)
     with pytest.raises(UnclearTraceError, match=f"in which unit are the times .* `unit: {likely}`, or") as refused:
         read(path)
     assert refused.value.fix == ("--unit", likely)
@@ -267,7 +267,7 @@ def test_a_unit_that_nobody_says_is_asked_for(tmp_path, content, likely):
 
 
 def test_packed_tables_and_lines_of_json_are_read_alike(tmp_path):
-    frame = pd.read_csv(written(tmp_path, LONG))
+    frame = pd.read_csv(write(tmp_path, LONG))
     frame.to_csv(tmp_path / "packed.csv.gz", index=False)
     frame.to_json(tmp_path / "log.jsonl", orient="records", lines=True)
     frame.to_json(tmp_path / "packed.jsonl.gz", orient="records", lines=True)
@@ -285,11 +285,11 @@ def test_packed_tables_and_lines_of_json_are_read_alike(tmp_path):
 
 
 def test_a_command_is_said_to_work_only_if_it_does(tmp_path, capsys):
-    for last, said in (("2500", "this works"), ("soon", "")):
-        path = written(tmp_path, f"step,rank,duration\n0,0,1500\n0,1,{last}\n")
+    for last, promise in (("2500", "this works"), ("soon", "")):
+        path = write(tmp_path, f"step,rank,duration\n0,0,1500\n0,1,{last}\n")
         assert main(["fit", str(path)]) == 2
-        assert (f"fred: {said}: fred fit {path} --unit ms" in capsys.readouterr().err) == bool(said)
-    path = written(tmp_path, "step,rank,duration\n0,0,1500\n1,1,2500\n")
+        assert (f"fred: {promise}: fred fit {path} --unit ms" in capsys.readouterr().err) == bool(promise)
+    path = write(tmp_path, "step,rank,duration\n0,0,1500\n1,1,2500\n")
     assert main(["fit", str(path), "--columns", "node=FILE", "--unit", "s", "--mend", "drop"]) == 2
     assert "no iteration has all times" in capsys.readouterr().err
     assert main(["fit", str(path), "--columns", "node=FILE", "--unit=s"]) == 2
@@ -359,7 +359,7 @@ def test_times_since_the_start_become_durations_by_the_command_in_the_refusal(tm
 
 
 def test_a_digest_is_of_the_numbers_alone(tmp_path):
-    one, other = read(written(tmp_path, LONG)), read(written(tmp_path, "a,b\n1.5,2.5\n3.5,4.5\n", "wide.csv"), unit="s")
-    assert one.digest == other.digest
-    assert read(written(tmp_path, "a,b\n1.5,2.5\n3.5,4.500001\n", "wide.csv"), unit="s").digest != one.digest
-    assert read(written(tmp_path, "a,b,c,d\n1.5,2.5,3.5,4.5\n", "row.csv"), unit="s").digest != one.digest
+    trace, wide = read(write(tmp_path, LONG)), read(write(tmp_path, "a,b\n1.5,2.5\n3.5,4.5\n", "wide.csv"), unit="s")
+    assert trace.digest == wide.digest
+    assert read(write(tmp_path, "a,b\n1.5,2.5\n3.5,4.500001\n", "wide.csv"), unit="s").digest != trace.digest
+    assert read(write(tmp_path, "a,b,c,d\n1.5,2.5,3.5,4.5\n", "row.csv"), unit="s").digest != trace.digest

@@ -1,4 +1,4 @@
-"""Units in a result folder: which are computed again, what is refused there, what a killed run leaves; checkpoints."""
+"""Units in a result folder: which are computed again, refusals, the files of a killed run; checkpoints."""
 
 import dataclasses
 import json
@@ -24,11 +24,11 @@ from fred.running.checkpoints import Checkpoint, Following
 from fred.running.execution import execute
 from fred.running.units import Unit
 from tests.conftest import ROOT
-from tests.counted import Counted
 from tests.folders import digests
 from tests.places import names
 from tests.program import fred_command, refusal
-from tests.worlds import make_run, same
+from tests.unit_counter import UnitCounter
+from tests.worlds import make_run, same_outcome
 
 pytestmark = pytest.mark.usefixtures("undrawn")
 
@@ -51,15 +51,15 @@ def out(tmp_path) -> Path:
 class TestReuse:
     def test_finished_units_of_an_interrupted_run_are_not_computed_again(self, out, monkeypatch, tmp_path):
         parts, stage = tmp_path / "parts", tmp_path / ".parts.unfinished"
-        for stopped_at, finished, error in ((1, 1, KeyboardInterrupt), (2, 3, FredError)):
+        for interrupt_at, finished_units, error in ((1, 1, KeyboardInterrupt), (2, 3, FredError)):
             with monkeypatch.context() as patch:
-                Counted(patch, stopped_at, error)
+                UnitCounter(patch, interrupt_at, error)
                 with pytest.raises(error) as raised:
                     fred.run(SCENARIO, out=parts)
-            assert raised.value.__notes__ == [f"{finished} of 4 units are kept; the same command goes on from there"]
+            assert raised.value.__notes__ == [f"{finished_units} of 4 units are kept; the same command goes on from there"]
             assert names(tmp_path) == [stage.name, "out"]
         (stage / "asgd" / "seed-1" / "mine.txt").write_text("a user's")
-        rest = Counted(monkeypatch)
+        rest = UnitCounter(monkeypatch)
         result = fred.run(SCENARIO, out=parts)
         assert (rest.units, result.reused) == (["ssgd/seed-2"], 3) and names(tmp_path) == ["out", "parts"]
         assert digests(parts) == digests(out) and result.summary.equals(load_result(out).summary)
@@ -67,7 +67,7 @@ class TestReuse:
 
     def test_only_units_that_depend_on_a_change_are_computed_again(self, out, monkeypatch):
         a1, a2, s1, s2 = digests(out)
-        for settings, again, fresh in (
+        for settings, computed_units, fresh in (
             ({}, [], False),
             ({}, [a1, a2, s1, s2], True),
             ({"title": "another"}, [], False),
@@ -76,9 +76,9 @@ class TestReuse:
             ({"stop.gradients": 41}, [a1, a2, s1, s2], False),
         ):
             with monkeypatch.context() as patch:
-                count, changed_scenario = Counted(patch), SCENARIO.replace(settings)
+                count, changed_scenario = UnitCounter(patch), SCENARIO.replace(settings)
                 fred.run(changed_scenario, out=out, fresh=fresh)
-            assert count.units == again, settings
+            assert count.units == computed_units, settings
             assert load_result(out).scenario == changed_scenario
 
     def test_units_with_any_difference_have_other_identities(self):
@@ -90,10 +90,10 @@ class TestReuse:
         "damage",
         [
             None,
-            lambda about: about["summary"]["gradients"].update(applied=41),
-            pytest.param(lambda about: about.update(files={}), marks=pytest.mark.slow),
-            pytest.param(lambda about: about.update(seconds="long"), marks=pytest.mark.slow),
-            pytest.param(lambda about: about.pop("digest"), marks=pytest.mark.slow),
+            lambda record: record["summary"]["gradients"].update(applied=41),
+            pytest.param(lambda record: record.update(files={}), marks=pytest.mark.slow),
+            pytest.param(lambda record: record.update(seconds="long"), marks=pytest.mark.slow),
+            pytest.param(lambda record: record.pop("digest"), marks=pytest.mark.slow),
         ],
     )
     def test_a_damaged_unit_is_noticed_and_computed_again(self, out, monkeypatch, damage):
@@ -101,12 +101,12 @@ class TestReuse:
         if damage is None:
             (folder / "schedule.parquet").write_bytes((folder / "schedule.parquet").read_bytes()[:-1])
         else:
-            about = json.loads((folder / "unit.json").read_text())
-            damage(about)
-            (folder / "unit.json").write_text(json.dumps(about))
+            record = json.loads((folder / "unit.json").read_text())
+            damage(record)
+            (folder / "unit.json").write_text(json.dumps(record))
             with pytest.raises(FredError, match=r"asgd/seed-2"):
                 load_result(out)
-        count = Counted(monkeypatch)
+        count = UnitCounter(monkeypatch)
         with pytest.warns(UserWarning, match="asgd with seed 2 computed again: the stored result is damaged"):
             result = fred.run(SCENARIO, out=out)
         assert count.units == ["asgd/seed-2"]
@@ -116,7 +116,7 @@ class TestReuse:
 class TestPlace:
     def test_files_that_are_not_the_results_are_refused_before_anything_is_computed(self, out, monkeypatch):
         (out / "asgd" / "notes.md").write_text("mine")
-        count = Counted(monkeypatch)
+        count = UnitCounter(monkeypatch)
         with pytest.raises(FredError, match=r"out holds files that are not the result's: asgd/notes.md; move them, or choose"):
             fred.run(SCENARIO, out=out, fresh=True)
         assert not count.units and (out / "asgd" / "notes.md").read_text() == "mine"
@@ -156,8 +156,8 @@ class TestPlace:
             time.sleep(0.02)
         process.kill()
         assert process.wait(timeout=60) in (-signal.SIGKILL, 0) and len(list(stage.glob("*/seed-*"))) >= 1
-        finished = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True)
-        assert "were finished before and reused" in finished.stdout and names(tmp_path) == ["four.yaml", "out"]
+        completed = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True)
+        assert "were finished before and reused" in completed.stdout and names(tmp_path) == ["four.yaml", "out"]
         for outcome in fred.run(fred.scenario(settings), only="ssgd").outcomes:
             assert digests(tmp_path / "out")[f"ssgd/seed-{outcome.seed}"]["schedule"] == outcome.schedule.digest()
 
@@ -177,14 +177,14 @@ class TestCheckpoints:
         algorithm = {"name": "asgd", "learning_rate": 0.1, "schedule": decay, "average": 0.9}
         run = make_run(algorithm, stop={"gradients": 400, "target_loss": 0.6}, evaluate={"every_seconds": 0.1})
         saved: list[Checkpoint] = []
-        whole = execute("run", run, 3, inline, Following(save=saved.append))
-        assert 5 < len(whole.metrics) < 80
-        assert same(whole, execute("run", run, 3, inline)), "saving checkpoints changes nothing"
+        uninterrupted = execute("run", run, 3, inline, Following(save=saved.append))
+        assert 5 < len(uninterrupted.metrics) < 80
+        assert same_outcome(uninterrupted, execute("run", run, 3, inline)), "saving checkpoints changes nothing"
         for checkpoint in (saved[1], saved[len(saved) // 2], from_a_file(saved[-1], tmp_path)):
             assert checkpoint is not None
             shares: list[float] = []
-            assert same(whole, execute("run", run, 3, inline, Following(shares.append, resumed=checkpoint)))
-            assert len(shares) <= len(whole.metrics) - len(checkpoint.measured) + 1, "nothing is measured twice"
+            assert same_outcome(uninterrupted, execute("run", run, 3, inline, Following(shares.append, resumed=checkpoint)))
+            assert len(shares) <= len(uninterrupted.metrics) - len(checkpoint.measured) + 1, "nothing is measured twice"
 
     def test_a_unit_resumes_from_its_last_one(self, tmp_path, monkeypatch):
         unit = Unit("asgd", make_run(stop={"updates": 40}, evaluate={"points": 8}), 5)
@@ -202,7 +202,7 @@ class TestCheckpoints:
         work.complete(unit, tmp_path, note)
         assert min(shares[5:]) > shares[2]
         outcome = stored.find(unit, tmp_path / unit.folder)
-        assert outcome is not None and same(outcome, execute("asgd", unit.run, 5))
+        assert outcome is not None and same_outcome(outcome, execute("asgd", unit.run, 5))
         assert names(tmp_path) == [".at-work", "asgd"] and names(tmp_path / ".at-work") == []
 
     def test_a_damaged_one_is_deleted_with_a_message(self, tmp_path, capsys):

@@ -1,4 +1,4 @@
-"""Seeds that are added until comparisons are precise: which, how many, what is refused, and that results repeat."""
+"""Seeds that are added until comparisons are precise: which, how many, refusals, and that results repeat."""
 
 import math
 from pathlib import Path
@@ -22,13 +22,13 @@ pytestmark = pytest.mark.usefixtures("undrawn")
 
 RUNS = {name: {"algorithm": {"name": name, "learning_rate": 0.1}} for name in ("asgd", "ssgd")}
 EXPONENTIAL = {"workers": 2, "compute": {"name": "exponential", "scale": 0.5}}
-EVEN = {"workers": 2, "compute": {"name": "constant", "seconds": 0.5}}
+EQUAL = {"workers": 2, "compute": {"name": "constant", "seconds": 0.5}}
 SWEPT = {**RUNS, "asgd": {**RUNS["asgd"], "sweep": {"over": {"cluster.workers": [2, 3]}}}}
 
 
-def scenario(within: float = 0.11, most: int = 40, cluster: object = EXPONENTIAL, **more: object) -> Scenario:
-    settings = {"cluster": cluster, "stop": {"updates": 20}, "runs": RUNS, "seeds": [3, 1], **more}
-    return fred.scenario(settings, until={"within": within, "seeds": most})
+def scenario(half_width: float = 0.11, most: int = 40, cluster: object = EXPONENTIAL, **overrides: object) -> Scenario:
+    settings = {"cluster": cluster, "stop": {"updates": 20}, "runs": RUNS, "seeds": [3, 1], **overrides}
+    return fred.scenario(settings, until={"within": half_width, "seeds": most})
 
 
 @given(st.integers(1, 100), st.integers(FIRST_LOOK, 100))
@@ -50,31 +50,31 @@ def test_seeds_are_added_until_half_of_the_interval_is_narrow_and_no_longer(tmp_
     logs = (by_seed["ssgd"] / by_seed["asgd"]).map(math.log)
 
     def half(count: int) -> float:
-        own = logs.loc[list(seeds[:count])]
-        return math.exp(stats.sem(own) * stats.t.ppf(0.975, count - 1)) - 1
+        values = logs.loc[list(seeds[:count])]
+        return math.exp(stats.sem(values) * stats.t.ppf(0.975, count - 1)) - 1
 
     looks = [10, 15, 23, 35, 40]
     assert precision(result) == pytest.approx(half(len(seeds)))
     assert [half(look) <= 0.11 for look in looks if look <= len(seeds)] == [False] * looks.index(len(seeds)) + [True]
     assert f"Seeds were added until intervals were within 0.11 of the baseline: {len(seeds)}." in answer(result)
-    there = fred.run(scenario(), out=tmp_path / "out")
-    assert there.scenario.seeds == seeds
-    assert there.summary["digests_schedule"].tolist() == result.summary["digests_schedule"].tolist()
-    again = fred.run(scenario(), out=tmp_path / "out")
-    assert again.reused == len(again.outcomes) == len(there.outcomes)
+    stored = fred.run(scenario(), out=tmp_path / "out")
+    assert stored.scenario.seeds == seeds
+    assert stored.summary["digests_schedule"].tolist() == result.summary["digests_schedule"].tolist()
+    repeated = fred.run(scenario(), out=tmp_path / "out")
+    assert repeated.reused == len(repeated.outcomes) == len(stored.outcomes)
     loaded = fred.load_result(tmp_path / "out").scenario
-    assert (loaded.seeds, loaded.until) == (seeds, there.scenario.until)
+    assert (loaded.seeds, loaded.until) == (seeds, stored.scenario.until)
     assert verify(tmp_path / "out")[0] == Verdict.SAME
 
 
 def test_runs_that_do_not_vary_stop_at_the_first_look_and_one_run_has_nothing_to_compare_with():
-    assert len(fred.run(scenario(cluster=EVEN)).scenario.seeds) == FIRST_LOOK
+    assert len(fred.run(scenario(cluster=EQUAL)).scenario.seeds) == FIRST_LOOK
     assert fred.run(scenario(), only="asgd").scenario.seeds == (3, 1)
 
 
 @pytest.mark.slow
 def test_losses_are_compared_relative_to_the_baselines_and_a_missed_target_is_never_precise():
-    result = fred.run(scenario(within=0.02, most=10, task=TASK, baseline="ssgd"))
+    result = fred.run(scenario(half_width=0.02, most=10, task=TASK, baseline="ssgd"))
     losses = result.summary.pivot(index="seed", columns="name", values="loss")
     half = stats.sem(losses["asgd"] - losses["ssgd"]) * stats.t.ppf(0.975, 9)
     assert precision(result) == pytest.approx(half / losses["ssgd"].mean())
@@ -85,18 +85,18 @@ def test_losses_are_compared_relative_to_the_baselines_and_a_missed_target_is_ne
 
 @pytest.mark.slow
 def test_the_limit_ends_it_and_afterwards_a_smaller_one_leaves_fewer_seeds_and_a_larger_one_goes_on(tmp_path):
-    first = fred.run(scenario(within=0.001, most=15), out=tmp_path / "out")
-    fewer = fred.run(scenario(within=0.001, most=12), out=tmp_path / "out")
+    first = fred.run(scenario(half_width=0.001, most=15), out=tmp_path / "out")
+    fewer = fred.run(scenario(half_width=0.001, most=12), out=tmp_path / "out")
     assert (len(first.scenario.seeds), len(fewer.scenario.seeds)) == (15, 12) and further_seeds(fewer) == 0
     assert "With 12 seeds, the limit, intervals are not yet within 0.001 of the baseline." in answer(fewer)
     assert not (tmp_path / "out" / "asgd" / "seed-15").exists()
-    more = fred.run(scenario(within=0.001, most=14), out=tmp_path / "out")
-    assert more.reused == 24 and len(more.outcomes) == 28
+    continued = fred.run(scenario(half_width=0.001, most=14), out=tmp_path / "out")
+    assert continued.reused == 24 and len(continued.outcomes) == 28
 
 
 @pytest.mark.slow
 def test_only_reported_seeds_of_a_sweep_are_added():
-    result = fred.run(scenario(within=0.001, most=10, runs=SWEPT, report_seeds=[11, 12]))
+    result = fred.run(scenario(half_width=0.001, most=10, runs=SWEPT, report_seeds=[11, 12]))
     assert result.scenario.seeds == (3, 1) and result.scenario.report_seeds == tuple(range(11, 21))
     assert result.paired["seeds"].tolist() == [10]
 

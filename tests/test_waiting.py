@@ -30,23 +30,23 @@ def clocks(seed: int, shape: tuple[int, ...], deviation: float = 0.0005) -> Floa
     return np.random.default_rng([seed, 1]).normal(0.0, deviation, shape)
 
 
-def waiting_for_all(seed: int, rounds: int = ROUNDS, workers: int = WORKERS) -> Floats:
+def wait_for_all(seed: int, rounds: int = ROUNDS, workers: int = WORKERS) -> Floats:
     """Times around a step whose gradients are averaged; one worker is 1.5 times slower."""
-    own = compute(seed, rounds, workers)
-    own[:, 0] *= 1.5
-    return own.max(axis=1, keepdims=True) + clocks(seed, own.shape)
+    times = compute(seed, rounds, workers)
+    times[:, 0] *= 1.5
+    return times.max(axis=1, keepdims=True) + clocks(seed, times.shape)
 
 
-def meeting(seed: int, every: int, slowness: Any = 1.0) -> Floats:
+def meet_every(seed: int, every: int, slowness: Any = 1.0) -> Floats:
     """Times of workers that wait for the slowest after a number of iterations."""
-    own = compute(seed) * slowness
-    for begin in range(0, len(own), every):
-        sums = own[begin : begin + every].sum(axis=0)
-        own[begin + every - 1] += sums.max() - sums
-    return own + clocks(seed, own.shape)
+    times = compute(seed) * slowness
+    for begin in range(0, len(times), every):
+        sums = times[begin : begin + every].sum(axis=0)
+        times[begin + every - 1] += sums.max() - sums
+    return times + clocks(seed, times.shape)
 
 
-def in_pairs(seed: int) -> Floats:
+def repeat_pairs(seed: int) -> Floats:
     return compute(seed, workers=3).repeat(2, axis=1) + clocks(seed, (ROUNDS, 6))
 
 
@@ -80,15 +80,15 @@ COMPUTE: dict[str, Any] = {
     "shared lengths": lengths,
 }
 WAITING: dict[str, Any] = {
-    "a step of all": waiting_for_all,
-    "a pair": lambda seed: waiting_for_all(seed, workers=2),
-    "few iterations": lambda seed: waiting_for_all(seed, rounds=12),
-    "every 10 iterations": lambda seed: meeting(seed, 10),
-    "every 4 iterations": lambda seed: meeting(seed, 4),
-    "every 2 iterations, one slow": lambda seed: meeting(seed, 2, [1.5, 1.0, 1.0, 1.0]),
+    "a step of all": wait_for_all,
+    "a pair": lambda seed: wait_for_all(seed, workers=2),
+    "few iterations": lambda seed: wait_for_all(seed, rounds=12),
+    "every 10 iterations": lambda seed: meet_every(seed, 10),
+    "every 4 iterations": lambda seed: meet_every(seed, 4),
+    "every 2 iterations, one slow": lambda seed: meet_every(seed, 2, [1.5, 1.0, 1.0, 1.0]),
     "equal to the last digit": lambda seed: compute(seed, workers=1).repeat(WORKERS, axis=1),
     "clocks that differ by more than the rounds": lambda seed: (
-        waiting_for_all(seed) + np.diff(clocks(seed, (ROUNDS + 1, WORKERS), 0.02), axis=0)
+        wait_for_all(seed) + np.diff(clocks(seed, (ROUNDS + 1, WORKERS), 0.02), axis=0)
     ),
 }
 
@@ -105,22 +105,22 @@ def test_times_that_contain_waiting_are_seen(kind):
 
 
 def test_the_interval_of_meetings_is_the_one_at_which_workers_meet():
-    assert [find_waiting(meeting(3, every)).every for every in (4, 6, 10)] == [4, 6, 10]
+    assert [find_waiting(meet_every(3, every)).every for every in (4, 6, 10)] == [4, 6, 10]
 
 
 def test_workers_that_wait_only_for_one_another_form_groups_whatever_their_order():
     order = np.array([0, 3, 5, 1, 4, 2])
-    trace = Trace(in_pairs(1)[:, order], tuple("abcdef"))
+    trace = Trace(repeat_pairs(1)[:, order], tuple("abcdef"))
     assert trace.waiting.groups == ((0, 3), (1, 5), (2, 4))
     assert trace.warnings[0].startswith("Workers a, d wait for each other; so do b, f; c, e. Times within a group are equal")
 
 
 def test_what_varies_with_the_unit_or_the_order_of_workers_is_no_sign():
-    times = waiting_for_all(5)
-    one, other = find_waiting(times), find_waiting(1000 * times[:, ::-1])
-    assert one.state == other.state == "certain"
-    assert (one.worker_deviation, one.round_deviation) == pytest.approx(
-        (other.worker_deviation, other.round_deviation), rel=1e-9
+    times = wait_for_all(5)
+    original, scaled = find_waiting(times), find_waiting(1000 * times[:, ::-1])
+    assert original.state == scaled.state == "certain"
+    assert (original.worker_deviation, original.round_deviation) == pytest.approx(
+        (scaled.worker_deviation, scaled.round_deviation), rel=1e-9
     )
 
 
@@ -133,18 +133,18 @@ def test_the_signs_are_those_of_a_plain_computation():
 
 
 def test_a_few_iterations_and_a_single_worker_show_nothing():
-    assert find_waiting(waiting_for_all(0, rounds=7)) == find_waiting(waiting_for_all(0, workers=1)) == Waiting()
+    assert find_waiting(wait_for_all(0, rounds=7)) == find_waiting(wait_for_all(0, workers=1)) == Waiting()
 
 
 def long_table(folder: Path, seconds: Floats) -> Path:
-    step, rank = (each.ravel() for each in np.indices(seconds.shape))
+    step, rank = (index.ravel() for index in np.indices(seconds.shape))
     path = folder / "steps.csv"
     pd.DataFrame({"step": step, "rank": rank, "seconds": seconds.ravel()}).to_csv(path, index=False)
     return path
 
 
 def test_diagnose_gives_no_verdict_in_its_first_line_and_no_number_that_contradicts_it(tmp_path):
-    path = long_table(tmp_path, waiting_for_all(0))
+    path = long_table(tmp_path, wait_for_all(0))
     answer = fred_command("diagnose", path, "--out", tmp_path / "out")
     assert answer.code == 0
     assert answer.out.splitlines()[0].split("  ") == [
@@ -163,7 +163,7 @@ def test_diagnose_gives_no_verdict_in_its_first_line_and_no_number_that_contradi
 @pytest.mark.parametrize("command", [["fit"], ["cutoffs"], ["train-cutoff", "-o", "model.npz"]], ids=lambda words: words[0])
 def test_commands_that_would_use_waiting_as_compute_time_refuse_it(command, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    long_table(tmp_path, waiting_for_all(0))
+    long_table(tmp_path, wait_for_all(0))
     error = refusal(command[0], "steps.csv", *command[1:])
     assert "contain waiting for the slowest worker" in error and '"Record step times"' in error
 
@@ -174,13 +174,13 @@ def test_commands_that_would_use_waiting_as_compute_time_refuse_it(command, tmp_
     ids=["fit", "compare", "rolling"],
 )
 def test_functions_that_would_use_waiting_as_compute_time_refuse_it_as_the_commands_do(use):
-    trace = Trace(waiting_for_all(0), tuple("abcd"))
+    trace = Trace(wait_for_all(0), tuple("abcd"))
     with pytest.raises(fred.FredError, match="contain waiting for the slowest worker"):
         use(trace)
 
 
 def test_a_scenario_that_repeats_times_with_waiting_warns_of_it(tmp_path):
-    trace = {"name": "trace", "file": str(long_table(tmp_path, waiting_for_all(0)))}
+    trace = {"name": "trace", "file": str(long_table(tmp_path, wait_for_all(0)))}
     algorithm, stop = {"name": "ssgd", "learning_rate": 0.1}, {"updates": 5}
     scenario = fred.scenario(cluster={"workers": WORKERS, "compute": trace}, algorithm=algorithm, stop=stop)
     with pytest.warns(UserWarning, match="contain waiting for the slowest worker"):
@@ -286,9 +286,9 @@ def profiles(folder: Path, steps: Steps, name: str) -> list[Path]:
 def test_a_kernel_that_waits_is_left_out_whatever_its_name(tmp_path):
     steps = Steps(4, "forward")
     steps.measured["backward"] = steps.alone["forward"].max(axis=1, keepdims=True) - steps.alone["forward"] + 0.01
-    known, unknown = (
+    named, unknown = (
         read(*profiles(tmp_path / name.partition("_")[0], steps, name))
         for name in ("ncclDevKernel_AllReduce", "cross_device_reduce")
     )
-    np.testing.assert_allclose(known.seconds, unknown.seconds, rtol=1e-9)
+    np.testing.assert_allclose(named.seconds, unknown.seconds, rtol=1e-9)
     assert unknown.notes[-1].endswith("`cross_device_reduce`; left out as communication")

@@ -46,16 +46,18 @@ def installed(wheel, tmp_path_factory) -> Path:
     pip = [sys.executable, "-m", "pip", "--python", str(python), "install", "--quiet", "--no-index", "--no-deps", str(wheel)]
     subprocess.run(pip, check=True, env=ENVIRONMENT)
     (packages,) = place.glob("lib/python3*/site-packages")
-    seen = [path for path in sys.path if path.endswith("-packages")]  # their own .pth files, FRED's too, do not count there
-    (packages / "of_the_tests.pth").write_text("\n".join(seen))
+    site_packages = [
+        path for path in sys.path if path.endswith("-packages")
+    ]  # their own .pth files, FRED's too, do not count there
+    (packages / "of_the_tests.pth").write_text("\n".join(site_packages))
     return place / "bin"
 
 
 def output(place: Path, folder: Path, *arguments: str) -> str:
     command = [str(place / arguments[0]), *arguments[1:]]
-    finished = subprocess.run(command, cwd=folder, env=ENVIRONMENT, capture_output=True, text=True, check=False)
-    assert finished.returncode == 0, finished.stderr
-    return finished.stdout
+    process = subprocess.run(command, cwd=folder, env=ENVIRONMENT, capture_output=True, text=True, check=False)
+    assert process.returncode == 0, process.stderr
+    return process.stdout
 
 
 def test_it_has_every_file_of_the_package_and_of_the_scenarios_and_no_other(wheel):
@@ -71,9 +73,9 @@ def test_it_has_every_file_of_the_package_and_of_the_scenarios_and_no_other(whee
 def test_its_metadata_and_its_citation_are_those_of_this_version(wheel):
     with ZipFile(wheel) as opened:
         (name,) = (name for name in opened.namelist() if name.endswith(".dist-info/METADATA"))
-        about = email.message_from_bytes(opened.read(name))
-    assert about.get_payload(decode=True) == (ROOT / "docs" / "pypi.md").read_bytes()
-    assert (about["Requires-Python"], about["License"]) == (">=3.11", "Apache-2.0")
+        metadata = email.message_from_bytes(opened.read(name))
+    assert metadata.get_payload(decode=True) == (ROOT / "docs" / "pypi.md").read_bytes()
+    assert (metadata["Requires-Python"], metadata["License"]) == (">=3.11", "Apache-2.0")
     citation = YAML(typ="safe").load(ROOT / "CITATION.cff")
     assert citation.keys() >= {"cff-version", "message", "title", "authors"}, "without which it is not valid"
     assert wheel.name == f"fred_sim-{citation['version']}-py3-none-any.whl" and citation["license"] == "Apache-2.0"

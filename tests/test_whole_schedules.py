@@ -1,4 +1,4 @@
-"""A schedule is whole: what is stored of it is all that tables and figures are made of."""
+"""A schedule is complete: its stored form suffices for all tables and figures."""
 
 import dataclasses
 from pathlib import Path
@@ -14,22 +14,22 @@ from fred.running import unit_checks
 from fred.running.execution import execute
 from fred.schedule.schedule import Intervals, What
 from fred.specification.loading import Scenario
-from tests.worlds import COMPUTE, NETWORK, TASK, constant, fitting, make_run, record
+from tests.worlds import COMPUTE, NETWORK, TASK, constant, fitting_protocol, make_run, record
 
 CLUSTER = Cluster(workers=8, compute=COMPUTE, network=NETWORK, servers=2)
 
 
-def read_again(scenario: Scenario, place: Path) -> Result:
-    """Store a result; return what is read of it, if all tables are those of the one in memory."""
-    made = experiment.run(scenario.model_copy(update={"seeds": scenario.seeds[:1]}))
-    folder.save(made, place)
+def save_and_read(scenario: Scenario, place: Path) -> Result:
+    """Store a result and read it; check that its tables are those in memory."""
+    result = experiment.run(scenario.model_copy(update={"seeds": scenario.seeds[:1]}))
+    folder.save(result, place)
     read = folder.load_result(place)
-    for table in ("metrics", "summary", *(("sweep", "best") if made.swept else ())):
-        pd.testing.assert_frame_equal(getattr(read, table), getattr(made, table), check_exact=True)
-    for outcome in made.outcomes:
+    for table in ("metrics", "summary", *(("sweep", "best") if result.swept else ())):
+        pd.testing.assert_frame_equal(getattr(read, table), getattr(result, table), check_exact=True)
+    for outcome in result.outcomes:
         assert read.outcome(outcome.name).schedule.digest() == outcome.schedule.digest()
-        pd.testing.assert_frame_equal(read.schedule(outcome.name), made.schedule(outcome.name), check_exact=True)
-        pd.testing.assert_frame_equal(read.run_times(outcome.name), made.run_times(outcome.name), check_exact=True)
+        pd.testing.assert_frame_equal(read.schedule(outcome.name), result.schedule(outcome.name), check_exact=True)
+        pd.testing.assert_frame_equal(read.run_times(outcome.name), result.run_times(outcome.name), check_exact=True)
     return read
 
 
@@ -37,14 +37,14 @@ def read_again(scenario: Scenario, place: Path) -> Result:
 def test_a_stored_sweep_gives_every_table_of_the_one_in_memory(tmp_path):
     sweep = {"over": {"algorithm.learning_rate": [0.1, 0.2]}, "best": "error"}
     world = {"task": TASK, "cluster": {"workers": 3}, "algorithm": {"name": "asgd"}, "stop": {"gradients": 60}}
-    read_again(fred.scenario(world | {"sweep": sweep}), tmp_path / "result")
+    save_and_read(fred.scenario(world | {"sweep": sweep}), tmp_path / "result")
 
 
 @pytest.mark.slow
 def test_a_stored_result_gives_every_table_and_figure_of_the_one_in_memory(tmp_path):
     short = {"stop": {"gradients": 60}, "evaluate": {"points": 3}, "task": None}
     scenario = load(Path(__file__).parent.parent / "scenarios" / "systems" / "faults.yaml").replace(short)
-    read = read_again(scenario, tmp_path / "result")
+    read = save_and_read(scenario, tmp_path / "result")
     files = {file.stem: file.read_bytes() for file in (tmp_path / "result" / "figures").iterdir()}
     assert files.keys() == read.pictures().keys()
     for name, draw in read.pictures().items():
@@ -62,17 +62,17 @@ def faulty() -> Schedule:
 
 @pytest.mark.parametrize("name", ["faulty", *sorted(registry.REGISTRY["protocol"])])
 def test_what_is_read_is_what_was_saved(name, tmp_path):
-    schedule = faulty() if name == "faulty" else record(fitting(name, CLUSTER), CLUSTER, gradients=40)
+    schedule = faulty() if name == "faulty" else record(fitting_protocol(name, CLUSTER), CLUSTER, gradients=40)
     schedule.save(tmp_path / "schedule.parquet")
     loaded = Schedule.load(tmp_path / "schedule.parquet")
     for field in dataclasses.fields(Schedule):
-        one, other = getattr(loaded, field.name), getattr(schedule, field.name)
+        actual, expected = getattr(loaded, field.name), getattr(schedule, field.name)
         if field.name == "intervals":
-            one, other = one._asdict(), other._asdict()
+            actual, expected = actual._asdict(), expected._asdict()
         if field.name in ("columns", "intervals"):
-            assert one.keys() == other.keys()
-            one, other = ([(column.dtype, column.tolist()) for column in part.values()] for part in (one, other))
-        assert one == other, field.name
+            assert actual.keys() == expected.keys()
+            actual, expected = ([(column.dtype, column.tolist()) for column in part.values()] for part in (actual, expected))
+        assert actual == expected, field.name
     assert bool(loaded.standstill) == (name == "faulty")
 
 
@@ -90,9 +90,9 @@ def test_other_programs_can_read_the_intervals(tmp_path):
     schedule.save(tmp_path / "schedule.parquet")
     table = pd.read_parquet(tmp_path / "schedule-intervals.parquet")
     assert table.columns.tolist() == list(Intervals._fields)
-    away = table[table["what"] == "AWAY"]
+    crashes = table[table["what"] == "AWAY"]
     absences = [[0, 5_500_000_000, 2**63 - 1], [1, 1_500_000_000, 2_500_000_000]]
-    assert away[["worker", "begin_ns", "end_ns"]].to_numpy().tolist() == absences
+    assert crashes[["worker", "begin_ns", "end_ns"]].to_numpy().tolist() == absences
     assert table[table["what"] == "SERVER_AWAY"][["other", "begin_ns"]].to_numpy().tolist() == [[0, 9_000_000_000]]
 
 

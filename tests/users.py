@@ -18,10 +18,10 @@ class PlainConvolution(Model):
     dilation: int = 1
 
     def init(self, key: jax.Array, input_shape: tuple[int, ...], outputs: int) -> Params:
-        one, two = jax.random.split(key)
-        kernel = 0.3 * jax.random.normal(one, (3, 3, input_shape[2], 4))
+        first_key, second_key = jax.random.split(key)
+        kernel = 0.3 * jax.random.normal(first_key, (3, 3, input_shape[2], 4))
         features = self._features(kernel, jnp.zeros((1, *input_shape))).size
-        return {"kernel": kernel, "weights": 0.1 * jax.random.normal(two, (features, outputs))}
+        return {"kernel": kernel, "weights": 0.1 * jax.random.normal(second_key, (features, outputs))}
 
     def apply(self, params: Params, inputs: jax.Array) -> jax.Array:
         return self._features(params["kernel"], inputs).reshape(len(inputs), -1) @ params["weights"]
@@ -59,7 +59,7 @@ class Anything(Protocol):
         return Layout(replicas, range(replicas), range(0 if self.peers else 1), cluster.servers)
 
     def start(self, sim: Simulation) -> None:
-        copies = [_read(sim, worker, self.peers) for worker in range(sim.workers)]
+        copies = [_read_copy(sim, worker, self.peers) for worker in range(sim.workers)]
         sim.process(_run(sim, random.Random(self.number), self.peers, copies))
 
 
@@ -67,39 +67,39 @@ ACTIONS = ["compute", "compute", "read", "push", "add", "add", "commit", "drop",
 
 
 def _run(sim: Simulation, rng: random.Random, peers: bool, copies: list[Copy]) -> Process:
-    held: list[Gradient] = []
+    gradients: list[Gradient] = []
     while True:
         worker, block, action = rng.randrange(sim.workers), rng.randrange(sim.servers), rng.choice(ACTIONS)
         replica = worker if peers else 0
         if action == "compute":
             gradient = sim.compute(worker, copies[worker])
             yield gradient.finished
-            held = [*held[-5:], gradient]
+            gradients = [*gradients[-5:], gradient]
         elif action == "read":
-            copies[worker] = _read(sim, worker, peers)
-        elif action == "push" and held:
-            sim.push(rng.choice(held), replica, block=block)
-        elif action == "add" and held:
-            sim.add(rng.choice(held), replica, block=block, weight=rng.choice([1.0, 1.0, 0.5]))
+            copies[worker] = _read_copy(sim, worker, peers)
+        elif action == "push" and gradients:
+            sim.push(rng.choice(gradients), replica, block=block)
+        elif action == "add" and gradients:
+            sim.add(rng.choice(gradients), replica, block=block, weight=rng.choice([1.0, 1.0, 0.5]))
         elif action == "commit":
             sim.commit(replica, block, rng.choice([None, None, 0.3]))
-        elif action == "drop" and held:
-            sim.drop(held.pop(0), replica, block=block)
+        elif action == "drop" and gradients:
+            sim.drop(gradients.pop(0), replica, block=block)
         elif action == "mix":
-            copies[worker] = _mixed(sim, rng, worker, block, copies)
+            copies[worker] = _mix(sim, rng, worker, block, copies)
         elif action == "sync":
             keep, weight = rng.choice([(0.0, 1.0), (0.5, 0.5)])
             sim.sync(worker, rng.choice(copies), keep, weight, replica=replica, block=block)
         elif action == "pseudo_gradient":
-            held.append(sim.pseudo_gradient(worker, rng.choice(copies), rng.choice(copies)))
+            gradients.append(sim.pseudo_gradient(worker, rng.choice(copies), rng.choice(copies)))
 
 
-def _read(sim: Simulation, worker: int, peers: bool) -> Copy:
+def _read_copy(sim: Simulation, worker: int, peers: bool) -> Copy:
     blocks = [sim.read(worker, worker if peers else 0, block=block) for block in range(sim.servers)]
     return blocks[0] if len(blocks) == 1 else sim.compose(worker, blocks)
 
 
-def _mixed(sim: Simulation, rng: random.Random, worker: int, block: int, copies: list[Copy]) -> Copy:
+def _mix(sim: Simulation, rng: random.Random, worker: int, block: int, copies: list[Copy]) -> Copy:
     """One block of some copies, weighed, beside the other blocks of another."""
     parts = [(rng.choice(copies), weight) for weight in rng.choice([(1.0,), (0.5, 0.25, 0.25), (0.5, 0.5)])]
     mixed = sim.mix(worker, parts, block)
@@ -117,7 +117,7 @@ class Attention(Model):
     def init(self, key: jax.Array, input_shape: tuple[int, ...], outputs: int) -> Params:
         keys = jax.random.split(key, 4)
         sizes = [(input_shape[1], self.width)] * 3 + [(self.width, outputs)]
-        return {name: 0.3 * jax.random.normal(own, size) for name, own, size in zip("qkvo", keys, sizes, strict=True)}
+        return {name: 0.3 * jax.random.normal(subkey, size) for name, subkey, size in zip("qkvo", keys, sizes, strict=True)}
 
     def apply(self, params: Params, inputs: jax.Array) -> jax.Array:
         rows = inputs[..., 0]
@@ -132,10 +132,10 @@ class Recurrent(Model):
     width: int = 5
 
     def init(self, key: jax.Array, input_shape: tuple[int, ...], outputs: int) -> Params:
-        one, two, three = jax.random.split(key, 3)
-        into = 0.3 * jax.random.normal(one, (input_shape[1], self.width))
-        around = 0.3 * jax.random.normal(two, (self.width, self.width))
-        return {"in": into, "around": around, "out": jax.random.normal(three, (self.width, outputs))}
+        input_key, hidden_key, output_key = jax.random.split(key, 3)
+        input_weights = 0.3 * jax.random.normal(input_key, (input_shape[1], self.width))
+        hidden_weights = 0.3 * jax.random.normal(hidden_key, (self.width, self.width))
+        return {"in": input_weights, "around": hidden_weights, "out": jax.random.normal(output_key, (self.width, outputs))}
 
     def apply(self, params: Params, inputs: jax.Array) -> jax.Array:
         def step(state: jax.Array, row: jax.Array) -> tuple[jax.Array, None]:
@@ -146,7 +146,7 @@ class Recurrent(Model):
 
 
 class Choosy(Gate):
-    """Passes what is old, what comes after many that did not pass, and some of worker 0's messages."""
+    """A gate that passes old messages, messages after many withheld ones, and some of worker 0's."""
 
     oldest: int = 5
     longest: int = 3

@@ -37,8 +37,8 @@ def make_run(algorithm: Any = "asgd", **options: Any) -> Run:
     """Return a small run; keyword arguments replace its parts."""
     if isinstance(algorithm, str):
         algorithm = {"name": algorithm, "learning_rate": 0.1}
-    whole = {"task": TASK, "cluster": {"workers": 4, "compute": COMPUTE}, "stop": {"gradients": 60}}
-    specification = {"runs": {"run": {**whole, "algorithm": algorithm, "evaluate": {"points": 3}, **options}}}
+    defaults = {"task": TASK, "cluster": {"workers": 4, "compute": COMPUTE}, "stop": {"gradients": 60}}
+    specification = {"runs": {"run": {**defaults, "algorithm": algorithm, "evaluate": {"points": 3}, **options}}}
     return validated(specification, lambda keys: ".".join(map(str, keys))).runs["run"]
 
 
@@ -98,7 +98,7 @@ def stale_gradients(schedule: Schedule) -> list[int]:
     return stale
 
 
-def same(a: Outcome, b: Outcome) -> bool:
+def same_outcome(a: Outcome, b: Outcome) -> bool:
     """Return whether two runs agree to the last bit."""
     return a.schedule.digest() == b.schedule.digest() and a.params_digest == b.params_digest and a.metrics.equals(b.metrics)
 
@@ -169,7 +169,7 @@ def record(
     return simulation.schedule()
 
 
-def fitting(name: str, cluster: Cluster, **chosen: Any) -> Protocol:
+def fitting_protocol(name: str, cluster: Cluster, **overrides: Any) -> Protocol:
     """An instance of the protocol, with options away from their defaults where that is more interesting; clusters that do not fit are left out."""
     options: dict[str, dict[str, Any]] = {
         "gated": {"push_gate": {"name": "statistical", "c": 0.1}, "fetch_gate": {"name": "statistical", "c": 0.1}},
@@ -190,7 +190,7 @@ def fitting(name: str, cluster: Cluster, **chosen: Any) -> Protocol:
         "eager": {"period": 4, "start_by": "solo"},
         "synchronous": {"backup_workers": cluster.size // 3, "late": "interrupt"},
     }
-    protocol = registry.lookup("protocol", name).model_validate({**options.get(name, {}), **chosen})
+    protocol = registry.lookup("protocol", name).model_validate({**options.get(name, {}), **overrides})
     try:
         protocol.check(cluster)
     except ValueError:

@@ -23,5 +23,5 @@ def test_a_pin_holds_the_digests_that_are_compared_on_other_cpus(request, name):
         request.path.parent / "pins" / f"test_shortened.test_a_shortened_run_is_the_pinned_one[{name.replace('/', '%2F')}].json"
     )
     pinned = json.loads(file.read_text(encoding="utf-8"))["runs"].values()
-    whole = json.loads(GOLDEN.read_text(encoding="utf-8"))["digests"][name]
-    assert [(each["schedule"], each["params"]) for each in pinned] == [(whole["schedule"][:16], whole["params"][:16])]
+    golden = json.loads(GOLDEN.read_text(encoding="utf-8"))["digests"][name]
+    assert [(pin["schedule"], pin["params"]) for pin in pinned] == [(golden["schedule"][:16], golden["params"][:16])]

@@ -1,6 +1,6 @@
 """Recomputations by NumPy of every algorithm and codec, from their papers' rules and the recorded schedule alone.
 
-Each file of this folder has a table `PLAIN`: an algorithm's name and the class that recomputes one replica of it.
+Each file of this folder has a table `PLAIN_CLASSES`: an algorithm's name and the class that recomputes one replica of it.
 """
 
 import importlib
@@ -12,15 +12,15 @@ import numpy as np
 from fred import batch_indices
 from fred.components import registry
 from fred.outcomes.outcome import Outcome
-from tests.plain.base import Given, Plain
+from tests.plain.base import Context, Plain
 from tests.plain.codecs import Coded
 from tests.recompute import PlainEqual, PlainLayers, recompute
 
-PLAIN: dict[str, type[Plain]] = {}
-for _found in pkgutil.iter_modules(__path__):
-    _own = getattr(importlib.import_module(f"{__name__}.{_found.name}"), "PLAIN", {})
-    assert not PLAIN.keys() & _own.keys(), f"recomputed twice: {PLAIN.keys() & _own.keys()}"
-    PLAIN |= _own
+PLAIN_CLASSES: dict[str, type[Plain]] = {}
+for _module in pkgutil.iter_modules(__path__):
+    _systems = getattr(importlib.import_module(f"{__name__}.{_module.name}"), "PLAIN_CLASSES", {})
+    assert not PLAIN_CLASSES.keys() & _systems.keys(), f"recomputed twice: {PLAIN_CLASSES.keys() & _systems.keys()}"
+    PLAIN_CLASSES |= _systems
 
 
 class Recomputed(NamedTuple):
@@ -31,12 +31,12 @@ class Recomputed(NamedTuple):
     servers: list  # of each block of each replica
 
 
-def recomputed(outcome: Outcome, plain: type[Plain] | None = None) -> Recomputed:
-    """Recompute a run; `plain`: by another rule than its algorithm's own."""
+def recompute_run(outcome: Outcome, system: type[Plain] | None = None) -> Recomputed:
+    """Recompute a run; `system`: by another rule than that of its algorithm."""
     run, seed, blocks = outcome.run, outcome.seed, outcome.schedule.blocks
     assert run.task is not None
     name = registry.name_of("algorithm", run.algorithm)
-    plain = plain or PLAIN[name]
+    system = system or PLAIN_CLASSES[name]
     layout, data = run.protocol.layout(run.cluster), run.task.data.load(seed).train
     initial = {k: v.astype(float) for k, v in outcome.initial.items()}
     cut: Any = PlainLayers if layout.cut == "layers" else PlainEqual
@@ -44,10 +44,10 @@ def recomputed(outcome: Outcome, plain: type[Plain] | None = None) -> Recomputed
     for replica in range(layout.replicas):
         for block in range(blocks):
             part = cut.cut(initial, block, blocks) if blocks > 1 else initial
-            server: Any = plain(dict(part), Given(run, seed, replica, layout.replicas))
+            server: Any = system(dict(part), Context(run, seed, replica, layout.replicas))
             server.like, server.cut, server.join = initial, cut.cut, cut.join
             servers.append(server)
-    send, differ = _senders(outcome, plain, layout.local(run.cluster.size))
+    send, differ = _senders(outcome, system, layout.local(run.cluster.size))
     size = run.task.batch_size
 
     def minibatch(worker: int, step: int) -> np.ndarray:
@@ -55,22 +55,22 @@ def recomputed(outcome: Outcome, plain: type[Plain] | None = None) -> Recomputed
         return indices[indices >= 0]  # without padding
 
     frame = outcome.schedule.frame()
-    final = recompute(frame, servers, data.inputs, data.answers, minibatch, plain.model, send, differ)
-    whole = [cut.join(final[at : at + blocks], initial) if blocks > 1 else final[at] for at in range(0, len(final), blocks)]
-    answers = [whole[replica] for replica in layout.answer]
-    mean = {k: np.mean([each[k] for each in answers], axis=0) for k in answers[0]}
-    return Recomputed(plain.model(mean), [plain.model(each) for each in answers], servers)
+    final = recompute(frame, servers, data.inputs, data.answers, minibatch, system.model, send, differ)
+    models = [cut.join(final[at : at + blocks], initial) if blocks > 1 else final[at] for at in range(0, len(final), blocks)]
+    answers = [models[replica] for replica in layout.answer]
+    mean = {k: np.mean([model[k] for model in answers], axis=0) for k in answers[0]}
+    return Recomputed(system.model(mean), [system.model(model) for model in answers], servers)
 
 
-def _senders(outcome: Outcome, plain: type[Plain], local: bool) -> tuple[Any, Any]:
+def _senders(outcome: Outcome, system: type[Plain], local: bool) -> tuple[Any, Any]:
     """Return what workers send of gradients, and of pseudo-gradients; their own steps' gradients are not coded."""
     codec = outcome.run.algorithm.codec
     coded = Coded(codec, registry.name_of("codec", codec), outcome.seed) if codec else lambda worker, message: message
 
     def uncoded(worker: int, params: dict, message: dict) -> dict:
-        return plain.sent(worker, params, message)
+        return system.sent_message(worker, params, message)
 
-    def sent(worker: int, params: dict, message: dict) -> dict:
-        return plain.sent(worker, params, coded(worker, message))
+    def coded_message(worker: int, params: dict, message: dict) -> dict:
+        return system.sent_message(worker, params, coded(worker, message))
 
-    return (uncoded if local else sent), sent
+    return (uncoded if local else coded_message), coded_message

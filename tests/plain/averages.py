@@ -8,14 +8,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from fred.base import streams
-from tests.plain.base import Given, Plain
+from tests.plain.base import Context, Plain
 
 
 class PlainOuter(Plain):
     """An average is where the outer optimizer's gradient, x_0 less it, leads."""
 
-    def __init__(self, params: dict, given: Given):
-        super().__init__(params, given)
+    def __init__(self, params: dict, context: Context):
+        super().__init__(params, context)
         self.before, self.momentum = params, dict.fromkeys(params, 0.0)
 
     def meet(self, mixed: dict, keep: float, weight: float) -> None:
@@ -31,18 +31,18 @@ class PlainBMUF(PlainOuter):
     """Momentum of what a block of steps has changed, by default of 1 - 1 / workers."""
 
     def outer(self, k: str, pseudo_gradient: Any) -> Any:
-        momentum = 1 - 1 / self.given.workers if self.its.block_momentum is None else self.its.block_momentum
-        change = self.its.block_rate * pseudo_gradient
+        momentum = 1 - 1 / self.context.workers if self.algorithm.block_momentum is None else self.algorithm.block_momentum
+        change = self.algorithm.block_rate * pseudo_gradient
         self.momentum[k] = momentum * self.momentum[k] + change
-        return change + momentum * self.momentum[k] if self.its.nesterov else self.momentum[k]
+        return change + momentum * self.momentum[k] if self.algorithm.nesterov else self.momentum[k]
 
 
 class PlainNoLoCo(PlainOuter):
     """The paper's rule with its two messages: the pair's mean change, and where the pair began on average."""
 
     def outer(self, k: str, pseudo_gradient: Any) -> Any:
-        change = -self.its.block_rate * pseudo_gradient  # eta (mean d + mean q - q), of q - (mean d + mean q)
-        self.momentum[k] = self.its.block_momentum * self.momentum[k] + change
+        change = -self.algorithm.block_rate * pseudo_gradient  # eta (mean d + mean q - q), of q - (mean d + mean q)
+        self.momentum[k] = self.algorithm.block_momentum * self.momentum[k] + change
         return -self.momentum[k]
 
 
@@ -50,8 +50,8 @@ class PlainSNOO(PlainOuter):
     """SGD with Nesterov momentum."""
 
     def outer(self, k: str, pseudo_gradient: Any) -> Any:
-        self.momentum[k] = self.its.outer_momentum * self.momentum[k] + pseudo_gradient
-        return self.its.outer_rate * (pseudo_gradient + self.its.outer_momentum * self.momentum[k])
+        self.momentum[k] = self.algorithm.outer_momentum * self.momentum[k] + pseudo_gradient
+        return self.algorithm.outer_rate * (pseudo_gradient + self.algorithm.outer_momentum * self.momentum[k])
 
 
 class PlainSlowMo(PlainOuter):
@@ -60,14 +60,14 @@ class PlainSlowMo(PlainOuter):
     updates = 0
 
     def update(self, grads: dict, staleness: int, count: int = 0) -> None:
-        decay = self.its.schedule[0].arguments if self.its.schedule else {"decay_rate": 1.0, "transition_steps": 1}
-        self.rate = self.its.learning_rate * decay["decay_rate"] ** (self.updates / decay["transition_steps"])
+        decay = self.algorithm.schedule[0].arguments if self.algorithm.schedule else {"decay_rate": 1.0, "transition_steps": 1}
+        self.rate = self.algorithm.learning_rate * decay["decay_rate"] ** (self.updates / decay["transition_steps"])
         self.updates += 1
         super().update(grads, staleness)
 
     def outer(self, k: str, pseudo_gradient: Any) -> Any:
-        self.momentum[k] = self.its.slow_momentum * self.momentum[k] + pseudo_gradient / self.rate
-        return self.its.slow_rate * self.rate * self.momentum[k]
+        self.momentum[k] = self.algorithm.slow_momentum * self.momentum[k] + pseudo_gradient / self.rate
+        return self.algorithm.slow_rate * self.rate * self.momentum[k]
 
 
 class PlainMasked(Plain):
@@ -75,19 +75,19 @@ class PlainMasked(Plain):
 
     fresh, ahead = False, 0.0
 
-    def __init__(self, params: dict, given: Given):
-        super().__init__(params, given)
+    def __init__(self, params: dict, context: Context):
+        super().__init__(params, context)
         self.averages = self.updates = 0
         self.drift: dict[str, Any] = dict.fromkeys(params, 0.0)
 
     def mask(self, k: str) -> np.ndarray:
         """Draw the coordinates of the next average from the stream; arrays are numbered in the order of their names."""
-        words = jnp.asarray(streams.words(self.given.seed, "algorithm", 0, np.arange(2)).astype(np.uint32))
-        division, part = (self.averages, 0) if self.fresh else divmod(self.averages, self.its.parts)
+        words = jnp.asarray(streams.words(self.context.seed, "algorithm", 0, np.arange(2)).astype(np.uint32))
+        division, part = (self.averages, 0) if self.fresh else divmod(self.averages, self.algorithm.parts)
         key = jax.random.fold_in(jax.random.wrap_key_data(words, impl="threefry2x32"), division)
-        own, values = jax.random.fold_in(key, sorted(self.params).index(k)), self.params[k]
-        draws = np.asarray(jax.random.uniform(own, (values.size,)))
-        return (np.argsort(np.argsort(draws)) % self.its.parts == part).reshape(values.shape)
+        subkey, values = jax.random.fold_in(key, sorted(self.params).index(k)), self.params[k]
+        draws = np.asarray(jax.random.uniform(subkey, (values.size,)))
+        return (np.argsort(np.argsort(draws)) % self.algorithm.parts == part).reshape(values.shape)
 
     def update(self, grads: dict, staleness: int, count: int = 0) -> None:
         if not count:
@@ -102,7 +102,7 @@ class PlainMasked(Plain):
     def meet(self, mixed: dict, keep: float, weight: float) -> None:
         assert (keep, weight) == (0.0, 1.0)
         merged = {k: mixed[k] - self.ahead * self.drift[k] for k in mixed}
-        self.params = {k: np.where(self.mask(k), merged[k], own) for k, own in self.params.items()}
+        self.params = {k: np.where(self.mask(k), merged[k], local) for k, local in self.params.items()}
         self.averages += 1
 
     @property
@@ -113,12 +113,12 @@ class PlainMasked(Plain):
 class PlainMesh(PlainMasked):
     """AsyncMesh: late means are moved on by the last change, or by the moving average of changes."""
 
-    def __init__(self, params: dict, given: Given):
-        super().__init__(params, given)
-        self.ahead = self.its.ahead
+    def __init__(self, params: dict, context: Context):
+        super().__init__(params, context)
+        self.ahead = self.algorithm.ahead
 
     def change(self, drift: Any, new: np.ndarray) -> np.ndarray:
-        if not self.its.average_changes:
+        if not self.algorithm.average_changes:
             return new
         beta = 0.99 - 0.49 * (1 + math.cos(math.pi * min(1, self.updates / 1000))) / 2
         return np.asarray(beta * drift + (1 - beta) * new)
@@ -129,9 +129,9 @@ class PlainFresh(PlainMasked):
 
     fresh = True
 
-    def __init__(self, params: dict, given: Given):
-        super().__init__(params, given)
-        self.ahead = self.its.ahead
+    def __init__(self, params: dict, context: Context):
+        super().__init__(params, context)
+        self.ahead = self.algorithm.ahead
 
 
 class PlainDESLOC(Plain):
@@ -139,9 +139,9 @@ class PlainDESLOC(Plain):
 
     tolerance = 1e-4  # epsilon is a large part of small gradients
 
-    def __init__(self, params: dict, given: Given):
+    def __init__(self, params: dict, context: Context):
         moments = {f"{moment} {k}": np.zeros_like(p) for moment in "mv" for k, p in params.items()}
-        super().__init__(params | moments, given)
+        super().__init__(params | moments, context)
         self.steps = self.averages = 0
 
     @staticmethod
@@ -159,27 +159,27 @@ class PlainDESLOC(Plain):
     def meet(self, mixed: dict, keep: float, weight: float) -> None:
         before, self.averages = self.params, self.averages + 1
         super().meet(mixed, keep, weight)
-        every = {"m": self.its.first_every, "v": self.its.second_every}
-        kept = [moment for moment, number in every.items() if self.averages % number]
-        self.params = self.params | {k: p for k, p in before.items() if k.split()[0] in kept and " " in k}
+        every = {"m": self.algorithm.first_every, "v": self.algorithm.second_every}
+        skipped = [moment for moment, number in every.items() if self.averages % number]
+        self.params = self.params | {k: p for k, p in before.items() if k.split()[0] in skipped and " " in k}
 
     @property
     def reached(self) -> bool:
-        return self.averages > max(self.its.first_every, self.its.second_every)
+        return self.averages > max(self.algorithm.first_every, self.algorithm.second_every)
 
 
 class PlainPush(Plain):
     """Push-sum: parameters and a weight `w` that is mixed but not learned."""
 
-    def __init__(self, params: dict, given: Given):
-        super().__init__(params | {"w": np.float64(1.0)}, given)
+    def __init__(self, params: dict, context: Context):
+        super().__init__(params | {"w": np.float64(1.0)}, context)
 
     @staticmethod
     def model(params: dict) -> dict:
         return {k: p / params["w"] for k, p in params.items() if k != "w"}
 
 
-PLAIN = {
+PLAIN_CLASSES = {
     "bmuf": PlainBMUF,
     "slowmo": PlainSlowMo,
     "snoo": PlainSNOO,

@@ -6,7 +6,7 @@ from fred.specification.shape import Run
 from tests.recompute import PlainSGD
 
 
-class Given(NamedTuple):
+class Context(NamedTuple):
     """The run that a recomputation is of, its seed, and which replica of how many it recomputes."""
 
     run: Run
@@ -31,9 +31,9 @@ class Plain(PlainSGD):
     tolerance = 1e-5  # relative error that single precision may cause
     own_steps = True  # plain steps in their place come to something else
 
-    def __init__(self, params: dict, given: Given):
-        super().__init__(params, given.algorithm.learning_rate)
-        self.given, self.its = given, given.algorithm
+    def __init__(self, params: dict, context: Context):
+        super().__init__(params, context.algorithm.learning_rate)
+        self.context, self.algorithm = context, context.algorithm
 
     @property
     def reached(self) -> bool:
@@ -46,7 +46,7 @@ class Plain(PlainSGD):
         return params
 
     @staticmethod
-    def sent(worker: int, params: dict, message: dict) -> dict:
+    def sent_message(worker: int, params: dict, message: dict) -> dict:
         """Return what a worker sends, given the parameters that it has read and its gradient."""
         return message
 
@@ -75,6 +75,6 @@ def with_its_worker(worker: int, params: dict, message: dict) -> dict:
     return message | {"worker": worker}
 
 
-def with_what_was_read(worker: int, params: dict, message: dict) -> dict:
+def with_read_params(worker: int, params: dict, message: dict) -> dict:
     """Return a message together with the parameters that it was computed at."""
     return message | {f"read {k}": p for k, p in params.items()}

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from tests.plain.base import Given, PlainRounds, with_its_worker
+from tests.plain.base import Context, PlainRounds, with_its_worker
 
 
 class PlainFedAvg(PlainRounds):
@@ -15,11 +15,11 @@ class PlainFedAvg(PlainRounds):
 
     def of_round(self, total: dict) -> None:
         self.rounds += 1
-        self.params = {k: p - self.its.server_rate * total[k] for k, p in self.params.items()}
+        self.params = {k: p - self.algorithm.server_rate * total[k] for k, p in self.params.items()}
 
     @property
     def reached(self) -> bool:
-        return self.rounds > 3 or self.given.replica == 0
+        return self.rounds > 3 or self.context.replica == 0
 
 
 class PlainFedProx(PlainFedAvg):
@@ -29,24 +29,24 @@ class PlainFedProx(PlainFedAvg):
         self.params = self.start = mixed
 
     def local_step(self, grads: dict) -> None:
-        super().local_step({k: g + self.its.mu * (self.params[k] - self.start[k]) for k, g in grads.items()})
+        super().local_step({k: g + self.algorithm.mu * (self.params[k] - self.start[k]) for k, g in grads.items()})
 
 
 class PlainFedAdam(PlainFedAvg):
     """Reddi et al. 2021, algorithm 2."""
 
-    def __init__(self, params: dict, given: Given):
-        super().__init__(params, given)
+    def __init__(self, params: dict, context: Context):
+        super().__init__(params, context)
         self.m = dict.fromkeys(params, 0.0)
-        self.v: dict[str, Any] = {k: np.full_like(p, self.its.tau**2) for k, p in params.items()}
+        self.v: dict[str, Any] = {k: np.full_like(p, self.algorithm.tau**2) for k, p in params.items()}
 
-    def second(self, v: Any, d: Any) -> Any:
-        return self.its.beta_2 * v + (1 - self.its.beta_2) * d**2
+    def second_moment(self, v: Any, d: Any) -> Any:
+        return self.algorithm.beta_2 * v + (1 - self.algorithm.beta_2) * d**2
 
     def of_round(self, total: dict) -> None:
-        self.m = {k: self.its.beta_1 * m + (1 - self.its.beta_1) * total[k] for k, m in self.m.items()}
-        self.v = {k: self.second(v, total[k]) for k, v in self.v.items()}
-        super().of_round({k: m / (np.sqrt(self.v[k]) + self.its.tau) for k, m in self.m.items()})
+        self.m = {k: self.algorithm.beta_1 * m + (1 - self.algorithm.beta_1) * total[k] for k, m in self.m.items()}
+        self.v = {k: self.second_moment(v, total[k]) for k, v in self.v.items()}
+        super().of_round({k: m / (np.sqrt(self.v[k]) + self.algorithm.tau) for k, m in self.m.items()})
 
 
 class PlainFedYogi(PlainFedAdam):
@@ -54,8 +54,8 @@ class PlainFedYogi(PlainFedAdam):
 
     tolerance = 1e-4  # near v = D^2 the sign follows from rounding
 
-    def second(self, v: Any, d: Any) -> Any:
-        return v - (1 - self.its.beta_2) * d**2 * np.sign(v - d**2)
+    def second_moment(self, v: Any, d: Any) -> Any:
+        return v - (1 - self.algorithm.beta_2) * d**2 * np.sign(v - d**2)
 
 
 class PlainFedCompass(PlainFedAvg):
@@ -65,11 +65,11 @@ class PlainFedCompass(PlainFedAvg):
 
     def contribution(self, message: dict, staleness: int) -> dict:
         self.stale += staleness > 0
-        return {k: m / (1 + staleness) ** self.its.exponent for k, m in message.items()}
+        return {k: m / (1 + staleness) ** self.algorithm.exponent for k, m in message.items()}
 
     @property
     def reached(self) -> bool:
-        return self.given.replica == 0 or (self.rounds > 3 and self.stale > 3)
+        return self.context.replica == 0 or (self.rounds > 3 and self.stale > 3)
 
 
 class PlainSCAFFOLD(PlainFedAvg):
@@ -77,15 +77,15 @@ class PlainSCAFFOLD(PlainFedAvg):
 
     controls: dict[int, dict]  # c_i of each client
 
-    def __init__(self, params: dict, given: Given):
-        super().__init__(params, given)
+    def __init__(self, params: dict, context: Context):
+        super().__init__(params, context)
         self.control = {k: np.zeros_like(p) for k, p in params.items()}
         self.steps = 0
-        if given.replica == 0:  # the first of the run's replicas
+        if context.replica == 0:  # the first of the run's replicas
             zeros = self.control
             type(self).controls = defaultdict(lambda: zeros)
 
-    sent = staticmethod(with_its_worker)
+    sent_message = staticmethod(with_its_worker)
 
     @staticmethod
     def model(params: dict) -> dict:
@@ -99,8 +99,8 @@ class PlainSCAFFOLD(PlainFedAvg):
         type(self).steps_taken = self.steps = 0
 
     def local_step(self, grads: dict) -> None:
-        own = self.controls[grads["worker"]]
-        super().local_step({k: grads[k] - own[k] + self.control[k] for k in self.params})
+        control = self.controls[grads["worker"]]
+        super().local_step({k: grads[k] - control[k] + self.control[k] for k in self.params})
         self.steps += 1
         type(self).steps_taken = self.steps
 
@@ -115,12 +115,12 @@ class PlainSCAFFOLD(PlainFedAvg):
 
     def update(self, grads: dict, staleness: int, count: int = 0) -> None:
         if count:
-            share = count / self.given.workers
+            share = count / self.context.workers
             self.control = {k: c + share * grads[f"control {k}"] for k, c in self.control.items()}
         super().update(grads, staleness, count)
 
 
-PLAIN = {
+PLAIN_CLASSES = {
     **dict.fromkeys(("fedavg", "fednova"), PlainFedAvg),
     "fedprox": PlainFedProx,
     "fedadam": PlainFedAdam,

@@ -15,7 +15,7 @@ from fred.base import streams
 Array = NDArray[Any]
 
 
-def rounded(values: Array, levels: Array) -> Array:
+def round_to_levels(values: Array, levels: Array) -> Array:
     """Round to the nearest of some levels, which ascend; in the middle to the upper one."""
     places = (values[..., None] >= (levels[1:] + levels[:-1]) / 2).sum(-1)
     return np.asarray(levels[places])
@@ -23,9 +23,9 @@ def rounded(values: Array, levels: Array) -> Array:
 
 def only_largest(values: Array, count: int) -> Array:
     """Return zeros but for the `count` numbers of largest size."""
-    chosen = np.argsort(-np.abs(values), kind="stable")[:count]
+    indices = np.argsort(-np.abs(values), kind="stable")[:count]
     result = np.zeros_like(values)
-    result[chosen] = values[chosen]
+    result[indices] = values[indices]
     return result
 
 
@@ -42,9 +42,9 @@ class Coded:
     def __call__(self, worker: int, message: dict) -> dict:
         """Return what arrives in place of a worker's message."""
         decay = float(self.codec.error_feedback)
-        whole = {k: g + decay * self.rest[worker].get(k, 0.0) for k, g in message.items()}
-        sent = {k: self.array(worker, number, k, whole[k]) for number, k in enumerate(sorted(whole))}
-        self.rest[worker] = {k: whole[k] - sent[k] for k in whole}
+        corrected = {k: g + decay * self.rest[worker].get(k, 0.0) for k, g in message.items()}
+        sent = {k: self.array(worker, number, k, corrected[k]) for number, k in enumerate(sorted(corrected))}
+        self.rest[worker] = {k: corrected[k] - sent[k] for k in corrected}
         self.count[worker] += 1
         return sent
 
@@ -56,7 +56,7 @@ class Coded:
         chunk = self.codec.chunk if isinstance(self.codec.chunk, int) else flat.size
         parts = np.split(flat, range(chunk, flat.size, chunk))
         draws = self.draws(worker, number, (len(parts), min(chunk, flat.size))) if self.codec.draws else parts
-        arrived = [self.rule(self.codec, part, own[: part.size]) for part, own in zip(parts, draws, strict=True)]
+        arrived = [self.rule(self.codec, part, part_draws[: part.size]) for part, part_draws in zip(parts, draws, strict=True)]
         return np.concatenate(arrived).reshape(values.shape)
 
     def draws(self, worker: int, number: int, shape: tuple[int, int]) -> Array:
@@ -78,13 +78,13 @@ class Coded:
     def e3m0(codec: Any, values: Array, _: Array) -> Array:
         """Round to 0 and seven powers of two, times the largest number."""
         scale = np.abs(values).max()
-        return np.sign(values) * rounded(np.abs(values) / scale, np.array([0, *2.0 ** np.arange(-6, 1)])) * scale
+        return np.sign(values) * round_to_levels(np.abs(values) / scale, np.array([0, *2.0 ** np.arange(-6, 1)])) * scale
 
     @staticmethod
     def low_bit(codec: Any, values: Array, _: Array) -> Array:
         """Round to evenly spaced levels."""
         scale = max(np.abs(values).max(), 1e-300)
-        return rounded(values / scale, np.linspace(-1, 1, 2**codec.bits - codec.zero)) * scale
+        return round_to_levels(values / scale, np.linspace(-1, 1, 2**codec.bits - codec.zero)) * scale
 
     @staticmethod
     def sign(codec: Any, values: Array, _: Array) -> Array:
@@ -101,10 +101,10 @@ class Coded:
     @classmethod
     def top_k(cls, codec: Any, values: Array, _: Array) -> Array:
         """Take the largest, which may be rounded."""
-        kept = only_largest(values, max(1, round(codec.share * values.size)))
+        largest = only_largest(values, max(1, round(codec.share * values.size)))
         if codec.values is None:
-            return kept
-        return np.where(kept == 0, 0.0, cls.low_bit(codec.values, kept, kept))
+            return largest
+        return np.where(largest == 0, 0.0, cls.low_bit(codec.values, largest, largest))
 
     @staticmethod
     def random_k(codec: Any, values: Array, draws: Array) -> Array:
@@ -128,12 +128,14 @@ class Coded:
     def dct(self, worker: int, number: int, k: str, values: Array) -> Array:
         """Take the largest waves of each square of a matrix, or of each part of a vector."""
         matrix = values.reshape(-1, values.shape[-1])
-        high, wide = (max(each for each in range(1, self.codec.chunk + 1) if side % each == 0) for side in matrix.shape)
+        high, wide = (
+            max(divisor for divisor in range(1, self.codec.chunk + 1) if side % divisor == 0) for side in matrix.shape
+        )
         result = np.zeros_like(matrix)
         for row in range(0, matrix.shape[0], high):
             for column in range(0, matrix.shape[1], wide):
                 part = np.s_[row : row + high, column : column + wide]
                 waves = fft.dctn(matrix[part], norm="ortho")
-                kept = only_largest(waves.ravel(), min(self.codec.kept, high * wide)).reshape(waves.shape)
-                result[part] = fft.idctn(kept, norm="ortho")
+                largest = only_largest(waves.ravel(), min(self.codec.kept, high * wide)).reshape(waves.shape)
+                result[part] = fft.idctn(largest, norm="ortho")
         return result.reshape(values.shape)

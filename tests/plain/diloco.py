@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from tests.plain.base import Given, PlainRounds
+from tests.plain.base import Context, PlainRounds
 from tests.plain.rounds import Muon
 
 
@@ -13,15 +13,15 @@ class PlainDiLoCo(PlainRounds):
 
     rounds = 0
 
-    def __init__(self, params: dict, given: Given):
-        super().__init__(params, given)
-        self.mu = self.its.outer[0].arguments["momentum"]
+    def __init__(self, params: dict, context: Context):
+        super().__init__(params, context)
+        self.mu = self.algorithm.outer[0].arguments["momentum"]
         self.momentum = dict.fromkeys(params, 0.0)
 
     def of_round(self, total: dict) -> None:
         self.rounds += 1
         self.momentum = {k: self.mu * m + total[k] for k, m in self.momentum.items()}
-        steps = {k: self.its.outer_rate * (total[k] + self.mu * self.momentum[k]) for k in self.params}
+        steps = {k: self.algorithm.outer_rate * (total[k] + self.mu * self.momentum[k]) for k in self.params}
         self.params = {k: p - steps[k] for k, p in self.params.items()}
 
     @property
@@ -34,8 +34,8 @@ class PlainMuLoCo(PlainDiLoCo):
 
     tolerance = 1e-4
 
-    def __init__(self, params: dict, given: Given):
-        super().__init__(params, given)
+    def __init__(self, params: dict, context: Context):
+        super().__init__(params, context)
         self.muon = Muon(params)
 
     def local_step(self, grads: dict) -> None:
@@ -47,7 +47,9 @@ class PlainDecoupled(PlainDiLoCo):
 
     def contribution(self, message: dict, staleness: int) -> dict:
         lengths = {k: np.linalg.norm(d) for k, d in message.items()}
-        return {f"length {k}": each for k, each in lengths.items()} | {f"way {k}": d / lengths[k] for k, d in message.items()}
+        return {f"length {k}": length for k, length in lengths.items()} | {
+            f"way {k}": d / lengths[k] for k, d in message.items()
+        }
 
     def of_round(self, total: dict) -> None:
         ways = {k: total[f"way {k}"] for k in self.params}
@@ -61,7 +63,7 @@ class PlainPALSGD(PlainDiLoCo):
 
     def meet(self, mixed: dict, keep: float, weight: float) -> None:
         self.pulls += keep > 0
-        share = self.its.strength * self.rate * weight if keep else 1.0
+        share = self.algorithm.strength * self.rate * weight if keep else 1.0
         self.params = {k: p - share * (p - mixed[k]) for k, p in self.params.items()}
 
     @property
@@ -74,8 +76,8 @@ class PlainEDiT(PlainDiLoCo):
 
     left_out = 0
 
-    def __init__(self, params: dict, given: Given):
-        super().__init__(params, given)
+    def __init__(self, params: dict, context: Context):
+        super().__init__(params, context)
         self.pseudo_gradients: list[dict] = []
         self.mean: dict[str, Any] = {}
         self.variance: dict[str, Any] = {}
@@ -85,21 +87,23 @@ class PlainEDiT(PlainDiLoCo):
         return message
 
     def of_round(self, total: dict) -> None:
-        super().of_round({k: self.joined(k, [each[k] for each in self.pseudo_gradients]) for k in self.params})
+        super().of_round(
+            {k: self.combine(k, [pseudo_gradient[k] for pseudo_gradient in self.pseudo_gradients]) for k in self.params}
+        )
         self.pseudo_gradients = []
 
-    def joined(self, k: str, pseudo_gradients: list) -> Any:
-        its, alpha = self.its, self.its.decay
-        lengths = np.array([np.linalg.norm(each) for each in pseudo_gradients])
+    def combine(self, k: str, pseudo_gradients: list) -> Any:
+        algorithm, alpha = self.algorithm, self.algorithm.decay
+        lengths = np.array([np.linalg.norm(delta) for delta in pseudo_gradients])
         mean, variance = self.mean.get(k, lengths), self.variance.get(k, np.zeros(len(lengths)))
-        kept = (self.rounds < its.warm_up) | (lengths - mean <= its.deviations * np.sqrt(variance))
-        self.left_out += int((~kept).sum())
+        mask = (self.rounds < algorithm.warm_up) | (lengths - mean <= algorithm.deviations * np.sqrt(variance))
+        self.left_out += int((~mask).sum())
         new = mean + alpha * (lengths - mean)
-        self.variance[k] = np.where(kept, (1 - alpha) * (variance + alpha * (lengths - mean) * (lengths - new)), variance)
-        self.mean[k] = np.where(kept, new, mean)
-        weights = np.exp(-lengths / its.temperature) * kept
-        total = sum(w * each for w, each in zip(weights / max(weights.sum(), 1e-300), pseudo_gradients, strict=True))
-        return total * min(1.0, its.longest / max(float(np.linalg.norm(total)), 1e-300))
+        self.variance[k] = np.where(mask, (1 - alpha) * (variance + alpha * (lengths - mean) * (lengths - new)), variance)
+        self.mean[k] = np.where(mask, new, mean)
+        weights = np.exp(-lengths / algorithm.temperature) * mask
+        total = sum(w * delta for w, delta in zip(weights / max(weights.sum(), 1e-300), pseudo_gradients, strict=True))
+        return total * min(1.0, algorithm.longest / max(float(np.linalg.norm(total)), 1e-300))
 
     @property
     def reached(self) -> bool:
@@ -110,7 +114,7 @@ class PlainSparse(PlainRounds):
     """A share of what workers send is subtracted."""
 
     def of_round(self, total: dict) -> None:
-        super().of_round({k: self.its.outer_rate * t for k, t in total.items()})
+        super().of_round({k: self.algorithm.outer_rate * t for k, t in total.items()})
 
 
 class PlainSigns(PlainRounds):
@@ -120,7 +124,7 @@ class PlainSigns(PlainRounds):
         self.local_step({k: np.sign(t) for k, t in total.items()})
 
 
-PLAIN = {
+PLAIN_CLASSES = {
     **dict.fromkeys(("diloco", "streaming-diloco", "eager-diloco"), PlainDiLoCo),
     "muloco": PlainMuLoCo,
     "decoupled-diloco": PlainDecoupled,

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from tests.plain.base import Given, Plain
+from tests.plain.base import Context, Plain
 
 
 class PlainPSP(Plain):
@@ -19,10 +19,10 @@ class PlainDropCompute(Plain):
 
     own_steps = False
 
-    def __init__(self, params: dict, given: Given):
-        super().__init__(params, given)
-        protocol: Any = given.run.protocol
-        self.planned = protocol.micro_batches * given.workers if protocol.average == "planned" else 0
+    def __init__(self, params: dict, context: Context):
+        super().__init__(params, context)
+        protocol: Any = context.run.protocol
+        self.planned = protocol.micro_batches * context.workers if protocol.average == "planned" else 0
         self.numbers, self.sum = list[int](), dict[str, Any]()
 
     def contribution(self, message: dict, staleness: int) -> dict:
@@ -74,12 +74,12 @@ class PlainOracle(Plain):
 
     tolerance = 1e-4
 
-    def __init__(self, params: dict, given: Given):
-        super().__init__(params, given)
+    def __init__(self, params: dict, context: Context):
+        super().__init__(params, context)
         self.muon, self.momentum = Muon(params), dict.fromkeys(params, 0.0)
 
     def update(self, grads: dict, staleness: int, count: int = 0) -> None:
-        if self.its.optimizer[0].name == "muon":
+        if self.algorithm.optimizer[0].name == "muon":
             steps = self.muon.steps(grads)
         else:
             self.momentum = {k: 0.9 * m + 0.1 * grads[k] for k, m in self.momentum.items()}
@@ -95,7 +95,7 @@ class PlainExtrapolated(Plain):
     def update(self, grads: dict, staleness: int, count: int = 0) -> None:
         steps = {k: self.rate * g for k, g in grads.items()}
         before, self.before = self.before or steps, steps
-        self.params = {k: w - steps[k] - self.its.ahead * (steps[k] - before[k]) for k, w in self.params.items()}
+        self.params = {k: w - steps[k] - self.algorithm.ahead * (steps[k] - before[k]) for k, w in self.params.items()}
 
 
 class PlainPipeMare(Plain):
@@ -104,12 +104,12 @@ class PlainPipeMare(Plain):
     updates = 0
 
     def update(self, grads: dict, staleness: int, count: int = 0) -> None:
-        power = max(0.0, 1 - self.updates / self.its.warm_up)
+        power = max(0.0, 1 - self.updates / self.algorithm.warm_up)
         self.params = {k: w - self.rate * grads[k] / max(staleness, 1) ** power for k, w in self.params.items()}
         self.updates += 1
 
 
-PLAIN: dict[str, type[Plain]] = {
+PLAIN_CLASSES: dict[str, type[Plain]] = {
     **dict.fromkeys(  # whatever sets them apart is in their protocols, and so in the schedule
         (
             *("ssgd", "m-sync", "rennala", "malenia", "mindflayer", "ata", "cutoff-sgd", "allreduce-sgd", "dbw"),

@@ -9,26 +9,26 @@ from fred.running import work
 from fred.running.execution import execute
 
 
-class Counted:
-    """The units that are computed in this process, by folder; at one of them an exception can be raised.
+class UnitCounter:
+    """Count the units that this process computes, by folder; raise an exception at unit number `interrupt_at`.
 
-    Before each of them it pauses, s, so that another process can take the next.
+    It pauses (s) before each unit, so that another process can take the next.
     """
 
     def __init__(
         self,
         monkeypatch: pytest.MonkeyPatch,
-        stopped_at: int = 1000,
+        interrupt_at: int = 1000,
         by: type[BaseException] = KeyboardInterrupt,
         pause: float = 0.0,
     ):
         self.units: list[str] = []
 
-        def counted(name: str, run: Any, seed: int, *more: Any) -> Any:
-            if len(self.units) == stopped_at:
+        def execute_counted(name: str, run: Any, seed: int, *args: Any) -> Any:
+            if len(self.units) == interrupt_at:
                 raise by("stopped")
             self.units.append(f"{name}/seed-{seed}")
             time.sleep(pause)
-            return execute(name, run, seed, *more)
+            return execute(name, run, seed, *args)
 
-        monkeypatch.setattr(work, "execute", counted)
+        monkeypatch.setattr(work, "execute", execute_counted)

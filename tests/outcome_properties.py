@@ -10,7 +10,7 @@ from fred.schedule.schedule import NONE, Verb, What
 from fred.specification.shape import Run
 from tests.worlds import rows_of
 
-Reached = Callable[[Outcome], bool]
+Property = Callable[[Outcome], bool]
 
 
 def changed(outcome: Outcome) -> bool:
@@ -26,7 +26,7 @@ def moved(outcome: Outcome) -> bool:
     return max(float(np.abs(final - outcome.initial[k]).max()) for k, final in outcome.final.items()) > 0.1
 
 
-def sent(outcome: Outcome) -> bool:
+def has_bytes(outcome: Outcome) -> bool:
     """Return True if messages have bytes."""
     schedule = outcome.schedule
     return bool((schedule["bytes"] > 0).any() and (schedule["messages"] > 0).any())
@@ -54,15 +54,15 @@ def stale_in_rounds(outcome: Outcome) -> bool:
 def meets(outcome: Outcome) -> bool:
     """Return True if replicas meet other models at least three times."""
     models: dict[int, set[int]] = {}  # mailbox -> the replicas whose models are in it
-    met = 0
+    meetings = 0
     for row in rows_of(outcome.schedule):
         if row.verb == "PULL":
             models.setdefault(row.mailbox, set()).add(row.replica)
         elif row.verb == "MIX":
             models.setdefault(row.mailbox, set()).update(models[row.source])
         elif row.verb == "SYNC":
-            met += models[row.mailbox] != {row.replica}
-    return met >= 3
+            meetings += models[row.mailbox] != {row.replica}
+    return meetings >= 3
 
 
 def drops(outcome: Outcome) -> bool:
@@ -70,7 +70,7 @@ def drops(outcome: Outcome) -> bool:
     return len(outcome.schedule.rows(Verb.DROP)) > 0
 
 
-def cut(outcome: Outcome) -> bool:
+def has_blocks(outcome: Outcome) -> bool:
     """Return True if the parameters are cut into blocks, each of which changes."""
     schedule = outcome.schedule
     changes = schedule.rows(Verb.PUSH, Verb.COMMIT)
@@ -83,7 +83,7 @@ def pseudo_gradients(outcome: Outcome) -> bool:
     return bool((schedule["step"][schedule.rows(Verb.PUSH, Verb.ADD)] == NONE).any())
 
 
-def away(outcome: Outcome) -> bool:
+def workers_rejoin(outcome: Outcome) -> bool:
     """Return True if workers crash and come back."""
     intervals = outcome.schedule.intervals.select(What.AWAY)
     return bool((intervals.end_ns < outcome.schedule.end_ns).any())
@@ -106,9 +106,9 @@ def cuts_off(outcome: Outcome) -> bool:
 
 def coded(outcome: Outcome) -> bool:
     """Return True if coded messages are shorter, and lead to other parameters."""
-    uncoded = _uncoded(outcome.run, outcome.seed)
+    uncoded = _run_uncoded(outcome.run, outcome.seed)
     rows = outcome.schedule.rows(Verb.PUSH, Verb.ADD)
-    sizes = [each.schedule["bytes"][rows].sum() for each in (outcome, uncoded)]
+    sizes = [result.schedule["bytes"][rows].sum() for result in (outcome, uncoded)]
     return sizes[0] < sizes[1] and outcome.params_digest != uncoded.params_digest
 
 
@@ -133,9 +133,9 @@ def _per_round(outcome: Outcome) -> list[int]:
 _UNCODED = list[Outcome]()  # codecs share a run without one
 
 
-def _uncoded(run: Run, seed: int) -> Outcome:
+def _run_uncoded(run: Run, seed: int) -> Outcome:
     """Return the outcome of the run without its codec."""
-    plain = run.model_copy(update={"algorithm": run.algorithm.model_copy(update={"codec": None})})
-    if not any(outcome.run == plain for outcome in _UNCODED):
-        _UNCODED.append(execute("run", plain, seed))
-    return next(outcome for outcome in _UNCODED if outcome.run == plain)
+    run_without_codec = run.model_copy(update={"algorithm": run.algorithm.model_copy(update={"codec": None})})
+    if not any(outcome.run == run_without_codec for outcome in _UNCODED):
+        _UNCODED.append(execute("run", run_without_codec, seed))
+    return next(outcome for outcome in _UNCODED if outcome.run == run_without_codec)

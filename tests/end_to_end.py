@@ -1,4 +1,4 @@
-"""One random scenario from the command line to its figures: what is promised of every valid one, and laws of every run."""
+"""One random scenario from the command line to its figures: the promises of every valid scenario, and the laws of every run."""
 
 import contextlib
 import hashlib
@@ -18,7 +18,7 @@ from tests.program import Answer, fred_command
 from tests.random_scenarios import random_scenario
 
 SECONDS = 60  # for one command
-DRAWN = 8  # figures are saved in every eighth case; in the others they are made, but not saved
+FIGURES_EVERY = 8  # figures are saved in every eighth case; in the others they are made, but not saved
 TIMES = ("manifest.json", "unit.json")  # files that say when, or how, they were written
 
 
@@ -27,8 +27,8 @@ class TooSlow(BaseException):
 
 
 @contextlib.contextmanager
-def within(seconds: int) -> Iterator[None]:
-    """Raise TooSlow inside once this much of the processor's time has passed; others may use the processor meanwhile."""
+def time_limit(seconds: int) -> Iterator[None]:
+    """Raise TooSlow inside after this much of the processor's time; the time of other programs does not count."""
 
     def too_slow(*_: Any) -> None:
         raise TooSlow(f"more than {seconds} s")
@@ -42,16 +42,16 @@ def within(seconds: int) -> Iterator[None]:
         signal.signal(signal.SIGPROF, before)
 
 
-def whole(seed: int) -> bool:
+def check_scenario(seed: int) -> bool:
     """Do everything that can be done with a random scenario; return False if it was refused.
 
     Raises AssertionError for whatever is wrong.
     """
-    with tempfile.TemporaryDirectory() as scratch, _figures(saved=seed % DRAWN == 0):
+    with tempfile.TemporaryDirectory() as scratch, _figures(saved=seed % FIGURES_EVERY == 0):
         path, scenario = random_scenario(seed, Path(scratch))
         before = list(Path(scratch).iterdir())
         first = Path(scratch) / "first"
-        answer = _fred("run", path, "--out", first)
+        answer = _run_fred("run", path, "--out", first)
         if answer.code == 2:
             _check_refusal(answer.err, [place.name for place in Path(scratch).iterdir() if place not in before])
             return False
@@ -73,9 +73,9 @@ def _check_again(path: Path, first: Path, summary: str) -> None:
     """Inline, done again, verified, shown and compared, it is always the same."""
     inline, files = path.parent / "inline", _files(first)
     _succeed("run", path, "--out", inline, "--inline")
-    assert not (differing := _differing(files, _files(inline))), f"inline differs in {differing}"
+    assert not (differing := _list_differences(files, _files(inline))), f"inline differs in {differing}"
     _succeed("run", path, "--out", first, "--fresh")
-    assert not (differing := _differing(files, _files(first))), f"done again differs in {differing}"
+    assert not (differing := _list_differences(files, _files(first))), f"done again differs in {differing}"
     _succeed("verify", first)
     assert _succeed("show", first) == summary, "show prints something else than run did"
     shared = len(list(first.glob("*/seed-*")))
@@ -90,10 +90,10 @@ def _check_result(scenario: Scenario, path: Path) -> None:
     stored, run = folder.load_result(path), experiment.run(scenario)
     for table in ("metrics", "summary", *(("sweep", "best") if run.swept else ())):
         pd.testing.assert_frame_equal(getattr(stored, table), getattr(run, table))
-    for read, made in zip(stored.outcomes, run.outcomes, strict=True):
-        pd.testing.assert_frame_equal(stored.schedule(read.name, read.seed), run.schedule(made.name, made.seed))
-        if made.run.protocol.has_clock:
-            pd.testing.assert_frame_equal(stored.run_times(read.name, read.seed), run.run_times(made.name, made.seed))
+    for read, original in zip(stored.outcomes, run.outcomes, strict=True):
+        pd.testing.assert_frame_equal(stored.schedule(read.name, read.seed), run.schedule(original.name, original.seed))
+        if original.run.protocol.has_clock:
+            pd.testing.assert_frame_equal(stored.run_times(read.name, read.seed), run.run_times(original.name, original.seed))
     for draw in stored.pictures().values():
         draw()
     for outcome in run.outcomes:
@@ -101,13 +101,13 @@ def _check_result(scenario: Scenario, path: Path) -> None:
 
 
 def _succeed(*arguments: Any) -> str:
-    answer = _fred(*arguments)
+    answer = _run_fred(*arguments)
     assert answer.code == 0, f"fred {' '.join(map(str, arguments))}: {answer}"
     return answer.out
 
 
-def _fred(*arguments: Any) -> Answer:
-    with within(SECONDS):
+def _run_fred(*arguments: Any) -> Answer:
+    with time_limit(SECONDS):
         return fred_command(*arguments)
 
 
@@ -117,8 +117,8 @@ def _files(result: Path) -> dict[str, str]:
     return {str(file.relative_to(result)): hashlib.sha256(file.read_bytes()).hexdigest() for file in files}
 
 
-def _differing(one: dict[str, str], other: dict[str, str]) -> list[str]:
-    return sorted(name for name in one.keys() | other.keys() if one.get(name) != other.get(name))
+def _list_differences(first: dict[str, str], second: dict[str, str]) -> list[str]:
+    return sorted(name for name in first.keys() | second.keys() if first.get(name) != second.get(name))
 
 
 @contextlib.contextmanager

@@ -11,7 +11,7 @@ from fred.replay.machine import Loop, Mark
 from fred.replay.shared import SharedValues, clear_memory, new_memory
 
 
-class Together:
+class ThreadedReplay:
     """A function like `fred.replay.helpers.replay`, for a fixed number of executors.
 
     `counts`: gradients, and those that an executor other than the first computes.
@@ -47,13 +47,13 @@ class Together:
             if broken:
                 raise broken[0]
 
-        def help_out(own: int) -> None:
+        def help_out(index: int) -> None:
             try:
-                assert not list(Executor(side, plan, SharedValues(plan, shapes, memory, own), own, check).run())
+                assert not list(Executor(side, plan, SharedValues(plan, shapes, memory, index), index, check).run())
             except BaseException as error:
                 broken.append(error)
 
-        threads = [threading.Thread(target=help_out, args=(own,), daemon=True) for own in range(1, self.processes)]
+        threads = [threading.Thread(target=help_out, args=(index,), daemon=True) for index in range(1, self.processes)]
         for thread in threads:
             thread.start()
         yield from Executor(side, plan, SharedValues(plan, shapes, memory, 0), 0, check).run(at.carry)
