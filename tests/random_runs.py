@@ -57,7 +57,9 @@ def random_specification(draws: Draws, task: dict[str, Any] | None) -> dict[str,
         "evaluate": _evaluate(draws, clocked, task is not None),
     }
     for gate in GATES:
-        if run["protocol"].get(gate, {}).get("name") == "statistical" and not (server.has_statistic and task):
+        option = run["protocol"].get(gate)  # a dictionary, a name alone, or None
+        name = option.get("name") if isinstance(option, dict) else option
+        if name == "statistical" and not (server.has_statistic and task):
             run["protocol"][gate] = {"name": "periodic", "k": draws.integer(1, 5)}
     if task is not None:
         run["task"] = dict(task)

@@ -105,7 +105,7 @@ class Witness(Blind):
         return len(self.looks) >= self.limit
 
 
-def watch(
+def record_watched(
     protocol: Protocol, cluster: Cluster, cadence: Cadence, seed: int = 0, seconds: float = 50.0, limit: float = math.inf
 ) -> tuple[Schedule, list[Point]]:
     layout = protocol.layout(cluster)
@@ -134,7 +134,7 @@ def watch(
 def test_points_and_looks_are_those_of_a_walk_through_the_rows(name, unit, cluster, seed, spacing, seconds, limit):
     cadence = Cadence(unit, spacing / 10 if unit == "seconds" else spacing)  # a gradient takes about a tenth of a second
     protocol = make_protocol(name, cluster, seed)
-    schedule, looks = watch(protocol, cluster, cadence, seed, seconds)
+    schedule, looks = record_watched(protocol, cluster, cadence, seed, seconds)
     assert schedule.digest() == record(protocol, cluster, 40, seconds, seed).digest()
     assert list_points(cadence.points(schedule)) == expected(schedule, cadence)
     points = points_of(schedule, cadence)
@@ -143,7 +143,7 @@ def test_points_and_looks_are_those_of_a_walk_through_the_rows(name, unit, clust
     else:  # a moment at which the run ends is no point, unless it is the end
         assert [look[:3] for look in looks[: len(points)]] == [point[:3] for point in points]
         assert len(looks) == len(points) + passed_at_the_end(cadence, schedule)
-    check_prefix(schedule, looks, *watch(protocol, cluster, cadence, seed, seconds, limit), cadence, limit)
+    check_prefix(schedule, looks, *record_watched(protocol, cluster, cadence, seed, seconds, limit), cadence, limit)
 
 
 def make_protocol(name: str, cluster: Cluster, seed: int) -> Protocol:

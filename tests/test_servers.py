@@ -201,7 +201,7 @@ class TestSSPCache:
     def test_what_is_read_has_all_updates_that_it_must_have(self, cluster, bound, seed):
         """Step c needs those of steps up to c - bound - 1 [Ho et al. 2013, section 3]; the worker fetches only if it has to."""
         schedule = record(StaleSynchronous(bound=bound), cluster, gradients=80, seed=seed)
-        steps_done = [0] * cluster.size  # steps
+        steps_done = [0] * cluster.size
         cached = [-1] * cluster.size  # the number of everybody's steps that the cache is sure to have
         for row in schedule:
             if row.verb == Verb.PULL:
