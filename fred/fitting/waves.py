@@ -59,8 +59,8 @@ class _Candidate(NamedTuple):
 def fit_waves(values: Matrix, times: NDArray[np.float64]) -> Waves:
     """Fit a wave to each series: a cosine or a triangle.
 
-    It has the period and the peak of the least-squares cosine whose period is not longer than the trace. Or it is a drift, whose
-    period is twice the trace. Slowdowns are on a grid up to 30.
+    It has the period and the peak of the least-squares cosine whose period is not longer than the trace. Or it is a drift, and
+    its period is twice the trace. Slowdowns are on a grid up to 30.
 
     Args:
         values: logarithms [iterations, series].
