@@ -156,15 +156,7 @@ class Recorder:
             self._notify()
 
     def add(
-        self,
-        now: int,
-        gradient: Gradient,
-        replica: int,
-        block: int,
-        weight: float,
-        size: int,
-        messages: int,
-        counts_as: float = 1.0,
+        self, now: int, gradient: Gradient, replica: int, block: int, weight: float, size: int, messages: int, counts_as: float
     ) -> None:
         """Record that `gradient` joins the open round of `block`; a mean divides by the sum of what its messages count as."""
         self._write(_ADD, now, gradient, replica, block, size, messages, weight)
