@@ -311,7 +311,7 @@ class TestRows:
         rows = list(log.rows)
         assert [row.verb for row in rows] == [Verb.PULL, Verb.PUSH, Verb.DROP, Verb.PUSH]
         record.push(33, gradients[3], 0, 0, 100, 1)
-        record.add(34, gradients[3], 0, 0, 0.5, 100, 1)
+        record.add(34, gradients[3], 0, 0, 0.5, 100, 1, 1.0)
         record.commit(34, 0, 0, None)
         record.drop(34, gradients[3], 0, 0, 100, 1)
         late = pull(record)
@@ -326,8 +326,8 @@ class TestRows:
         record, log = recorder()
         copies = [pull(record), pull(record)]
         gradients = [begin_gradient(record, copy, step=step) for step, copy in enumerate([*copies, copies[0]])]
-        record.add(30, gradients[0], 0, 0, 0.5, 0, 0)
-        record.add(30, gradients[1], 0, 0, 1.0, 0, 0)
+        record.add(30, gradients[0], 0, 0, 0.5, 0, 0, 1.0)
+        record.add(30, gradients[1], 0, 0, 1.0, 0, 0, 1.0)
         for now, weight in ((30, None), (31, None), (32, 3.0)):
             record.commit(now, 0, 0, weight)
         mixed = record.mix(33, 0, [(copies[0], 0.25), (copies[1], 1.0)], 0)
@@ -344,6 +344,6 @@ class TestRows:
         record, _ = recorder()
         gradient = begin_gradient(record, pull(record))
         for _ in range(1021):
-            record.add(30, gradient, 0, 0, 1.0, 0, 0)
+            record.add(30, gradient, 0, 0, 1.0, 0, 0, 1.0)
         with pytest.raises(FredError, match=r"1,021 gradients were added to a round.* must call `commit`"):
             record.schedule(30)

@@ -202,7 +202,7 @@ class Network(Component):
         return self
 
     @model_validator(mode="after")
-    def _flows_alone(self) -> "Network":
+    def _check_fair_only(self) -> "Network":
         check_routes(self.routes, self.links)
         settings: dict[str, object] = {name: getattr(self, name) for name in ("window", "initial_window", "links")}
         settings["weights"] = self.weights != "equal"

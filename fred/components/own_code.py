@@ -73,7 +73,7 @@ def facts() -> dict[str, str]:
     return facts
 
 
-def unknown(modules: Iterable[str]) -> str:
+def why_unknown(modules: Iterable[str]) -> str:
     """Return the reason why `facts` does not identify the user's code, such as an interactive session; empty if it does.
 
     Args:

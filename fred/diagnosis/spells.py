@@ -191,8 +191,8 @@ def _lasting(high: Bools) -> Bools:
     """Return the levels without short runs, removing the shortest first; runs at the ends may be cut off, so they stay."""
     high = high.copy()
     while short := [run for run in runs(high)[1:-1] if run.rounds < _SHORTEST]:
-        first = min(short, key=lambda run: run.rounds)
-        high[first.first : first.end] = not first.high
+        shortest = min(short, key=lambda run: run.rounds)
+        high[shortest.first : shortest.end] = not shortest.high
     return high
 
 

@@ -132,7 +132,7 @@ def fit_regimes(
     Args:
         values: logarithms of compute times, less their level [iterations, entities].
         rounds: duration of each iteration, s [iterations].
-        of: kind of the entities.
+        scope: kind of the entities.
         is_followed: function of an entity and a regime's effect on it [iterations]; returns True if most of its workers show
             it.
 
@@ -180,7 +180,7 @@ class _Fits(NamedTuple):
         least = length + margin - 0.5 * len(rest) * (np.log(2 * math.pi * np.maximum(rest.var(0), 1e-12)) + 1)
         lasting = (self.spells.persistence > 0.5 * length + _MARGIN) & (self.spells.jump > math.log(_LEAST_SLOWDOWN))
         by_spells = np.where(lasting, self.spells.likelihood - least - 0.5 * length, -math.inf)
-        by_wave = self.waves.likelihood - least - 0.5 * length - math.log(self.waves.periods)
+        by_wave = self.waves.likelihood - least - 0.5 * length - math.log(self.waves.most_half_periods)
         by_wave = np.where(self.waves.slowdown < _LEAST_SLOWDOWN, -math.inf, by_wave)
         follows = (self.noise.deviation > math.log(_LEAST_SLOWDOWN) / 2) & (
             _autocorrelation(rest) > _STANDARD_ERRORS / math.sqrt(len(rest))

@@ -3,6 +3,7 @@
 All drifts have the same period, twice the trace, so that workers that drifted together continue to do so."""
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +18,7 @@ _SLOWDOWNS = np.exp(np.linspace(0, np.log(30), 60))
 
 @dataclass(frozen=True)
 class Waves:
-    """The cosine or triangle wave that fits each series best [series].
+    """The wave that fits each series best: a cosine or a triangle [series].
 
     Args:
         period: period, s.
@@ -26,7 +27,7 @@ class Waves:
         slowdown: slowdown at the peak, relative to the trough.
         effect: contribution to the logarithm at each time [iterations, series].
         likelihood: log-likelihood of all values given the wave.
-        periods: number of periods tried.
+        most_half_periods: most half-periods in the trace that were tried.
     """
 
     period: NDArray[np.float64]
@@ -35,11 +36,31 @@ class Waves:
     slowdown: NDArray[np.float64]
     effect: Matrix
     likelihood: NDArray[np.float64]
-    periods: int
+    most_half_periods: int
+
+
+class _Candidate(NamedTuple):
+    """A wave for each series, with its least-squares slowdown [series].
+
+    Args:
+        period, peak, linear, slowdown: as in `Waves`.
+        effect: contribution to the logarithm at each time [iterations, series].
+        misfit: sum of squares that it leaves.
+    """
+
+    period: NDArray[np.float64]
+    peak: NDArray[np.float64]
+    linear: NDArray[np.bool_]
+    slowdown: NDArray[np.float64]
+    effect: Matrix
+    misfit: NDArray[np.float64]
 
 
 def fit_waves(values: Matrix, times: NDArray[np.float64]) -> Waves:
-    """Fit a wave to each series; the longest period is twice the trace, which is a drift.
+    """Fit a wave to each series: a cosine or a triangle.
+
+    It has the period and the peak of the least-squares cosine whose period is not longer than the trace. Or it is a drift, and
+    its period is twice the trace. Slowdowns are on a grid up to 30.
 
     Args:
         values: logarithms [iterations, series].
@@ -52,32 +73,57 @@ def fit_waves(values: Matrix, times: NDArray[np.float64]) -> Waves:
     ([100.0], [20.0], [2.0])
     """
     span = times[-1] + (times[-1] - times[0]) / max(len(times) - 1, 1)
-    periods = max(1, min(_MOST_HALF_PERIODS, len(times) // _FEWEST_ITERATIONS))
+    most_half_periods = max(1, min(_MOST_HALF_PERIODS, len(times) // _FEWEST_ITERATIONS))
     centred = values - values.mean(0)
-    best, angles = np.full(values.shape[1], np.inf), np.zeros((2, values.shape[1]))
-    for half_periods in np.arange(2.0, max(periods, 2) + _STEP, _STEP):
+    period, peak = _best_cosine(centred, times, span, most_half_periods)
+    best = _choose(_candidates(centred, times, span, period, peak))
+    variance = np.maximum(best.misfit / len(times), 1e-12)
+    likelihood = -0.5 * len(times) * (np.log(2 * np.pi * variance) + 1)
+    return Waves(best.period, best.peak, best.linear, best.slowdown, best.effect, likelihood, most_half_periods)
+
+
+def _best_cosine(
+    centred: Matrix, times: NDArray[np.float64], span: float, most_half_periods: int
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return the period and the peak of the least-squares cosine of each series, both in s."""
+    best, best_half_periods, best_angle = np.full(centred.shape[1], np.inf), *np.zeros((2, centred.shape[1]))
+    for half_periods in np.arange(2.0, max(most_half_periods, 2) + _STEP, _STEP):
         phase = np.pi * half_periods * times / span
         design = np.stack([np.ones_like(phase), np.cos(phase), np.sin(phase)], 1)
         coefficients = np.linalg.solve(design.T @ design, design.T @ centred)
         misfit = ((centred - design @ coefficients) ** 2).sum(0)
+        # a cos p + b sin p = r cos(p - atan2(b, a)): the angle of the peak. [:0:-1] gives b, a.
+        angle = np.arctan2(*coefficients[:0:-1])
         improved = misfit < best
         best = np.where(improved, misfit, best)
-        angles = np.where(improved, np.stack([np.full_like(best, half_periods), np.arctan2(*coefficients[:0:-1])]), angles)
-    period = 2 * span / angles[0]
-    peak = angles[1] / (2 * np.pi) % 1 * period
+        best_half_periods = np.where(improved, half_periods, best_half_periods)
+        best_angle = np.where(improved, angle, best_angle)
+    period = 2 * span / best_half_periods
+    return period, best_angle / (2 * np.pi) % 1 * period
+
+
+def _candidates(
+    centred: Matrix, times: NDArray[np.float64], span: float, period: NDArray[np.float64], peak: NDArray[np.float64]
+) -> list[_Candidate]:
+    """Return a cosine and a triangle for each start: the least-squares cosine, and a drift."""
+    # A drift, half a period, is not in the grid: it is tried with its peak at either end.
     drift = np.full_like(period, 2 * span)
     starts = (period, peak), (drift, np.full_like(drift, span)), (drift, 0 * drift)
-    shapes = [(*start, linear) for start in starts for linear in (False, True)]
-    rows = []
-    for candidate_period, candidate_peak, linear in shapes:
-        phase = (times[:, None] - candidate_peak) / candidate_period
-        shape = np.abs(1 - 2 * (phase % 1)) if linear else (1 + np.cos(2 * np.pi * phase)) / 2
-        rows.append((candidate_period, candidate_peak, np.full(len(period), linear), *_slowdown(centred, shape)))
-    choice = np.argmin([row[-1] for row in rows], axis=0), np.arange(len(period))
-    period, peak, linear, slowdown, misfit = (np.array([row[i] for row in rows])[choice] for i in (0, 1, 2, 3, 5))
-    effect = np.array([row[4] for row in rows])[choice[0], :, choice[1]].T
-    variance = np.maximum(misfit / len(times), 1e-12)
-    return Waves(period, peak, linear, slowdown, effect, -0.5 * len(times) * (np.log(2 * np.pi * variance) + 1), periods)
+    candidates = []
+    for start_period, start_peak in starts:
+        for linear in (False, True):
+            phase = (times[:, None] - start_peak) / start_period
+            shape = np.abs(1 - 2 * (phase % 1)) if linear else (1 + np.cos(2 * np.pi * phase)) / 2
+            is_linear = np.full(len(period), linear)
+            candidates.append(_Candidate(start_period, start_peak, is_linear, *_slowdown(centred, shape)))
+    return candidates
+
+
+def _choose(candidates: list[_Candidate]) -> _Candidate:
+    """Return the candidate with the least misfit for each series, in one."""
+    choice, series = np.argmin([candidate.misfit for candidate in candidates], axis=0), np.arange(len(candidates[0].period))
+    fields = (np.array(values) for values in zip(*candidates, strict=True))
+    return _Candidate(*(field[choice, series] if field.ndim == 2 else field[choice, :, series].T for field in fields))
 
 
 def _slowdown(centred: Matrix, shape: Matrix) -> tuple[NDArray[np.float64], Matrix, NDArray[np.float64]]:

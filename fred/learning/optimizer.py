@@ -259,25 +259,37 @@ class OptaxObject(Object):
 
 
 def _part(value: Any, validate: ValidatorFunctionWrapHandler, info: ValidationInfo) -> Transformation | OptaxObject:
-    """Return a part of an optimizer: a transformation by name, or an object of a program or, if a result is read, its trace."""
-    reason = ""
+    """Return a part of an optimizer: a transformation by name, or a program's object.
+
+    Where a result is read, a description stands for such an object.
+    """
     try:
         value = registry.object_of(value) or value
+        reason = _refusal(value, info)
     except FredError as error:
         reason = str(error)
-    described = isinstance(value, Mapping) and value.get("name") == registry.OBJECT
-    if isinstance(value, Object) and not isinstance(value, OptaxObject):
-        reason = f"found {value.kind}; expected a gradient transformation of optax, or its name"
-    if described and not is_recorded(info):
-        reason = registry.not_in_files("optimizer")
     if reason:
         raise PydanticCustomError("component", "{reason}", {"reason": reason})
     if isinstance(value, OptaxObject):
         return value
-    if described:
+    if _is_description(value):
         return OptaxObject.model_validate({"content": None, **value}, context=info.context)
     transformation: Transformation = validate(value)
     return transformation
+
+
+def _refusal(value: Any, info: ValidationInfo) -> str:
+    """Return the reason why a value cannot be a part of an optimizer; empty: it may be one."""
+    if isinstance(value, Object) and not isinstance(value, OptaxObject):
+        return f"found {value.kind}; expected a gradient transformation of optax, or its name"
+    if _is_description(value) and not is_recorded(info):
+        return registry.not_in_files("optimizer")
+    return ""
+
+
+def _is_description(value: Any) -> bool:
+    """Return True for the description that stands for an object in a result."""
+    return isinstance(value, Mapping) and value.get("name") == registry.OBJECT
 
 
 def _one_takes_rate(parts: tuple[Transformation | OptaxObject, ...]) -> tuple[Transformation | OptaxObject, ...]:

@@ -140,15 +140,25 @@ class Completion:
             end: log of the time at which the round ended.
             usual_logs: usual log times of the dropped workers [dropped].
         """
-        grid = end + max(_GRID_REACH, float(usual_logs.max()) - end + _GRID_REACH / 2) * np.linspace(0, 1, _GRID_POINTS) ** 2
-        survival = self._survival()
-        still_computing = (
-            np.interp(grid - usual_logs[:, None], _EDGES, survival) / np.interp(end - usual_logs, _EDGES, survival)[:, None]
-        )
-        still_computing[:, -1] = 0.0  # the grid ends here
+        # Summed over workers, the complement of `still_computing` is the expected number of arrivals, hence the ordered times.
+        # Its differences are each worker's distribution, hence its expected log time.
+        reach = max(_GRID_REACH, float(usual_logs.max()) - end + _GRID_REACH / 2)
+        grid = end + reach * np.linspace(0, 1, _GRID_POINTS) ** 2
+        still_computing = self._still_computing(grid, end, usual_logs)
         arrived = np.add.reduce(1 - still_computing, axis=0)
-        arriving = np.ascontiguousarray(-np.diff(still_computing, axis=1).T) * ((grid[1:] + grid[:-1]) / 2)[:, None]
-        return between_ranks(arrived, exp(grid), len(usual_logs)), np.cumsum(arriving, axis=0)[-1]
+        log_time_shares = np.ascontiguousarray(-np.diff(still_computing, axis=1).T) * ((grid[1:] + grid[:-1]) / 2)[:, None]
+        return between_ranks(arrived, exp(grid), len(usual_logs)), np.cumsum(log_time_shares, axis=0)[-1]
+
+    def _still_computing(self, grid: Floats, end: float, usual_logs: Floats) -> Floats:
+        """Return the probability that a worker has not finished by a point of the grid, given that it had not at `end`.
+
+        Its shape is [dropped, points]. Workers that are missing at the end of the grid arrive in its last step.
+        """
+        survival = self._survival()
+        beyond = np.interp(grid - usual_logs[:, None], _EDGES, survival)
+        still_computing: Floats = beyond / np.interp(end - usual_logs, _EDGES, survival)[:, None]
+        still_computing[:, -1] = 0.0
+        return still_computing
 
     def _survival(self) -> Floats:
         """Return the share of times that exceed the usual one by more than each edge [bins + 1]."""

@@ -23,10 +23,7 @@ MEMORY = 1000  # mean number of rounds after which another candidate may become 
 _LONGEST = 2.0  # longest round, relative to the best time of a round
 _PACE = 1 / 20  # weight of the newest round in the recent gradients per time
 _LATELY, _ABOVE = 2, 1.25  # no pace exceeds this multiple of the best rate of these last rounds
-_PATIENCE, _MOST_PATIENCE = (
-    30,
-    480,
-)  # rounds until a worker that was never in time is waited for: doubled until it comes
+_PATIENCE, _MOST_PATIENCE = 30, 480  # rounds until a worker never in time is waited for: doubled until it comes
 _IDLE = 1.3  # a round that lasts this many times as long as its last worker in time waited for others, without success
 _BLOCK = 120  # rounds whose draws are made at once; waiting for unseen workers costs at most one round in as many
 _MODEL = np.array([0.99, 0.01])  # initial weights of a watched model, and of the averages

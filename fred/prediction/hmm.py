@@ -68,25 +68,32 @@ def _initial(logs: Floats, chain_of: NodeOf, states: int) -> Switching:
 
 
 def _improved(model: Switching, logs: Floats, chain_of: NodeOf) -> Switching:
+    """Return the model after one pass of expectation maximisation."""
+    # Variance: of the residuals, plus the posterior variance of the level. Each row of transitions gets one pseudo-count.
+    # Levels are known up to a constant: the most common one becomes 0, and the offsets take the rest.
     means, weights = _chain_means(model, logs, chain_of)
     misses = (means[:, :, None] - model.levels) ** 2
-    states, followed = smoothed(likelihood(-weights[:, None] * misses / 2), model.transition)
-    flat = states.reshape(-1, states.shape[2])
-    weight = np.broadcast_to(weights, means.shape).reshape(-1, 1)
-    weighted = flat * weight
-    levels = np.add.reduce(weighted * means.reshape(-1, 1), axis=0) / np.maximum(np.add.reduce(weighted, axis=0), 1e-9)
-    level, square = (over_states(states * value) for value in (levels, levels**2))
-    residuals = logs - np.take(level, chain_of, axis=1)
+    posterior, transition_counts = smoothed(likelihood(-weights[:, None] * misses / 2), model.transition)
+    levels = _new_levels(posterior, means, weights)
+    expected_level, expected_square = (over_states(posterior * value) for value in (levels, levels**2))
+    residuals = logs - np.take(expected_level, chain_of, axis=1)
     offsets = np.add.reduce(residuals, axis=0) / len(logs)
-    variance = np.add.reduce((residuals - offsets) ** 2 + np.take(square - level**2, chain_of, axis=1), axis=0) / len(logs)
-    counts = followed + 1 / len(levels)
-    common = levels[np.argmax(np.add.reduce(flat, axis=0))]
+    squares = (residuals - offsets) ** 2 + np.take(expected_square - expected_level**2, chain_of, axis=1)
+    variance = np.add.reduce(squares, axis=0) / len(logs)
+    counts = transition_counts + 1 / len(levels)
+    usual_level = levels[np.argmax(np.add.reduce(posterior.reshape(-1, len(levels)), axis=0))]
     return Switching(
-        levels - common,
+        levels - usual_level,
         counts / over_states(counts)[:, None],
-        offsets + common,
+        offsets + usual_level,
         np.maximum(np.sqrt(np.maximum(variance, 0.0)), _LEAST_DEVIATION),  # cancellation may give a value below 0
     )
+
+
+def _new_levels(posterior: Floats, means: Floats, weights: Floats) -> Floats:
+    """Return the levels [states]: means of the chains' means, weighted by posterior and precision."""
+    weighted = posterior.reshape(-1, posterior.shape[2]) * np.broadcast_to(weights, means.shape).reshape(-1, 1)
+    return np.add.reduce(weighted * means.reshape(-1, 1), axis=0) / np.maximum(np.add.reduce(weighted, axis=0), 1e-9)
 
 
 def _chain_means(model: Switching, logs: Floats, chain_of: NodeOf) -> tuple[Floats, Floats]:
@@ -191,7 +198,7 @@ class HMM(Watched):
     )
 
     @model_validator(mode="after")
-    def _fitting(self) -> Self:
+    def _check_lengths(self) -> Self:
         if [len(row) for row in self.transition] != [len(self.slowdowns)] * len(self.slowdowns):
             raise ValueError(f"`transition` must have {len(self.slowdowns)} rows and columns, as many as there are `slowdowns`")
         if any(abs(math.fsum(row) - 1) > 1e-6 for row in self.transition):

@@ -186,7 +186,7 @@ class Paced(Protocol):
 
         >>> import fred
         >>> from fred.protocols.local_steps import OuterSteps
-        >>> cluster = fred.Cluster(workers=2, times=[0.5, 0.9])
+        >>> cluster = fred.Cluster(workers=2, speeds=[2, 1 / 0.9])
         >>> OuterSteps(period=4, paced=True).updates(cluster)
         [4, 3]
         >>> OuterSteps(period=4, paced=True, pace_seconds=0.25).updates(cluster)

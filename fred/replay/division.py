@@ -9,6 +9,7 @@ waiting for one never blocks a cycle.
 
 from bisect import insort
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass
 from heapq import heappop, heappush
 
@@ -60,7 +61,7 @@ def plan_of(tasks: Tasks, processes: int) -> Plan:
     readers, local = tasks.readers(), _local(tasks)
     process = _by_worker(tasks, processes) if local else [0] * len(tasks.tasks)
     _place_mixes(tasks, readers, process)
-    order, duration = _run(tasks, readers, process, processes, choose=not local)
+    order, duration = _simulate(tasks, readers, process, processes, choose=not local)
     queues = [[number for number in order if process[number] == index] for index in range(processes)]
     return Plan(tasks, process, queues, *_crossings(tasks, order, readers, process), duration)
 
@@ -100,27 +101,32 @@ def _senders(tasks: Tasks) -> dict[int, set[int]]:
     return senders
 
 
-def _run(tasks: Tasks, readers: list[list[int]], process: list[int], processes: int, choose: bool) -> tuple[list[int], float]:
+def _simulate(
+    tasks: Tasks, readers: list[list[int]], process: list[int], processes: int, choose: bool
+) -> tuple[list[int], float]:
     """Return the tasks by their begin, and their predicted duration, in gradients.
 
     Each process does the first of its tasks whose values are there, as the executors do. `choose`: give each message to the
     process that is free first.
     """
     order: list[int] = []
-    missing = [len({value for value in task.reads if tasks.maker[value] != START}) for task in tasks.tasks]
-    possible: list[list[int]] = [[] for _ in range(processes + 1)]  # heaps; the last one: messages of nobody yet
+    reads_missing = [len({value for value in task.reads if tasks.maker[value] != START}) for task in tasks.tasks]
+    possible: list[list[int]] = [[] for _ in range(processes)]  # a heap of tasks for each process
+    unassigned = list[int]()  # heap: messages that any process may take
     idle, running, now = [*range(processes)], list[tuple[float, int]](), 0.0  # running: tasks by their end
 
     def offer(number: int) -> None:
         free = choose and tasks.tasks[number].action in MESSAGES
-        heappush(possible[-1 if free else process[number]], number)
+        heappush(unassigned if free else possible[process[number]], number)
 
-    for number, count in enumerate(missing):
+    for number, count in enumerate(reads_missing):
         if not count:
             offer(number)
     while True:
         for index in reversed(idle[:]):  # the run's own last: it has the updates to do
-            if heaps := [heap for heap in (possible[index], possible[-1]) if heap]:
+            if heaps := [heap for heap in (possible[index], unassigned) if heap]:
+                # A heap begins with its smallest task, and no task is in two heaps: so comparing heaps as lists compares
+                # their first tasks.
                 number = heappop(min(heaps))
                 process[number] = index
                 order.append(number)
@@ -131,8 +137,8 @@ def _run(tasks: Tasks, readers: list[list[int]], process: list[int], processes: 
         now, done = heappop(running)
         insort(idle, process[done])
         for reader in [reader for value in tasks.tasks[done].writes for reader in readers[value]]:
-            missing[reader] -= 1
-            if not missing[reader]:
+            reads_missing[reader] -= 1
+            if not reads_missing[reader]:
                 offer(reader)
 
 
@@ -156,25 +162,46 @@ def _crossings(
     tasks: Tasks, order: list[int], readers: list[list[int]], process: list[int]
 ) -> tuple[dict[int, Crossing], dict[tuple[str, int], int]]:
     """Return the values that cross between processes, and the number of slots of each shape."""
-    rank, slack = {START: START} | {number: rank for rank, number in enumerate(order)}, _SLACK * (max(process) + 1)
+    begin_rank = {START: START} | {number: rank for rank, number in enumerate(order)}
+    remote_readers = _remote_readers(tasks, readers, process)
+    crossings, slots = dict[int, Crossing](), dict[tuple[str, int], int]()
+    for shape in dict.fromkeys(tasks.shapes[value] for value in remote_readers):
+        values = sorted(
+            (value for value in remote_readers if tasks.shapes[value] == shape),
+            key=lambda value: begin_rank[tasks.maker[value]],
+        )
+        begins = [begin_rank[tasks.maker[value]] for value in values]
+        last_reads = [max(begin_rank[reader] for reader in remote_readers[value]) for value in values]
+        assigned = _slots_of_shape(begins, last_reads, slack=_SLACK * (max(process) + 1))
+        slots[shape] = max(assigned) + 1
+        for value, slot, before in _chain_occupants(values, assigned):
+            copying = tuple(sorted({process[reader] for reader in remote_readers[value]}))
+            crossings[value] = Crossing(slot, copying, before)
+    return crossings, slots
+
+
+def _remote_readers(tasks: Tasks, readers: list[list[int]], process: list[int]) -> dict[int, list[int]]:
+    """Return the tasks of other processes that read each value, for the values that have any."""
     remote = {}
     for value, maker in enumerate(tasks.maker):
         home = 0 if maker == START else process[maker]
         remote_readers = [reader for reader in readers[value] if process[reader] != home]
         if remote_readers:
             remote[value] = remote_readers
-    crossings, slots = dict[int, Crossing](), dict[tuple[str, int], int]()
-    for shape in dict.fromkeys(tasks.shapes[value] for value in remote):
-        values = sorted((value for value in remote if tasks.shapes[value] == shape), key=lambda value: rank[tasks.maker[value]])
-        begin = np.array([rank[tasks.maker[value]] for value in values])
-        end = np.array([max(rank[reader] for reader in remote[value]) for value in values]) + slack
-        assigned = assign_slots(2 * begin, 2 * end + 1).tolist()  # a task's slots are free before it reads
-        slots[shape] = max(assigned) + 1
-        by_slot: dict[int, list[int]] = {}
-        for value, slot in zip(values, assigned, strict=True):
-            by_slot.setdefault(slot, []).append(value)
-        for slot, occupants in by_slot.items():
-            for before, value in zip([None, *occupants[:-1]], occupants, strict=True):
-                processes = tuple(sorted({process[reader] for reader in remote[value]}))
-                crossings[value] = Crossing(slot, processes, before)
-    return crossings, slots
+    return remote
+
+
+def _slots_of_shape(begins: list[int], last_reads: list[int], slack: int) -> list[int]:
+    """Return the slot of each value of a shape, from the ranks at which its maker and its last reader begin."""
+    # + 1: even without slack, a slot is not free for what its last reader itself writes. For a task begins only when the
+    # slots of its own values are vacant (Executor._is_runnable), and would wait for itself.
+    slots: list[int] = assign_slots(np.array(begins), np.array(last_reads) + slack + 1).tolist()
+    return slots
+
+
+def _chain_occupants(values: list[int], slots: list[int]) -> Iterator[tuple[int, int, int | None]]:
+    """Yield each value with its slot and the value that had the slot before it, or None."""
+    occupants: dict[int, int] = {}
+    for value, slot in zip(values, slots, strict=True):
+        yield value, slot, occupants.get(slot)
+        occupants[slot] = value

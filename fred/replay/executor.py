@@ -178,6 +178,8 @@ class Executor:
         return mixed
 
     def _add(self, task: Task, read: list[Any], operands: dict[str, Any]) -> Message:
+        # tasks.py lists the reads of an ADD in this order: message[, sum so far][, parameters, rest]. So two or three more
+        # values contain the state, and an odd number contains the sum.
         message, *rest = read
         part = self._part(message, task.block)
         if len(rest) > 1:

@@ -166,6 +166,7 @@ class _Lowering:
         rows, operands = commits[round_of], {name: array[round_of] for name, array in state.items()}
         operands |= {"opens": place == 0, "sender": self._schedule.ledger.workers[gradients]}
         operands |= {"sources": self._versions.read[rows][:, None], "minibatch": self._minibatches(gradients[:, None])}
+        # negative: one after the other in the order of workers, and before the COMMIT of the same row
         self._code.emit(Kind(Op.ADD, How.GRADIENT), rows, place - members.max(), **operands)
         weight = self._schedule["weight"][commits]
         self._code.emit(Kind(Op.COMMIT, How.SUM), commits, _ITSELF, **state, weight=weight, count=members)

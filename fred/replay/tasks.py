@@ -16,6 +16,7 @@ from fred.replay.hooks import Hooks
 from fred.replay.phases import How, Kind, Op, Program
 
 START = -1  # makes the values that exist before the first task
+_NO_SLOT = -1  # number of the place of a message that no slot stores
 
 
 class Action(Enum):
@@ -116,18 +117,20 @@ class _Tracing:
         self.tasks = Tasks(replicas=program.replica_registers.shape[1] // blocks)
 
     def run(self, first: int, end: int, passed: int) -> None:
-        """Trace the instructions of these phases, and the marks."""
-        marks = [entry for entry in enumerate(self._program.marks.tolist()) if entry[0] >= passed and entry[1] <= end]
+        """Trace the phases from `first` to `end`, and the marks from number `passed` on."""
+        # A mark at a phase comes before that phase's instructions. What it must keep depends on later reads, so marks are
+        # traced as tasks that read nothing, and get their reads at the end.
+        coming_marks = [entry for entry in enumerate(self._program.marks.tolist()) if entry[0] >= passed and entry[1] <= end]
         for phase, kind, index in _instructions(self._program, first, end):
-            while marks and marks[0][1] <= phase:
-                self._mark(*marks.pop(0))
+            while coming_marks and coming_marks[0][1] <= phase:
+                self._mark(*coming_marks.pop(0))
             self._follow(kind, index)
-        for mark in marks:
+        for mark in coming_marks:
             self._mark(*mark)
         if end < len(self._program.offsets) - 1:
             self._mark(None, end)
-        self._forget_the_dead()
-        self._order_the_marks()
+        self._restrict_marks()
+        self._chain_marks()
         self.tasks.touched.update(self._current)
 
     def _mark(self, number: int | None, phase: int) -> None:
@@ -145,26 +148,29 @@ class _Tracing:
             places += [Place("parameters", group, register), Place("rest", group, position)]
         return places
 
-    def _forget_the_dead(self) -> None:
+    def _restrict_marks(self) -> None:
         """Restrict each mark to the replicas, and to values that are read later."""
-        last = [START] * len(self.tasks.maker)
+        # From the last mark to the first, as each mark is a reader itself. `initial` adds places that are touched only after
+        # the mark: nothing has written to them before it, so they still have their initial value. A mark without a number
+        # keeps everything, because the program goes on after it.
+        last_reader = [START] * len(self.tasks.maker)
         for number, task in enumerate(self.tasks.tasks):
             for value in task.reads:
-                last[value] = number
+                last_reader[value] = number
         for at, point in reversed(self.tasks.points.items()):
             replicas = set(self._replicas(point.number))
             point.values = {
                 place: value
                 for place, value in (self.tasks.initial | point.values).items()
-                if place in replicas or last[value] > at or point.number is None
+                if place in replicas or last_reader[value] > at or point.number is None
             }
             sources = [value for task in point.pending.values() for value in task.reads]
             reads = dict.fromkeys([*point.values.values(), *sources])
             self.tasks.tasks[at] = Task(Action.MARK, tuple(reads), ())
             for value in reads:  # earlier marks need it, too
-                last[value] = max(last[value], at)
+                last_reader[value] = max(last_reader[value], at)
 
-    def _order_the_marks(self) -> None:
+    def _chain_marks(self) -> None:
         """Have each mark read a value of the one before: the last needs no gradients in flight, and would be possible first."""
         before: tuple[int, ...] = ()
         for at in self.tasks.points:
@@ -240,7 +246,7 @@ class _Tracing:
             task = self._pending.pop(operands["pending"])
         else:
             task = Task(Action.FINISH, (self._value_at(Place("pending", 0, operands["pending"])),), (), kind, index)
-        place = Place("message", 0, START)  # of no slot
+        place = Place("message", 0, _NO_SLOT)
         self._task(task._replace(reads=task.reads + remembered, sender=sender), place, *memory)
         return (self._current.pop(place),)
 

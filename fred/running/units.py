@@ -64,7 +64,7 @@ class Unit:
         modules = {name.partition(":")[0] for name in own_classes(self.run)}
         object.__setattr__(self, "environment", environment.describe())
         unread = [f"the content of `{part.kind}` cannot be read" for part in objects_of(self.run) if not part.digest]
-        object.__setattr__(self, "unknown", next(iter(unread), own_code.unknown(modules) if modules else ""))
+        object.__setattr__(self, "unknown", next(iter(unread), own_code.why_unknown(modules) if modules else ""))
         object.__setattr__(self, "identity", self._identity())
 
     @property

@@ -109,7 +109,7 @@ def _in_pseudo_gradients(schedule: Schedule) -> int | None:
         worker: np.flatnonzero((schedule["verb"] == Verb.PUSH) & (schedule["worker"] == worker))
         for worker in range(schedule.workers)
     }
-    applied_at, applied, waiting, largest = [(-1, 0)], 0, list[tuple[int, int]](), 0
+    applied_after_commit, applied, waiting, largest = [(-1, 0)], 0, list[tuple[int, int]](), 0
     for row in rows.tolist():
         if schedule["verb"][row] == Verb.ADD:
             ends = position[[schedule["source"][row], schedule["mailbox"][row]]]
@@ -117,10 +117,10 @@ def _in_pseudo_gradients(schedule: Schedule) -> int | None:
             waiting.append((int(ends[0]), int(end - begin)))
             continue
         for pull, count in waiting:
-            applied_before = applied_at[bisect.bisect_left(applied_at, (pull, 0)) - 1][1]
+            applied_before = applied_after_commit[bisect.bisect_left(applied_after_commit, (pull, 0)) - 1][1]
             applied += count
             largest = max(largest, applied - applied_before - 1)
-        applied_at.append((row, applied))
+        applied_after_commit.append((row, applied))
         waiting.clear()
     return largest if applied else None
 

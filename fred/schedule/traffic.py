@@ -149,17 +149,20 @@ def copies(schedule: Schedule) -> pd.DataFrame:
     rows = rows[(schedule["step"][rows] != NONE) & np.isin(schedule["replica"][rows], schedule.on_servers)]
     worker, step, mailbox = (schedule[name][rows] for name in ("worker", "step", "mailbox"))
     _, first, gradient = np.unique(worker * (step.max(initial=0) + 1) + step, return_index=True, return_inverse=True)
+    # A gradient is known by worker and step; gradients come in the order of their first rows. Several may have been computed
+    # at one mailbox: its fetch counts for the first of them only.
     order = np.argsort(first)
-    _, read_first = np.unique(mailbox[first[order]], return_index=True)
+    first_uses, mailboxes = rows[first[order]], mailbox[first[order]]
+    _, first_readers = np.unique(mailboxes, return_index=True)
     columns = {
-        "seconds": schedule["time_ns"][rows[first[order]]] / NANOSECONDS,
-        "updates": np.searchsorted(schedule.ledger.every_update, rows[first[order]]) // schedule.blocks,
+        "seconds": schedule["time_ns"][first_uses] / NANOSECONDS,
+        "updates": np.searchsorted(schedule.ledger.every_update, first_uses) // schedule.blocks,
         "potential": 1 + np.arange(len(order)),
     }
     for unit, (pushed, fetched) in {"messages": ("pushes", "fetches"), "bytes": ("pushed_bytes", "fetched_bytes")}.items():
         up = np.bincount(gradient, schedule[unit][rows], len(order))[order]
         down = np.zeros(len(order))
-        down[read_first] = _fetched(schedule, unit)[mailbox[first[order]][read_first]]
+        down[first_readers] = _fetched(schedule, unit)[mailboxes[first_readers]]
         columns |= {pushed: up, fetched: down} if unit == "bytes" else {pushed: up > 0, fetched: down > 0}
         columns |= {name: np.cumsum(columns[name]) for name in (pushed, fetched)}
     return pd.DataFrame(columns)

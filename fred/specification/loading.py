@@ -251,7 +251,7 @@ class Scenario(Component):
 
     @field_validator("until")
     @classmethod
-    def _of_comparisons(cls, until: Until | None, info: ValidationInfo) -> Until | None:
+    def _check_until(cls, until: Until | None, info: ValidationInfo) -> Until | None:
         runs, points = info.data.get("runs"), info.data.get("points", {})
         if until is None or runs is None:
             return until

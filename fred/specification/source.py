@@ -134,20 +134,31 @@ class Source:
 
         A value without a line of its own has the line of the innermost mapping around it.
         """
-        if keys[:1] == ("runs",) and len(keys) > 1 and keys[1] in self._points:
-            point = self._points[str(keys[1])]
-            swept = next((key for key in point.values if ".".join(map(str, keys[2:])).startswith(key)), None)
-            keys = ("runs", point.of, *(("sweep", "over", swept) if swept else keys[2:] or ("sweep",)))
+        keys, is_of_run = self._swept_keys(keys), keys[:1] == ("runs",)
+        text = self._setting_text(keys, is_of_run)
+        return self._nearest_in_file(keys, is_of_run) if text is None else text
+
+    def _swept_keys(self, keys: Keys) -> Keys:
+        """Return the keys of a value of a point in the file: in its run, or in the sweep that set it."""
+        if keys[:1] != ("runs",) or len(keys) == 1 or keys[1] not in self._points:
+            return keys
+        point = self._points[str(keys[1])]
+        swept = next((key for key in point.values if ".".join(map(str, keys[2:])).startswith(key)), None)
+        return ("runs", point.of, *(("sweep", "over", swept) if swept else keys[2:] or ("sweep",)))
+
+    def _setting_text(self, keys: Keys, is_of_run: bool) -> str | None:
+        """Return the text of the setting that set a value, or its keys if the text has none; None if no setting did."""
         for setting_keys, _, text in reversed(self._settings):  # of two for one key, the last one counts
             if _overlap(keys, self._created_keys(setting_keys)) or (
-                keys[:1] == ("runs",) and _overlap(keys[2:], self._created_keys(setting_keys, keys[:2]))
+                is_of_run and _overlap(keys[2:], self._created_keys(setting_keys, keys[:2]))
             ):
-                return (
-                    text
-                    if "=" in text
-                    else ".".join(map(str, keys[2:] if keys[:1] == ("runs",) and setting_keys[:1] != ("runs",) else keys))
-                )
-        candidates = [keys[2:], keys] if keys[:1] == ("runs",) else [keys]
+                is_of_all_runs = is_of_run and setting_keys[:1] != ("runs",)
+                return text if "=" in text else ".".join(map(str, keys[2:] if is_of_all_runs else keys))
+        return None
+
+    def _nearest_in_file(self, keys: Keys, is_of_run: bool) -> str:
+        """Return the place of a value in the file, or of the innermost mapping around it, in its run or for all runs."""
+        candidates = [keys[2:], keys] if is_of_run else [keys]
         depth, candidate = max(
             ((self._depth(candidate_keys), candidate_keys) for candidate_keys in candidates),
             key=lambda pair: (pair[0] == len(pair[1]), pair[0]),

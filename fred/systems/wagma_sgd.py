@@ -118,8 +118,8 @@ class GroupAveraging(Protocol):
             if not operation.over.processed:
                 yield from sim.wait(worker, operation.over, f"the averaging of iteration {operation.iteration}")
             yield from sim.present(worker)
-            mean = operation.means[worker & operation.first]
-            sim.sync(worker, mean, *(operation.late if late else operation.on_time), operation.cost)
+            mean = operation.means[worker & operation.group_mask]
+            sim.sync(worker, mean, *(operation.late_factors if late else operation.on_time_factors), operation.cost)
 
 
 def differing(iteration: int, workers: int, size: int, fixed: bool = False) -> list[int]:
@@ -160,9 +160,10 @@ class _Operation:
         self.waits = waits  # whether it begins with the last of them to arrive, or with the first
         self.cost = NOTHING  # known when it is over
         self.size = size = 1 << len(bits)  # of each group
-        self.on_time, self.late = (0.0, 1.0), (1 / (size + 1), size / (size + 1))  # of one's own model and of the mean
-        self.first = ~sum(bits)  # worker & first: the first member of its group
-        self.firsts = sorted({worker & self.first for worker in workers})
+        self.on_time_factors, self.late_factors = (0.0, 1.0), (1 / (size + 1), size / (size + 1))  # keep, weight
+        # The mask clears the bits in which members of a group differ: what is left is the group's first member.
+        self.group_mask = ~sum(bits)
+        self.firsts = sorted({worker & self.group_mask for worker in workers})
         self.arrived = 0  # workers
         self.active = False  # whether it has begun everywhere, so that workers which arrive now are late
         self.means: dict[int, Copy] = {}  # by the group's first member, once it is over

@@ -179,13 +179,30 @@ class Averaging(Sending):
             cost = cost._replace(bytes=cost.bytes * buckets, messages=cost.messages * buckets)
         computed_at = self._bucket_times(buckets, workers, request_time)
         if isinstance(self.links, FairLinks):
-            operation = Operation(self.env.event(), cost._replace(nanoseconds=0, moving=0))
-            parts = list(self._parts(computed_at, cost.nanoseconds))
             stages = patterns.stages(network, kind, self._groups(network, workers), algorithm, part)
-            send = partial(self._send_parts, self.links, stages, part, parts)
-            first = max([self.now, *(part.computed_at for part in parts[:1])])
-            self.process(self._send_all(operation, send, first, request_time, awaited))
-            return operation
+            send = partial(self._send_parts, self.links, stages, part)
+            return self._as_messages(send, cost, computed_at, request_time, awaited)
+        return self._in_closed_form(cost, workers, computed_at, request_time, awaited)
+
+    def _as_messages(
+        self,
+        send: Callable[[list[Part], int], Generator[Wait, Any, bool]],
+        cost: Cost,
+        computed_at: list[int],
+        request_time: int,
+        awaited: Collection[int],
+    ) -> Operation:
+        """Begin an operation of messages; `cost` is that of each bucket on idle links, and `send` sends given parts."""
+        operation = Operation(self.env.event(), cost._replace(nanoseconds=0, moving=0))
+        parts = list(self._parts(computed_at, cost.nanoseconds))
+        first = max([self.now, *(part.computed_at for part in parts[:1])])
+        self.process(self._send_all(operation, partial(send, parts), first, request_time, awaited))
+        return operation
+
+    def _in_closed_form(
+        self, cost: Cost, workers: Sequence[int], computed_at: list[int], request_time: int, awaited: Collection[int]
+    ) -> Operation:
+        """Begin an operation that takes the closed form of its algorithm; each bucket takes the time of `cost`."""
         duration = max(0, _ends(computed_at, cost.nanoseconds)[-1] - request_time)
         cost = self._delayed_cost(cost._replace(nanoseconds=duration, moving=duration), workers, request_time, awaited)
         return Operation(self.env.after(request_time + cost.nanoseconds - self.now), cost)

@@ -88,11 +88,8 @@ class FairLinks(Links):
 
     def _between_regions(self, sender: int, receiver: int) -> tuple[int, ...]:
         """Return the link from the region of one server to that of another, which these two have for themselves."""
-        regions, sender_region, receiver_region = (
-            self._network.regions,
-            self._region_of_server[sender],
-            self._region_of_server[receiver],
-        )
+        regions = self._network.regions
+        sender_region, receiver_region = self._region_of_server[sender], self._region_of_server[receiver]
         if regions is None:
             return ()
         if (sender, receiver) not in self._pairs:

@@ -95,7 +95,7 @@ class Flows:
         self._env, self._capacity, self._slowed = env, list(capacities), slowed or {}
         self._fastest = list(capacities)
         self._holds = dict.fromkeys(self._slowed, 0)  # until when these links have their capacity, ns
-        self._changed = dict.fromkeys(self._slowed, 0)  # number of changes since a flow on them ended
+        self._changes_since_end = dict.fromkeys(self._slowed, 0)  # number of changes since a flow on them ended
         self._changes: list[tuple[int, int]] = []  # heap: when the capacity of a link changes, ns
         self._flows_on: list[dict[Flow, None]] = [{} for _ in capacities]  # in order of their beginning
         self._weight = [0.0] * len(capacities)
@@ -154,29 +154,30 @@ class Flows:
         while self._ends and self._ends[0][0] <= now + 0.5:
             self._finish(self._ends[0][0])
         self._now = max(self._now, now)
-        changed = self._change(now) if self._changes else ()
+        affected = self._change_capacities(now) if self._changes else ()
         arrivals, self._arrivals = self._arrivals, []
         for flow in arrivals:
             self._put(flow)
-        if arrivals or changed:
-            self._divide((), arrivals, changed)
+        if arrivals or affected:
+            self._divide((), arrivals, affected)
         self._set_alarm()
 
-    def _change(self, now: int) -> dict[Flow, None]:
+    def _change_capacities(self, now: int) -> dict[Flow, None]:
         """Change the capacities of links whose slowdown changes by now; return the flows on them."""
-        changed = dict[Flow, None]()
+        # The next change of an idle link is not scheduled: _put sets its capacity when its next flow begins.
+        affected = dict[Flow, None]()
         while self._changes and self._changes[0][0] <= now:
             link = heappop(self._changes)[1]
             if self._flows_on[link]:
-                self._changed[link] += 1
-                if self._changed[link] > _MAX_CHANGES:
+                self._changes_since_end[link] += 1
+                if self._changes_since_end[link] > _MAX_CHANGES:
                     raise FredError(
                         f"`contention` of links changes more than {_MAX_CHANGES:,} times while one message is sent: "
                         "give longer times between changes, or smaller messages"
                     )
                 self._set_capacity(link)
-                changed.update(self._flows_on[link])
-        return changed
+                affected.update(self._flows_on[link])
+        return affected
 
     def _set_capacity(self, link: int) -> None:
         """Set the present capacity of a link that slows down at times."""
@@ -214,8 +215,8 @@ class Flows:
                     self._weight[link] -= 1.0
                 else:  # a difference of very unequal weights would keep rounding errors of the larger ones
                     self._weight[link] = math.fsum(other.weight for other in self._flows_on[link])
-                if link in self._changed:
-                    self._changed[link] = 0
+                if link in self._changes_since_end:
+                    self._changes_since_end[link] = 0
         if departures:
             self._divide(departures, ())
         for flow in departures:
@@ -229,20 +230,20 @@ class Flows:
             self._flows_on[link][flow] = None
             self._weight[link] += flow.weight
 
-    def _divide(self, departures: Sequence[Flow], arrivals: Sequence[Flow], changed: Collection[Flow] = ()) -> None:
+    def _divide(self, departures: Sequence[Flow], arrivals: Sequence[Flow], affected: Collection[Flow] = ()) -> None:
         """Set the rates again after flows have ended or begun, or the capacities of their links have changed."""
-        groups: dict[_Group | None, None] = dict.fromkeys(flow.group for flow in (*departures, *changed))
+        groups: dict[_Group | None, None] = dict.fromkeys(flow.group for flow in (*departures, *affected))
         for flow in arrivals:
             for link in flow.path:
                 for other in self._flows_on[link]:
                     if other.group is not None:
                         groups[other.group] = None
                         break  # in an isolated group, all flows of a link are of that group
-        single = next(iter(groups)) if len(groups) == 1 and not changed else None
+        single = next(iter(groups)) if len(groups) == 1 and not affected else None
         if single is not None and single.isolated and self._stays(single, arrivals):
             return
         visited: set[Flow] = set()
-        starts = dict.fromkeys((*arrivals, *changed))
+        starts = dict.fromkeys((*arrivals, *affected))
         for flow in departures:
             for link in flow.path:
                 starts.update(self._flows_on[link])
@@ -333,29 +334,28 @@ class Flows:
         """Divide the links among connected flows: raise all rates together, and stop those that a full link holds back."""
         # Progressive filling [Bertsekas, Gallager 1992, section 6.5.2]. Each turn finds the lowest level at which a link is
         # full or a limit is reached, and gives the flows that it holds back this rate per weight. Their rates are subtracted
-        # from the other links on their paths, so the next level is no lower; only rounding could make it so.
+        # from the other links on their paths, so the next level is no lower; only rounding could make it so. The list of these
+        # flows is empty if links have already held back all flows of a limit.
         self._leave_groups(flows)
         unassigned = dict.fromkeys(flows)
-        limits = sorted({flow.max_rate for flow in flows if flow.max_rate < math.inf}, reverse=True)
+        falling_limits = sorted({flow.max_rate for flow in flows if flow.max_rate < math.inf}, reverse=True)
         links = dict.fromkeys(link for flow in flows for link in flow.shared)
         unassigned_counts = {link: len(self._flows_on[link]) for link in links}  # flows without a rate
         capacity_left = {link: self._capacity[link] for link in links}
         load = {link: self._weight[link] for link in links}
-        lowest, groups = 0.0, []
+        last_level, groups = 0.0, []
         while unassigned:
             level, link = math.inf, None
             for number in unassigned_counts:
                 if (fair := capacity_left[number] / load[number]) < level:
                     level, link = fair, number
-            while limits and limits[-1] < lowest:
-                limits.pop()
-            if limits and limits[-1] <= level:
-                level, link = limits.pop(), None
+            if falling_limits and falling_limits[-1] <= level:
+                level, link = falling_limits.pop(), None
                 bottlenecked = [flow for flow in unassigned if flow.max_rate <= level]
             else:
                 assert link is not None
                 bottlenecked = [flow for flow in self._flows_on[link] if flow in unassigned]
-            level = lowest = max(level, lowest)  # rounding does not lower it
+            level = last_level = max(level, last_level)  # rounding does not lower it
             group = _Group(link, self._now)
             for flow in bottlenecked:
                 del unassigned[flow]

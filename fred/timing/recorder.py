@@ -156,17 +156,17 @@ class Recorder:
             self._notify()
 
     def add(
-        self, now: int, gradient: Gradient, replica: int, block: int, weight: float, size: int, messages: int, part: float = 1.0
+        self, now: int, gradient: Gradient, replica: int, block: int, weight: float, size: int, messages: int, counts_as: float
     ) -> None:
-        """Record that `gradient` joins the open round of `block`; `part` is its part of the number that a mean divides by."""
+        """Record that `gradient` joins the open round of `block`; a mean divides by the sum of what its messages count as."""
         self._write(_ADD, now, gradient, replica, block, size, messages, weight)
         if self.listener is not None:
             self._notify()
         self._rounds[cell := replica * self._blocks + block].append(gradient)
-        self._totals[cell] += part
+        self._totals[cell] += counts_as
 
     def commit(self, now: int, replica: int, block: int, weight: float | None) -> None:
-        """Record one update of `block`: the sum of its round times `weight` (default: 1 / number of its messages)."""
+        """Record one update of `block`: the sum of its round times `weight` (default: 1 / the sum of what they count as)."""
         cell = replica * self._blocks + block
         members, clock = self._rounds[cell], self.clocks[cell]
         weight = (1.0 / self._totals[cell] if members else 1.0) if weight is None else weight

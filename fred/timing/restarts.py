@@ -116,9 +116,9 @@ class Restorable(Recorder):
     def lose(self, since: int, now: int) -> None:
         """Record that the job has failed at `now`: everything `since` the checkpoint, ns, is undone, but failures count."""
         undone = []
-        while self._job_intervals and (
-            self._job_intervals[-1][1] >= since or self._job_intervals[-1][2] > now
-        ):  # it may fail while it loads
+        # The job may also fail while it loads. Repairs go on; what began before the checkpoint, lost attempts and skips end now
+        # at the latest; detections stay as instants, because they count as failures; UNDONE covers all else.
+        while self._job_intervals and (self._job_intervals[-1][1] >= since or self._job_intervals[-1][2] > now):
             undone.append(self._job_intervals.pop())
         for kind, begin, end, worker, other in reversed(undone):
             if kind == What.BROKEN:
@@ -218,8 +218,8 @@ class Saving:
         else:
             done()
 
-    def lose(self, failed: Collection[int]) -> bool:
-        """Return True if the last checkpoint is lost, because both workers that have a share in their memory failed.
+    def loses_checkpoint(self, failed: Collection[int]) -> bool:
+        """Note that workers failed; return True if both workers with a share of the checkpoint in their memory have.
 
         Args:
             failed: workers that fail now.
@@ -393,7 +393,7 @@ class Restarts:
 
     def _go_back(self, failed: list[int]) -> int:
         """Choose the checkpoint to go back to when these workers have failed; return the time since which work is lost, ns."""
-        if self._saving.lose(failed):
+        if self._saving.loses_checkpoint(failed):
             self._last, self._began = self._initial, 0
         return max(self._last.resumed_at, self._began)
 

@@ -347,14 +347,16 @@ class Simulation(Averaging):
         size, messages = self._up[block] if cost is None and not gradient.sent else self._charged(gradient, block, cost, now)
         if self._lives is not None:
             self._settle(gradient)
-        share = self.weights[gradient.worker] if weight is None else 1.0
-        self.record.add(now, gradient, replica, block, share if weight is None else weight, size, messages, share)
+        # By default a gradient has its worker's weight in the sum, and counts as much in the number that commit divides by.
+        # With a weight of its own it counts as one message.
+        counts_as = self.weights[gradient.worker] if weight is None else 1.0
+        self.record.add(now, gradient, replica, block, counts_as if weight is None else weight, size, messages, counts_as)
 
     def commit(self, replica: int = 0, block: int = 0, weight: float | None = None) -> None:
-        """Apply the round's sum times `weight` (default: 1 / number of its messages, for their mean) as one update.
+        """Apply the round's sum times `weight` as one update; default: 1 / the sum of what its messages count as.
 
-        The round is that of a `block` of a `replica`; a new one opens. Messages with the default weight count in proportion to
-        their examples.
+        The default gives their mean. Messages with the default weight count in proportion to their examples, others as one.
+        The round is that of a `block` of a `replica`; a new one opens.
         """
         self.record.commit(self.now, replica, block, weight)
 

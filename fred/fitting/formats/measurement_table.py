@@ -54,6 +54,37 @@ class _Table(NamedTuple):
     is_text: bool = False  # aligned with spaces or bars, with other lines around
 
 
+class _Row(NamedTuple):
+    """A row of a table.
+
+    Args:
+        log: the file.
+        cells: text and column of each cell, by the column's kind.
+        line: number of its line.
+        sizes: the cells of all rows in a column of sizes.
+    """
+
+    log: BenchmarkLog
+    cells: Mapping[str, tuple[str, Column]]
+    line: int
+    sizes: Sequence[str]
+
+    @property
+    def place(self) -> str:
+        return f"{self.log.path}:{self.line}"
+
+    def text(self, kind: str) -> str:
+        """Return the text of a cell; empty: there is none."""
+        return self.cells[kind][0] if kind in self.cells else ""
+
+    def number(self, kind: str, least: float = 1e-9) -> float | None:
+        """Return the number in a cell, in FRED's units; None: there is none."""
+        if not self.text(kind):
+            return None
+        text, column = self.cells[kind]
+        return _quantity(self.log, text, column, self.place, least, self.sizes)
+
+
 def sniff(head: str, name: str) -> bool:
     """Return True: what no other format recognises is read as a table.
 
@@ -82,68 +113,73 @@ def read(log: BenchmarkLog) -> Iterator[Measurement | Skipped]:
     ]
     settings: dict[tuple[str, ...], Setting] = {}
     for number, cells in table.rows:
-        place = f"{log.path}:{number}"
-        row = {column.kind: (cells[position].strip(), column) for position, column in columns.items() if position < len(cells)}
-        if table.is_text and not row.get("size", (" ",))[0][:1].isdigit():
+        by_kind = {
+            column.kind: (cells[position].strip(), column) for position, column in columns.items() if position < len(cells)
+        }
+        row = _Row(log, by_kind, number, sizes)
+        if table.is_text and not row.text("size")[:1].isdigit():
             continue
         if table.is_text and len(cells) != len(table.names):
             if number == table.rows[-1][0] and len(cells) < len(table.names):
                 yield Skipped("were cut off")
                 continue
             raise FredError(
-                f"{place}: {len(cells)} cells below {len(table.names)} names, so columns and names do not fit; write the table "
-                "as CSV, with commas between cells"
+                f"{row.place}: {len(cells)} cells below {len(table.names)} names, so columns and names do not fit; write the "
+                "table as CSV, with commas between cells"
             )
-        yield _measurement(log, row, place, number, settings, sizes)
+        yield _measurement(row, settings)
 
 
-def _measurement(
-    log: BenchmarkLog,
-    row: Mapping[str, tuple[str, Column]],
-    place: str,
-    line: int,
-    settings: dict[tuple[str, ...], Setting],
-    sizes: Sequence[str],
-) -> Measurement | Skipped:
-    """Return the measurement in a row, by the kinds of its columns; a failed or rounded one has no positive time."""
-    sources = [kind for kind in ("time", "algbw", "busbw") if kind in row]
-    source = next((kind for kind in sources if row[kind][0]), "".join(sources[:1]))
-    if source and not _is_positive(row[source][0]):
+def _measurement(row: _Row, settings: dict[tuple[str, ...], Setting]) -> Measurement | Skipped:
+    """Return the measurement in a row; a failed or rounded one has no positive time."""
+    sources = [kind for kind in ("time", "algbw", "busbw") if kind in row.cells]
+    source = next((kind for kind in sources if row.text(kind)), "".join(sources[:1]))
+    if source and not _is_positive(row.text(source)):
         return _NONE
-
-    def number(kind: str, least: float = 1e-9) -> float | None:
-        text, column = row.get(kind, ("", None))
-        return _quantity(log, text, column, place, least, sizes) if text and column else None
-
-    text = {kind: row[kind][0] for kind in ("library", "operation", "how", "source", "nodes", "per_node") if kind in row}
-    delay, round_trip = number("delay", 0.0), number("round_trip", 0.0)
+    delay, round_trip = row.number("delay", 0.0), row.number("round_trip", 0.0)
     latency = delay if round_trip is None else round_trip / 2
-    bandwidth = number("bandwidth")
-    if "rate" in row:
-        rate = number("rate")
-        if rate is None:
-            raise FredError(f"{place}: `{row['rate'][1].name}` is empty; expected a positive number")
-        pair = log.setting(text.get("library") or "nccl", "point-to-point", 2, line)
-        return Measurement(*pair, _RATE_BYTES, _RATE_BYTES / rate, latency, bandwidth, True, text.get("source", ""))
-    size = number("size")
+    bandwidth, where = row.number("bandwidth"), row.text("source")
+    if "rate" in row.cells:
+        seconds = _RATE_BYTES / _rate(row)
+        pair = row.log.setting(row.text("library") or "nccl", "point-to-point", 2, row.line)
+        return Measurement(*pair, _RATE_BYTES, seconds, latency, bandwidth, True, where)
+    size = row.number("size")
     if not size:
-        raise FredError(f"{place}: no size; expected a number in a column `megabytes` or `bytes`")
-    if not (value := number(source) if source else None):
-        raise FredError(f"{place}: no duration; expected a positive number")
-    if text.get("operation", "").lower() in _REDUCTIONS:
-        del text["operation"]
-    key = tuple(text.get(kind, "") for kind in ("library", "operation", "how", "nodes", "per_node"))
-    per_node = number("per_node") or 1.0
-    machines = int(number("nodes") or 0) if "per_node" in row else 0
+        raise FredError(f"{row.place}: no size; expected a number in a column `megabytes` or `bytes`")
+    if not (value := row.number(source) if source else None):
+        raise FredError(f"{row.place}: no duration; expected a positive number")
+    setting = _setting_of(row, settings)
+    machines = int(row.number("nodes") or 0) if "per_node" in row.cells else 0
+    seconds = _seconds(source, value, size, setting)
+    return Measurement(*setting, size, seconds, latency, bandwidth, where=where, machines=machines)
+
+
+def _rate(row: _Row) -> float:
+    """Return the measured rate of a message, in bytes/s."""
+    rate = row.number("rate")
+    if rate is None:
+        raise FredError(f"{row.place}: `{row.cells['rate'][1].name}` is empty; expected a positive number")
+    return rate
+
+
+def _setting_of(row: _Row, settings: dict[tuple[str, ...], Setting]) -> Setting:
+    """Return library, operation and number of members, from `settings` if an earlier row had the same cells."""
+    operation = "" if row.text("operation").lower() in _REDUCTIONS else row.text("operation")
+    library, how, nodes_text = row.text("library"), row.text("how"), row.text("nodes")
+    key = library, operation, how, nodes_text, row.text("per_node")
     if key not in settings:
-        nodes = (number("nodes") or 0.0) * per_node
+        per_node = row.number("per_node") or 1.0
+        nodes = (row.number("nodes") or 0.0) * per_node
         if nodes and (nodes != int(nodes) or nodes < 2):
-            raise FredError(f"{place}: `{row['nodes'][1].name}` is `{text['nodes']}`; expected a whole number from 2 on")
-        settings[key] = _in_use(text["how"], nodes, place) if text.get("how") else log.setting(key[0], key[1], int(nodes), line)
-    setting = settings[key]
+            raise FredError(f"{row.place}: `{row.cells['nodes'][1].name}` is `{nodes_text}`; expected a whole number from 2 on")
+        settings[key] = _in_use(how, nodes, row.place) if how else row.log.setting(library, operation, int(nodes), row.line)
+    return settings[key]
+
+
+def _seconds(source: str, value: float, size: float, setting: Setting) -> float:
+    """Return the measured duration, from the column that has it: a time, or a bandwidth of the algorithm or of the bus."""
     factor = bus_factor(setting.operation, setting.nodes) if source == "busbw" else 1.0
-    seconds = value if source == "time" else factor * size / value
-    return Measurement(*setting, size, seconds, latency, bandwidth, where=text.get("source", ""), machines=machines)
+    return value if source == "time" else factor * size / value
 
 
 def _is_positive(text: str) -> bool:

@@ -120,27 +120,47 @@ def _rows(log: BenchmarkLog, program: _Program, rows: list[tuple[int, list[str]]
     place = program.columns.index("time")
     _check_bandwidths(log, [words for _, words in rows], place)
     wrong = program.columns.index("#wrong") if "#wrong" in program.columns else 0
-    group = program.ranks[0][1] if program.ranks else "0"
-    hosts = [host for _, rank_group, host in program.ranks if rank_group == group]
-    operations = recognise_operations(program.name or log.values.get("operation", log.path.stem))
-    bandwidths = [(words[place + 1], words[place + 2]) for _, words in rows if len(words) > place + 2]
-    if len({group for _, group, _ in program.ranks}) == 1 and len(hosts) <= max(rank for rank, _, _ in program.ranks):
-        hosts = [""] * (1 + max(rank for rank, _, _ in program.ranks))  # some lines are missing, so the machines are unknown
-    members = len(hosts) or (infer_members(operations[0], bandwidths) if len(operations) == 1 else 0)
+    hosts = _hosts_of_members(program)
+    members = len(hosts) or _count_members(program, log, [words for _, words in rows])
     setting = log.setting("nccl", program.name, members, rows[0][0])
     for number, words in rows:
-        if len(words) < place + 2:
-            yield Skipped("were cut off")
-        elif not words[0].strip("0"):
-            yield Skipped("had size 0")
-        elif not words[place].strip("0."):
-            yield Skipped("had time 0")
-        elif wrong and len(words) > wrong and words[wrong].strip("0.") not in ("", "N/A"):
-            yield _WRONG
+        if skipped := _skip_reason(words, place, wrong):
+            yield skipped
         else:
             where = f"{log.path}:{number}"
             size, microseconds = log.number(words[0], "size", where), log.number(words[place], "time", where)
             yield Measurement(*setting, size, microseconds * 1e-6, machines=len({*hosts} - {""}))
+
+
+def _hosts_of_members(program: _Program) -> list[str]:
+    """Return the machine of each member of the first group, empty ones if lines are missing; none: no ranks were printed."""
+    group = program.ranks[0][1] if program.ranks else "0"
+    hosts = [host for _, rank_group, host in program.ranks if rank_group == group]
+    if len({group for _, group, _ in program.ranks}) == 1 and len(hosts) <= max(rank for rank, _, _ in program.ranks):
+        return [""] * (1 + max(rank for rank, _, _ in program.ranks))
+    return hosts
+
+
+def _count_members(program: _Program, log: BenchmarkLog, rows: Sequence[Sequence[str]]) -> int:
+    """Return the number of members, from the ratio of the two bandwidths; 0: unknown."""
+    place = program.columns.index("time")
+    operations = recognise_operations(program.name or log.values.get("operation", log.path.stem))
+    bandwidths = [(words[place + 1], words[place + 2]) for words in rows if len(words) > place + 2]
+    return infer_members(operations[0], bandwidths) if len(operations) == 1 else 0
+
+
+def _skip_reason(words: Sequence[str], place: int, wrong: int) -> Skipped | None:
+    """Return why a row is no measurement; None: it is one.
+
+    `place`, `wrong`: columns of the time and of the number of wrong results; `wrong` 0: there is none.
+    """
+    if len(words) < place + 2:
+        return Skipped("were cut off")
+    if not words[0].strip("0"):
+        return Skipped("had size 0")
+    if not words[place].strip("0."):
+        return Skipped("had time 0")
+    return _WRONG if wrong and len(words) > wrong and words[wrong].strip("0.") not in ("", "N/A") else None
 
 
 def _align(words: list[str], columns: Sequence[str]) -> list[str]:

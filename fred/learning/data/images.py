@@ -1,10 +1,8 @@
-"""Functions that find the user's copies of data files and check their content.
+"""Image data sets: digits that come with FRED, MNIST and CIFAR-10.
 
 | name   | source                                 |
 |--------|----------------------------------------|
 | Digits | Alpaydin & Kaynak 1998, UCI, CC BY 4.0 |
-
-Image data sets: digits that come with FRED, MNIST and CIFAR-10.
 
 The user provides the files of MNIST [LeCun, Cortes, Burges 1998], in the IDX format, and of CIFAR-10 [Krizhevsky 2009], in its
 binary format.

@@ -172,21 +172,24 @@ class Filter:
         self, constants: Constants, key: Array, belief: Belief, y: Array, finished: Array
     ) -> tuple[Array, Array, Array]:
         """Return z drawn by the guide, one stream per completion; the guide's memory; and the mean completion."""
+        # Particle k belongs to stream k // particles_per_stream. Each stream resamples one particle per node, by how well it
+        # explains the round; completes the round by that particle's emission; and goes on from its z, with the memory of its
+        # stream. Then the guide draws particles_per_stream particles for each stream.
         choice_key, tail_key, guide_key = jax.random.split(key, 3)
         emitted = self._emission(constants, belief.next_z, belief.history)
         log_weights = jnp.where(finished, log_density(y, *emitted), log_survival(y, *emitted))
-        weight = jnp.where(constants.occupied, log_weights, 0.0).sum(-1)
-        ancestors = _resample(choice_key, weight, self.streams)[..., None]
+        weight = jnp.where(constants.occupied, log_weights, 0.0).sum(-1)  # [particles, nodes]
+        ancestors = _resample(choice_key, weight, self.streams)[..., None]  # [streams, nodes, 1]
         completed = jnp.where(
             finished, y, _draw_tail(tail_key, y, *(jnp.take_along_axis(part, ancestors, 0) for part in emitted))
         )
         inputs = self.network.inputs(completed, belief.history.baseline, constants.occupied)
-        copies = self.particles // self.streams
-        memory = jnp.take_along_axis(belief.memory, ancestors // copies, 0)
+        particles_per_stream = self.particles // self.streams
+        memory = jnp.take_along_axis(belief.memory, ancestors // particles_per_stream, 0)
         memory = self.network.sum_up(constants.params, memory, inputs)
         last_z = jnp.take_along_axis(belief.z, ancestors, 0)
         proposal = self.network.proposal(constants.params, last_z, self.network.summary(memory))
-        z = _draw(guide_key, *(jnp.repeat(part, copies, axis=0) for part in proposal))
+        z = _draw(guide_key, *(jnp.repeat(part, particles_per_stream, axis=0) for part in proposal))
         return z, memory, completed.mean(0)
 
     def _propose_windowed(

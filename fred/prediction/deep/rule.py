@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -21,7 +22,9 @@ from fred.prediction.following import Watched
 from fred.prediction.predictive import Predictor
 
 if TYPE_CHECKING:
-    from fred.prediction.deep.filter import Constants, Filter
+    from jax import Array
+
+    from fred.prediction.deep.filter import Belief, Constants, Filter
 
 _PACE_WEIGHT = 25  # weight of the trace's pace, in rounds, for the objective `throughput`
 _FACTOR = 2.0  # the normaliser in mean times, as printed
@@ -196,6 +199,7 @@ class _DeepPredictor(Predictor):
         self._trained, self._grid, self._particles = trained, Grid(node_of), rule.particles
         self._warm_up, self._seed, self._rounds = rule.warm_up, rule.seed, 0
         self._first: list[tuple[NDArray[np.float64], NDArray[np.bool_]]] = []  # rounds before the normaliser is known
+        self._running: _Running | None = None  # from when it is known on
 
     def learn(self, seconds: NDArray[np.float64], finished: NDArray[np.bool_]) -> None:
         if self._plainer:
@@ -208,29 +212,26 @@ class _DeepPredictor(Predictor):
         self._first.append((seconds, finished))
         if self._rounds == self._warm_up:
             level = math.fsum(np.concatenate([seconds for seconds, _ in self._first])) / (self._rounds * self.workers)
-            self._begin(_FACTOR * level)
+            self._running = self._begin(_FACTOR * level)
             for recorded in self._first:
                 self._update_belief(*recorded)
 
-    def _begin(self, normaliser: float) -> None:
+    def _begin(self, normaliser: float) -> "_Running":
+        """Return the filter before the first round."""
         from fred.prediction.deep.networks import key_of
 
         share, time = self._trained.record.pace
         self._best.record(_PACE_WEIGHT * share * self.workers, _PACE_WEIGHT * time * normaliser)
-        self._normaliser, self._key, self._step = normaliser, key_of(self._seed), 0
-        self._filter, self._constants = _filter(self._trained, self._grid.occupied, self._particles)
-        self._belief, self._samples = self._filter.start(self._constants, self._key)
+        key = key_of(self._seed)
+        particle_filter, constants = _filter(self._trained, self._grid.occupied, self._particles)
+        return _Running(particle_filter, constants, key, normaliser, *particle_filter.start(constants, key))
 
     def _update_belief(self, seconds: NDArray[np.float64], finished: NDArray[np.bool_]) -> None:
-        if not hasattr(self, "_filter"):
-            self._begin(self._trained.record.normaliser)
-        if self._share == 1:
-            return
-        times = self._grid.spread((seconds / self._normaliser).astype(np.float32))
-        self._step += 1
-        self._belief, self._samples = self._filter.update(
-            self._constants, self._belief, self._key, self._step, times, self._grid.spread(finished)
-        )
+        if self._running is None:
+            self._running = self._begin(self._trained.record.normaliser)
+        if self._share < 1:
+            times = (seconds / self._running.normaliser).astype(np.float32)
+            self._running.update(self._grid.spread(times), self._grid.spread(finished))
 
     def ordered_samples(self) -> NDArray[np.float64]:
         """Return samples of the next round, s, each row in ascending order: [particles, workers].
@@ -238,15 +239,36 @@ class _DeepPredictor(Predictor):
         Not available if the model uses the hidden Markov model alone.
         """
         assert self._share < 1, "the network is unused: the hidden Markov model predicts alone"
-        return np.sort(np.asarray(self._samples), axis=1)[:, : self.workers].astype(np.float64) * self._normaliser
+        assert self._running is not None, "no round has been reported yet"
+        ordered = np.sort(np.asarray(self._running.samples), axis=1)[:, : self.workers]
+        return ordered.astype(np.float64) * self._running.normaliser
 
     def expected(self) -> NDArray[np.float64]:
         plainer = self._share * self._plainer.expected() if self._plainer else 0.0
         if self._share == 1:
             return np.asarray(plainer)
-        ordered = np.sort(np.asarray(self._samples), axis=1)[:, : self.workers]
-        deep = np.add.reduce(ordered, axis=0).astype(np.float64) * (self._normaliser / self._particles)
+        assert self._running is not None, "no round has been reported yet"
+        ordered = np.sort(np.asarray(self._running.samples), axis=1)[:, : self.workers]
+        deep = np.add.reduce(ordered, axis=0).astype(np.float64) * (self._running.normaliser / self._particles)
         return (1 - self._share) * deep + plainer
+
+
+@dataclass
+class _Running:
+    """A filter from round to round: its constants, its belief, and its samples of the next round in normalised times."""
+
+    filter: "Filter"
+    constants: "Constants"
+    key: "Array"
+    normaliser: float  # s
+    belief: "Belief"
+    samples: "Array"  # [particles, nodes * places]
+    step: int = 0  # number of rounds
+
+    def update(self, times: NDArray[np.float32], finished: NDArray[np.bool_]) -> None:
+        """Learn from a round: normalised times, lower bounds where not `finished` [nodes, places]."""
+        self.step += 1
+        self.belief, self.samples = self.filter.update(self.constants, self.belief, self.key, self.step, times, finished)
 
 
 def _filter(trained: saved.Trained, occupied: NDArray[np.bool_], particles: int) -> tuple["Filter", "Constants"]:

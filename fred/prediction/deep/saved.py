@@ -65,7 +65,7 @@ class ModelRecord(BaseModel):
         return f"its network and a hidden Markov model, which has a weight of {self.share:.0%}"
 
     @model_validator(mode="after")
-    def _fitting(self) -> Self:
+    def _check_fields(self) -> Self:
         if len(self.nodes) != self.workers or max(self.nodes) >= self.workers:
             raise ValueError(f"`nodes` must list the node number, from 0, of each of the {self.workers} workers")
         if self.bounds[0] > self.bounds[1]:
