@@ -126,7 +126,7 @@ def test_both_cures_in_python_of_a_class_that_is_not_imported_work(modules, monk
 NO_TOPOLOGY = {"name": "gossip", "topology": "own:Late"}
 
 
-@pytest.mark.usefixtures("own")
+@pytest.mark.usefixtures("own_module")
 def test_a_class_that_does_not_fit_is_refused_with_its_place():
     for part, options, message in (
         ("algorithm", "own:number", "`own:number` is not a class derived from fred.Server, as every algorithm"),
@@ -205,7 +205,7 @@ def test_a_module_with_an_attribute_without_a_type_is_refused_with_its_line(modu
         registry.allow_import(["untyped"])
 
 
-@pytest.mark.usefixtures("own")
+@pytest.mark.usefixtures("own_module")
 class TestBlame:
     def test_a_users_class_is_named_with_its_last_line(self):
         for name, options, error, line in (

@@ -112,7 +112,7 @@ def test_seeds_in_use_are_left_out_even_at_the_end():
     [
         ({"runs": {"asgd": RUNS["asgd"]}}, "until: .*one run has nothing to compare with; expected two runs or more"),
         ({"runs": SWEPT}, "until: .*a sweep must not choose on the seeds that are added; expected `report_seeds` as well"),
-        ({"within": 5.0}, "until.within: found 5.0; expected less than 1"),
+        ({"half_width": 5.0}, "until.within: found 5.0; expected less than 1"),
         ({"most": 3}, "until.seeds: found 3; expected greater than or equal to 10"),
     ],
 )
