@@ -3,6 +3,7 @@
 import contextlib
 import json
 import pickle
+import re
 import shlex
 import subprocess
 import warnings
@@ -31,18 +32,23 @@ def iso(seconds: float, form: str = "%Y-%m-%dT%H:%M:%S") -> str:
     return (FIRST + timedelta(seconds=seconds)).strftime(form)
 
 
-def failures_in(path: Path, text: str, **options: Any) -> Any:
-    path.write_text(text)
+def write(path: Path, text: str | None) -> None:
+    if text is not None:
+        path.write_text(text)
+
+
+def failures_in(path: Path, text: str | None, **options: Any) -> Any:
+    write(path, text)
     return Failures.model_validate({"file": str(path), "checkpoint": CHECKPOINT, **options}).recorded
 
 
-def sessions_in(path: Path, text: str, **options: Any) -> Sessions:
-    path.write_text(text)
+def sessions_in(path: Path, text: str | None, **options: Any) -> Sessions:
+    write(path, text)
     return Sessions.model_validate({"file": str(path), **options})
 
 
-def steps_in(path: Path, text: str, **options: Any) -> Any:
-    path.write_text(text)
+def steps_in(path: Path, text: str | None, **options: Any) -> Any:
+    write(path, text)
     return PricedWorkers.model_validate({"per_hour": str(path), **options}).per_hour
 
 
@@ -236,7 +242,7 @@ class TestFailures:
             failures_in(tmp_path / "two.csv", text + "3,49,3,2,6/22/2005 11:54,6/22/2005 12:54,60,\n")
         command = str(error.value).split("expected one: `python ")[1].split("`")[0]
         run(f"python {command}", tmp_path)
-        assert failures_in(tmp_path / "one.csv", (tmp_path / "one-system.csv").read_text()) == ((0, 0, 360), (1, 10800, 14400))
+        assert failures_in(tmp_path / "one.csv", (tmp_path / "two-2.csv").read_text()) == ((0, 0, 360), (1, 10800, 14400))
 
     def test_failure_trace_archive(self, tmp_path):
         header = "event_id\tcomponent_id\tnode_id\tplatform_id\tnode_name\tevent_type\tevent_start_time\tevent_end_time\tevent_end_reason"
@@ -459,8 +465,13 @@ def test_plain_tables_are_read_without_a_word(tmp_path):
         assert steps_in(tmp_path / "p.csv", "begin,per_hour\n0,1\n60,2\n") == ((0, 1), (60, 2))
 
 
-def sessions_of(path: Path, text: str) -> Any:
+def sessions_of(path: Path, text: str | None) -> Any:
     return sessions_in(path, text).sessions
+
+
+def devices_in(path: Path, text: str | None) -> Any:
+    write(path, text)
+    return Devices(file=path).kinds
 
 
 CURED: dict[str, tuple[Any, str]] = {
@@ -525,6 +536,10 @@ CURED: dict[str, tuple[Any, str]] = {
         ),
     ),
     "restarts.csv": (failures_in, "timestamp,reason\n2026-02-01 04:00,NCCL timeout\n2026-02-01 09:30,ECC error\n"),
+    "benchmark.csv": (
+        devices_in,
+        "Device,Chip,Inference Time (ms),Upload (Mbps),Download (Mbps)\nä,x,40.5,20.5,80\nb,y,160.5,5.1,20\nc,z,80.5,12.5,50\n",
+    ),
     "gap.csv": (sessions_of, "time,a,b\n0,1,0\n60,,1\n"),
     "header.txt": (steps_in, "2026-02-01T05:00:00+00:00\t0.9\n2026-02-01T01:00:00+00:00\t0.8\n"),
     "prices": (steps_in, "Effective Date,SKU,Price (USD/hour)\n2026-01-01,A100,1.2\n2026-02-01,A100,1.1\n"),
@@ -535,11 +550,47 @@ CURED: dict[str, tuple[Any, str]] = {
 @pytest.mark.parametrize("name", CURED)
 def test_the_command_in_a_refusal_makes_the_file_readable(name, tmp_path):
     read, text = CURED[name]
-    with pytest.raises(ValueError, match=r"`(python -c|grep|sed) ") as error:
+    with pytest.raises((FredError, ValueError), match=r"`(python -c|grep|sed) ") as error:
         read(tmp_path / name, text)
     run(str(error.value).split("`")[-2], tmp_path)
     cured_file = next((path for path in tmp_path.iterdir() if path.stem.endswith("-2")), tmp_path / name)
-    assert len(read(tmp_path / "cured", cured_file.read_text())) >= 1
+    assert len(read(cured_file.rename(tmp_path / "cured"), None)) >= 1
+
+
+SPELLINGS = {
+    "semicolons and decimal commas": lambda text: re.sub(r"(?<=\d)\.(?=\d)", ",", text.replace(",", ";")).encode("utf-16"),
+    "tabs and decimal commas": lambda text: re.sub(r"(?<=\d)\.(?=\d)", ",", text.replace(",", "\t")).encode("cp1252"),
+    "a title above": lambda text: f"Export of today\n\n{text}".encode("utf-16"),
+}
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("spelling", SPELLINGS)
+@pytest.mark.parametrize("name", [name for name in CURED if name.endswith(".csv") and name != "gap.csv"])
+def test_the_command_in_a_refusal_knows_delimiter_decimal_mark_encoding_and_place_of_the_header(name, spelling, tmp_path):
+    read, text = CURED[name]
+    answers = []
+    for folder, data in (("plain", text.encode()), ("spelled", SPELLINGS[spelling](text))):
+        (tmp_path / folder).mkdir()
+        path = tmp_path / folder / name
+        path.write_bytes(data)
+        with pytest.raises((FredError, ValueError), match=r"`python -c ") as error:
+            read(path, None)
+        run(str(error.value).split("`")[-2], path.parent)
+        answers.append(read(path.with_stem(f"{path.stem}-2"), None))
+    assert answers[0] == answers[1]
+
+
+def test_a_command_that_pandas_could_not_run_is_not_printed(tmp_path):
+    """A file can neither name a column so that the shell or Python runs it, nor hide from pandas what FRED reads."""
+    for header in ("co$(touch x)res", "it's", "a`b", "cores\\"):
+        (tmp_path / "d.csv").write_text(f"speed,{header}\n1,8\n2,9\n")
+        with pytest.raises(FredError, match="leave it out: by hand, because pandas cannot read") as error:
+            Devices(file=tmp_path / "d.csv")
+        assert "python -c" not in str(error.value)
+    (tmp_path / "d.csv").write_text("speed,cores\n1,8\n# restarted\n2,9\n")
+    with pytest.raises(FredError, match="leave it out: by hand"):
+        Devices(file=tmp_path / "d.csv")
 
 
 @pytest.mark.filterwarnings("ignore")

@@ -122,7 +122,7 @@ def _match_unknown(header: str, column: Column) -> str:
 def _derive_relative(header: str, column: Column) -> tuple[str, str]:
     """Return how a relative column follows from this one, absolute or a time of the same work: in words, and as a change."""
     words = to_snake_case(header).split("_")
-    ratio = f"t['{header}'] / t['{header}'].median()"
+    ratio = f"t[{header!r}] / t[{header!r}].median()"
     if words[-1] in column.absolute:
         return "divide it by that of the median", f".assign({column.name}=lambda t: {ratio})"
     if (

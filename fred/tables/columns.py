@@ -177,11 +177,12 @@ class File(ABC):
             self._units[name] = unit
         return values
 
-    def command(self, change: str) -> str:
+    def command(self, change: str, options: str = "") -> str:
         """Return a command that writes the table with a change; an empty text if the table is not in text.
 
         Args:
             change: calls of methods of a data frame.
+            options: options of pandas that replace the place of the header.
         """
         return ""
 
@@ -191,7 +192,7 @@ class File(ABC):
 
     def _comma_cure(self, name: str) -> str:
         """Return commands that write a column without commas."""
-        changes = (f".replace({{'{name}': {{',': '{mark}'}}}}, regex=True)" for mark in ("", "."))
+        changes = (f".replace({{{name!r}: {{',': {mark!r}}}}}, regex=True)" for mark in ("", "."))
         as_thousands, as_decimals = map(self.command, changes)
         return f". If thousands, {as_thousands}; if decimals, {as_decimals}" if as_thousands else ""
 
@@ -225,24 +226,24 @@ class TextFile(File):
         self._units = dict(self._layout.units)
         self.notes += [*file.notes, *self._layout.notes]
 
-    def command(self, change: str) -> str:
-        return table_commands.rewrite_command(self._content, change)
+    def command(self, change: str, options: str = "") -> str:
+        return table_commands.rewrite_command(self._content, change, options)
 
     def _two_headers_cure(self, name: str) -> str:
         if self.names.count(name) < len(self.names) - 1 or quantities.is_number(self._layout.samples[self.names[0]][0]):
             return ""
-        table = f"pandas.read_csv('{self.path}', header=[0, 1], index_col=0)['{name}'].to_csv('{self.path.stem}-2.csv')"
-        return f'; if pandas wrote two lines of names: `python -c "import pandas; {table}"`'
+        return (
+            f"; if pandas wrote two lines of names: {self.command(f'[{name!r}].reset_index()', 'header=[0, 1], index_col=0')}"
+        )
 
     def _header_cure(self) -> str:
         are_workers = self._example == TRACE_HEADER and len(self.names) != TRACE_HEADER.count(",") + 1
         example = ",".join(f"worker{number}" for number in range(len(self.names))) if are_workers else self._example
         if len(self.names) != example.count(",") + 1:
             names = example.split(",")
-            change = f"[{list(range(len(names)))}].set_axis({names}, axis=1).to_csv('{self.path.stem}-2.csv', index=False)"
-            load = f"pandas.read_csv('{self.path}', header=None, sep=None, engine='python')"
             numbers = f"if columns {', '.join(map(str, range(len(names))))}, counted from 0, are {', '.join(names)}"
-            return f'; {numbers}: `python -c "import pandas; {load}{change}"`'
+            change = f"[{list(range(len(names)))}].set_axis({names}, axis=1)"
+            return f"; {numbers}: {self.command(change, 'header=None')}"
         line = example.replace(",", "\\t" if self._layout.delimiter == "\t" else self._layout.delimiter or " ")
         order = "if each column is a worker" if are_workers else "in the order of your columns"
         return f"; put them first, {order}: `sed -i '1i {line}' {self.path}`"

@@ -58,12 +58,14 @@ class Content:
         data: bytes without compression; those of a text are in UTF-8 and have no byte order mark.
         kind: `text`, or the kind that the first bytes show, such as `parquet`.
         notes: how the bytes were read, in words.
+        encoding: name of the file's encoding for Python; empty: UTF-8, or no text.
     """
 
     path: Path
     data: bytes = field(repr=False)
     kind: str = "text"
     notes: tuple[str, ...] = ()
+    encoding: str = ""
 
     @property
     def name(self) -> str:
@@ -287,9 +289,10 @@ def _decode(path: Path, data: bytes) -> Content:
         if encoding != "utf-8-sig":
             raise FredError(f"cannot read {path}: its text is cut off or damaged ({encoding})") from None
         line = 1 + data[: error.start].count(b"\n")
-        text, encoding = data.decode("cp1252", errors="replace"), f"Windows-1252, because line {line} is not UTF-8"
-    notes = () if encoding == "utf-8-sig" else (f"text in {encoding}",)
-    return Content(path, text.encode(), notes=notes)
+        text, encoding = data.decode("cp1252", errors="replace"), "cp1252"
+        return Content(path, text.encode(), "text", (f"text in Windows-1252, because line {line} is not UTF-8",), encoding)
+    plain = encoding == "utf-8-sig"
+    return Content(path, text.encode(), "text", () if plain else (f"text in {encoding}",), "" if plain else encoding)
 
 
 def matrix_command(load: str, stem: str) -> str:

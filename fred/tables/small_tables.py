@@ -72,7 +72,8 @@ def read_table(path: Path, kind: Kind, begin: date | None = None) -> Table:
         for column in kind.columns
         if column.holds == "numbers" and column.name in cells
     }
-    times = _times(file, {name: cells[name] for name in kind.column_names("times") if name in cells}, record is None)
+    time_cells = {name: cells[name] for name in kind.column_names("times") if name in cells}
+    times = _times(file, time_cells, None if record else source)
     for name in kind.column_names("lengths"):
         if name in cells:
             times[name] = _lengths(file, *cells[name])
@@ -151,10 +152,9 @@ def _numbers(file: File, column: Column, header: str, factor: float) -> Floats:
     units = {name: unit for name, unit in units.items() if unit[:1].isalpha() and column.factor(unit) is not None}
     if header in units:
         names = {name: f"{name}_{unit}" for name, unit in units.items()}
-        command = f"pandas.read_csv('{file.path}', skiprows=[1]).rename(columns={names})"
         raise FredError(
             f"{file.describe_row(0)}: a row of units stands below the names; write them in the names, as in `{names[header]}`: "
-            f"`python -c \"import pandas; {command}.to_csv('{file.path.stem}-2.csv', index=False)\"`"
+            f"{file.command(f'.rename(columns={names})', 'skiprows=[1]')}"
         )
     values = file.quantities(header, column.units or _NO_UNIT)
     return values if factor == 1 or _has_units(file, header) else values * factor
@@ -166,8 +166,11 @@ def _has_units(file: File, header: str) -> bool:
     return bool(first) and not quantities.is_number(first) and not first[-1:].isdigit()
 
 
-def _times(file: File, cells: dict[str, tuple[str, float]], without_record: bool) -> dict[str, Floats]:
-    """Return columns of times: s, or s since 1970 for dates, all of which have days and months in the same order."""
+def _times(file: File, cells: dict[str, tuple[str, float]], source: Content | None) -> dict[str, Floats]:
+    """Return columns of times: s, or s since 1970 for dates, all of which have days and months in the same order.
+
+    The source is the content of a table that no tool has written.
+    """
     texts = {name: file.texts(header) for name, (header, _) in cells.items()}
     dated = [name for name in cells if any(map(quantities.is_date, texts[name]))]
     try:
@@ -175,8 +178,8 @@ def _times(file: File, cells: dict[str, tuple[str, float]], without_record: bool
     except quantities.CellError as error:
         name, row = dated[error.row // len(texts[dated[0]])], error.row % len(texts[dated[0]])
         expected = f"{error.expected} in column `{cells[name][0]}`, as in other rows; found {quoted(texts[name][row])}"
-        is_ambiguous = "told apart" in error.expected and without_record
-        cure = f"; {clear_dates_command(file.path, [cells[name][0] for name in dated])}" if is_ambiguous else ""
+        is_ambiguous = "told apart" in error.expected
+        cure = f"; {clear_dates_command(source, [cells[name][0] for name in dated])}" if is_ambiguous and source else ""
         raise FredError(f"{file.describe_row(row)}: expected {expected}{cure}") from None
     dates = dict(zip(dated, np.split(moments, len(dated)), strict=True)) if dated else {}
     return {name: dates[name] if name in dates else _lengths(file, *cells[name]) for name in cells}

@@ -55,7 +55,7 @@ def explain_refusal(log: BenchmarkLog, rows: Sequence[Sequence[str]]) -> FredErr
     if "size" not in kinds and elements:
         cells = [cell for row in rows[1:2] for name, cell in zip(names, row, strict=False) if "type" in name.lower()]
         width = next((bits[0] for cell in cells if (bits := [_WIDTHS[word] for word in _TYPE.findall(cell)])), 4)
-        size = rewrite_command(read_content(log.path), f".assign(bytes=lambda t: t['{elements}'] * {width})")
+        size = rewrite_command(read_content(log.path), f".assign(bytes=lambda t: t[{elements!r}] * {width})")
         return FredError(f"{problem}; if `{elements}` are numbers of {width} bytes, write their sizes: {size}")
     guesses = _guesses(names, rows[1:], kinds)
     if len(guesses) < len({"size", "time"} - kinds):

@@ -12,6 +12,7 @@ from fred.tables.content import Content
 from fred.tables.named_units import to_snake_case
 from fred.tables.opening import open_table
 from fred.tables.records.record import Record, rows_table
+from fred.tables.table_commands import select_rows_command
 
 NAME = "failures at Los Alamos (LANL)"
 KINDS = ("failures",)
@@ -42,10 +43,8 @@ def read(file: Content, kind: str) -> Record:
         raise FredError(f"{table.path}: expected the columns nodenum, Prob Started and Prob Fixed")
     systems = set(table.texts(headers["system"])) if "system" in headers else {""}
     if len(systems) > 1:
-        selection = f"t[t['{headers['system']}'].astype(str) == '{min(systems)}']"
-        command = f"import pandas; t = pandas.read_csv('{table.path}'); {selection}.to_csv('one-system.csv', index=False)"
         problem = f"{table.path} has {len(systems)} systems, {briefly(sorted(systems))}"
-        raise FredError(f'{problem}; expected one: `python -c "{command}"`')
+        raise FredError(f"{problem}; expected one: {select_rows_command(file, {headers['system']: min(systems)})}")
     dates = ([_DATE.sub(_iso, text) for text in table.texts(name)] for name in (down, up))
     rows = [(name, *pair) for name, *pair in zip(table.texts(node), *dates, strict=True)]
     complete = [place for place, row in enumerate(rows) if row[0] and row[1]]

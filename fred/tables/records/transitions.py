@@ -102,14 +102,14 @@ def read(file: Content, kind: str) -> Record:
     units = [seconds_in(table.unit(time)) or 1.0] if table.unit(time) else units
     moments = (times * (units[-1] if units else 1.0)).tolist()
     if max(moments, default=0.0) < _LEAST_DATE and not units:
-        cure = rewrite_command(file, f".rename(columns={{'{time}': '{time}_s'}})")
+        cure = rewrite_command(file, f".rename(columns={{{time!r}: {time + '_s'!r}}})")
         raise FredError(
             f"{file.path}: `{time}` has neither dates nor a unit; add it, such as `{time}_hours`; if it is s: {cure}"
         )
     machines, states = table.texts(machine), table.texts(state)
     if unknown_states := sorted({text for text in states if _is_up(text) is None}):
         valid_states = sorted({*states} - {*unknown_states})
-        cure = rewrite_command(file, f"[lambda t: t['{state}'].isin({valid_states})]")
+        cure = rewrite_command(file, f"[lambda t: t[{state!r}].isin({valid_states})]")
         raise FredError(
             f"{file.path}: states in `{state}` that are neither up nor down: {briefly(unknown_states)}; leave them out: {cure}"
         )
