@@ -581,6 +581,76 @@ def test_the_command_in_a_refusal_knows_delimiter_decimal_mark_encoding_and_plac
     assert answers[0] == answers[1]
 
 
+CHOICES: dict[str, tuple[Any, str, str, str]] = {
+    "states.csv": (
+        failures_in,
+        "node,down,up,why,state\na,0,5,x y,DRAINED\nb,10,15,u v,DOWN\nc,20,25,r s,DRAINED\nd,30,35,p q,DOWN\n",
+        "column `state` has the values DRAINED, DOWN: keep the rows you mean, such as those of DOWN: ",
+        "node,down,up\nb,10,15\nd,30,35\n",
+    ),
+    "zones.csv": (
+        sessions_in,
+        "client,begin,end,placement\na,0,5,eu\nb,10,15,us\nc,20,25,us\n",
+        "column `placement` has the values eu, us: keep the rows you mean, such as those of us: ",
+        "client,begin,end\nb,10,15\nc,20,25\n",
+    ),
+    "products.csv": (
+        steps_in,
+        "date,price,skuName,zone\n2026-02-01,1.5,A,z1\n2026-02-01,3.5,B,z1\n2026-02-03,1.25,A,z1\n2026-02-03,9,A,z2\n",
+        "column `skuName` has the values A, B; `zone` has the values z1, z2: keep the rows you mean, such as those of A, z1: ",
+        "date,price\n2026-02-01,1.5\n2026-02-03,1.25\n",
+    ),
+    "renamed.csv": (
+        failures_in,
+        "node,down,ready again,why\n"
+        + "".join(
+            f"{n},2026-02-0{d} 01:00,2026-02-0{d} 02:00,{why}\n"
+            for n, d, why in (("a", 1, "DRAIN"), ("b", 3, "ECC"), ("c", 5, "ECC"))
+        ),
+        "if `ready again` is `up`: ",
+        "node,down,up\nb,2026-02-03 01:00,2026-02-03 02:00\nc,2026-02-05 01:00,2026-02-05 02:00\n",
+    ),
+}
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", CHOICES)
+def test_no_command_drops_a_column_that_tells_which_rows_are_meant(name, tmp_path):
+    """Each command is followed to the letter: the reading is that of the rows with one value."""
+    read, text, message, expected = CHOICES[name]
+    path, messages = tmp_path / name, list[str]()
+    path.write_text(text)
+    answer = None
+    while answer is None:
+        try:
+            answer = read(path, None)
+        except ValueError as error:
+            messages.append(str(error))
+            run(next(part for part in reversed(messages[-1].split("`")) if part.startswith("python -c")), tmp_path)
+            path = path.with_stem(f"{path.stem}-2")
+    assert message in messages[0]
+    assert answer == read(tmp_path / "expected.csv", expected)
+
+
+def test_a_price_list_of_several_products_is_refused_with_the_numbers_to_write(tmp_path):
+    products = [("ND96 A100", 27.197, "2020-11-01"), ("ND96 A100 Spot", 5.44, "2024-03-01")]
+    items = [{"retailPrice": price, "effectiveStartDate": day, "skuName": name} for name, price, day in products]
+    with pytest.raises(ValueError, match=r"`per_hour: 27.197` of ND96 A100, `per_hour: 5.44` of ND96 A100 Spot"):
+        steps_in(tmp_path / "azure.json", json.dumps({"Items": items}))
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_table_of_jobs_has_failures_only_with_the_machines_of_the_jobs(tmp_path):
+    jobs = [("NODE_FAIL", 0, 1000), ("COMPLETED", 100, 200), ("NODE_FAIL", 2000, 3000), ("COMPLETED", 4000, 5000)]
+    rows = [("job_id", "user", "state", "start_time", "end_time")]
+    rows += [(f"j{i}", "u1", state, iso(begin), iso(end)) for i, (state, begin, end) in enumerate(jobs)]
+    with pytest.raises(ValueError, match=r"a table of jobs, without their machines; .*sacct -P --format=JobID,State,NodeList"):
+        failures_in(tmp_path / "jobs.csv", "".join(",".join(row) + "\n" for row in rows))
+    rows = [(*row, "node_list" if i == 0 else "gpu-1") for i, row in enumerate(rows)]
+    read = failures_in(tmp_path / "jobs.csv", "".join(",".join(row) + "\n" for row in rows))
+    assert read == ((0, 1000, 2000), (0, 3000, 4000))
+
+
 def test_a_command_that_pandas_could_not_run_is_not_printed(tmp_path):
     """A file can neither name a column so that the shell or Python runs it, nor hide from pandas what FRED reads."""
     for header in ("co$(touch x)res", "it's", "a`b", "cores\\"):

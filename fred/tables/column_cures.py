@@ -13,6 +13,7 @@ from fred.tables.common_names import MACHINES, VAGUE_NAMES
 from fred.tables.content import Content
 from fred.tables.named_units import split_name, to_snake_case
 from fred.tables.records import transitions
+from fred.tables.row_choices import choice_cure, find_choices, is_choice
 from fred.tables.table_commands import drop_columns_command, rewrite_command
 from fred.tables.table_kinds import Column, Kind
 
@@ -44,7 +45,9 @@ def renaming_cure(file: File, kind: Kind, source: Content, matches: Matches, unk
     words = [
         header
         for header in unknown
-        if header not in dates and not any(quantities.is_number(text) or " " in text for text in texts[header])
+        if header not in dates
+        and not is_choice(header)
+        and not any(quantities.is_number(text) or " " in text for text in texts[header])
     ]
     numeric = [header for header in unknown if texts[header] and all(map(quantities.is_number, texts[header]))]
     candidates_by_content = {"names": machines + words, "times": dates, "numbers": numeric if len(numeric) == 1 else []}
@@ -67,14 +70,17 @@ def renaming_cure(file: File, kind: Kind, source: Content, matches: Matches, unk
         else:
             return "write a table with these columns"
         parts.append(part)
-    columns = [*(header for header, _ in matches.values()), *names.values(), *values]
+    choices = find_choices(file, [header for header in unknown if header not in names])
+    columns = [*(header for header, _ in matches.values()), *names.values(), *values, *choices]
     change = f".rename(columns={names})" if names else ""
     change += f".assign({', '.join(f'{name}={value}' for name, value in values.items())})" if values else ""
     return f"if {' and '.join(parts)}: {rewrite_command(source, f'{change}[{columns}]')}"
 
 
 def unknown_columns_error(file: File, kind: Kind, source: Content, matches: Matches, unknown: Sequence[str]) -> FredError:
-    """Return the error for columns that a table of a kind does not have; no command drops a column that may be one of them.
+    """Return the error for columns that a table of a kind does not have.
+
+    No command drops a column that may be one of them, nor one that tells which rows are meant.
 
     Args:
         file: the table.
@@ -93,15 +99,19 @@ def unknown_columns_error(file: File, kind: Kind, source: Content, matches: Matc
             names |= [match]
     if names:
         parts = " and ".join(f"`{header}` is `{name}`" for header, name in names.items())
-        change = f".rename(columns={names})[{[*headers, *names.values()]}]"
+        choices = find_choices(file, [header for header in unknown if header not in names])
+        change = f".rename(columns={names})[{[*headers, *names.values(), *choices]}]"
         return FredError(f"{place}; if {parts}: {rewrite_command(source, change)}")
     for column, header in itertools.product(kind.columns, unknown):
         advice, change = _derive_relative(header, column)
         if change and column.name not in matches:
             relative = f"`{header}` is no `{column.name}`, which is relative; {advice}"
-            return FredError(f"{file.path}: {relative}: {rewrite_command(source, f'{change}[{[*headers, column.name]}]')}")
+            columns = [*headers, column.name, *find_choices(file, [name for name in unknown if name != header])]
+            return FredError(f"{file.path}: {relative}: {rewrite_command(source, f'{change}[{columns}]')}")
     if not {*matches} & {*kind.column_names("numbers"), *kind.column_names("times")}:
         return FredError(f"{place}; write a table with these columns")
+    if choices := find_choices(file, unknown):
+        return FredError(f"{file.path}: {choice_cure(file, kind, source, choices, matches)}")
     return FredError(f"{place}; leave it out: {drop_columns_command(source, unknown)}")
 
 

@@ -6,6 +6,10 @@ MACHINES = (
     *("vm", "vm_id", "vm_name", "cid", "client", "client_id", "phone", "user", "user_id", "member", "member_id", "worker"),
 )
 VAGUE_NAMES = ("id", "name", "component", "user", "user_id")  # other columns have these names, too
+CHOICES = (  # words in names of columns that tell which rows are meant
+    *("state", "status", "event", "type", "kind", "action", "condition", "result", "sku", "product", "zone", "region"),
+    *("location", "model", "instance", "meter", "service", "tier", "offer", "plan", "gpu", "size"),
+)
 BEGINS = ("begin", "begin_time", "begins", "start", "start_time", "started", "started_at", "starts", "since", "from")
 ARRIVALS = (
     *("on", "online", "connected", "connect", "arrival", "arrived", "joined", "join", "launch", "launched", "launch_time"),

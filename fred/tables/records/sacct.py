@@ -6,31 +6,57 @@ Steps of jobs (`12.batch`) do not count. States are those of Slurm's page `sacct
 
 import re
 from collections import Counter, defaultdict
+from collections.abc import Sequence
 
 import numpy as np
 
 from fred.base.errors import FredError
 from fred.tables import quantities
+from fred.tables.common_names import MACHINES, VAGUE_NAMES
 from fred.tables.content import Content
+from fred.tables.named_units import to_snake_case
 from fred.tables.opening import open_table
 from fred.tables.records.record import Record, rows_table
 
 NAME = "Slurm's sacct"
 KINDS = ("failures",)
 _FAILED = ("NODE_FAIL", "FAILED", "BOOT_FAIL")
+_FIELDS = {  # names of other records of jobs
+    "jobid": ("id_job", "job_id_raw"),
+    "state": ("job_state", "status"),
+    "nodelist": ("nodes", "node", "node_name", "node_names", "host", "hosts", "hostname", "hostlist"),
+    "start": ("start_time", "time_start", "started", "started_at"),
+    "end": ("end_time", "time_end", "ended", "ended_at"),
+}
+_MACHINES = {*MACHINES} - {*VAGUE_NAMES}
 _COMMAND = "`sacct -P --format=JobID,State,NodeList,Start,End > failures.txt`"
 _JSON = re.compile(r'\s*\{\s*"(jobs|meta)"')
 _LIST = re.compile(r"([^,\[]+)(?:\[([^\]]+)\])?([^,\[]*)")
 
 
 def sniff(file: Content) -> bool:
-    """Return True for a table with the columns `JobID` and `State`, and for the JSON of jobs.
+    """Return True for a table with the columns `JobID` and `State`, under any names, and for the JSON of jobs.
 
     Args:
         file: content of the file.
     """
-    first = file.head.lstrip().partition("\n")[0].lower()
-    return (first.startswith("jobid") and "state" in first) or bool(_JSON.match(file.head) and '"job_id"' in file.head)
+    first = file.head.lstrip().partition("\n")[0]
+    if first.lower().startswith("jobid") and "state" in first.lower():
+        return True
+    if _JSON.match(file.head) and '"job_id"' in file.head:
+        return True
+    header = re.split(r"[|,;\t]", first.replace('"', "").rstrip())
+    names = _find_fields(header)
+    if not {"jobid", "state"} <= {*names}:
+        return False
+    return {"nodelist", "start", "end"} <= {*names} or not {*map(to_snake_case, header)} & _MACHINES
+
+
+def _find_fields(header: Sequence[str]) -> dict[str, str]:
+    """Return the columns of jobs, by the names that sacct gives them in lower case."""
+    plain = {to_snake_case(name).replace("_", ""): name for name in reversed(header)}
+    words = {field: [word.replace("_", "") for word in (field, *synonyms)] for field, synonyms in _FIELDS.items()}
+    return {field: plain[word] for field, names in words.items() for word in reversed(names) if word in plain}
 
 
 def expand_nodes(names: str) -> list[str]:
@@ -66,7 +92,12 @@ def read(file: Content, kind: str) -> Record:
     if "|" not in head.partition("\n")[0] and "," not in head.partition("\n")[0]:
         raise FredError(f"{file.path}: the output of sacct cuts long names; write it with bars: {_COMMAND}")
     table = open_table(file, "JobID|State|NodeList|Start|End")
-    names = {name.lower(): name for name in table.header}
+    names = _find_fields(table.header)
+    if "nodelist" not in names:
+        raise FredError(
+            f"{file.path} is a table of jobs, without their machines; expected the columns JobID, State, NodeList, Start and "
+            f"End of sacct: write it with {_COMMAND}; or write a table worker, down, up of the failures"
+        )
     if missing := [name for name in ("JobID", "State", "NodeList", "Start", "End") if name.lower() not in names]:
         raise FredError(f"{file.path}: sacct's output has no {', '.join(missing)}; write it with {_COMMAND}")
     cells = [table.texts(names[name]) for name in ("jobid", "state", "nodelist", "start", "end")]
@@ -82,7 +113,7 @@ def read(file: Content, kind: str) -> Record:
             begins[node] += [] if np.isnan(starts[row]) else [starts[row]]
     rows, lines, states = [], [], Counter[str]()
     for row, (_, state, node_list, *_) in jobs:
-        if not state.startswith(_FAILED) or np.isnan(ends[row]):
+        if not state.upper().startswith(_FAILED) or np.isnan(ends[row]):
             continue
         states[state.split()[0]] += 1
         for node in expand_nodes(node_list):

@@ -52,16 +52,19 @@ def sniff(file: Content) -> bool:
     try:
         table = open_table(file)
         names = _find_columns(table)
-        states = {_is_up(text) for text in table.texts(names[2])} if len(names) == 3 else {None}
+        states = {is_up(text) for text in table.texts(names[2])} if len(names) == 3 else {None}
         return None not in states or {True, False} <= states
     except FredError:
         return False
 
 
-def _is_up(state: str) -> bool | None:
+def is_up(state: str) -> bool | None:
     """Return True for a word that means that a machine is up, False for down, None for another one.
 
-    >>> [_is_up(word) for word in ("NodeNotReady", "NodeReady", "fault_start", "session_end", "unplugged", "reboot")]
+    Args:
+        state: the word, or several, such as `NodeNotReady`.
+
+    >>> [is_up(word) for word in ("NodeNotReady", "NodeReady", "fault_start", "session_end", "unplugged", "reboot")]
     [False, True, False, False, False, None]
     """
     words = to_snake_case(state).split("_")
@@ -77,7 +80,7 @@ def find_state_columns(table: File) -> tuple[str, str, str] | None:
     Args:
         table: a table in which machines go down and come up, under any names.
     """
-    states = [name for name in table.header if {True, False} <= {_is_up(text) for text in table.texts(name)}]
+    states = [name for name in table.header if {True, False} <= {is_up(text) for text in table.texts(name)}]
     rest = [name for name in table.header if name not in states]
     times = [name for name in rest if table.has_moments(name)] or [name for name in rest if _last_part(name) in _TIMES]
     machines = [name for name in rest if _last_part(name) in MACHINES and name not in times]
@@ -107,22 +110,22 @@ def read(file: Content, kind: str) -> Record:
             f"{file.path}: `{time}` has neither dates nor a unit; add it, such as `{time}_hours`; if it is s: {cure}"
         )
     machines, states = table.texts(machine), table.texts(state)
-    if unknown_states := sorted({text for text in states if _is_up(text) is None}):
+    if unknown_states := sorted({text for text in states if is_up(text) is None}):
         valid_states = sorted({*states} - {*unknown_states})
         cure = rewrite_command(file, f"[lambda t: t[{state!r}].isin({valid_states})]")
         raise FredError(
             f"{file.path}: states in `{state}` that are neither up nor down: {briefly(unknown_states)}; leave them out: {cure}"
         )
-    is_up = [_is_up(text) for text in states]
+    are_up = [is_up(text) for text in states]
     rows_of = defaultdict[str, list[int]](list)
     for row in sorted(range(len(moments)), key=lambda row: (moments[row], row)):
         rows_of[machines[row]].append(row)
     begins_up, first = kind == "sessions", min(moments, default=0.0)
     spans, lines = list[tuple[str, float, float | None]](), list[int]()
     for name, rows in rows_of.items():
-        begin = first if begins_up and not is_up[rows[0]] else None  # it was up before its first row
+        begin = first if begins_up and not are_up[rows[0]] else None  # it was up before its first row
         for row in rows:
-            if is_up[row] == begins_up:
+            if are_up[row] == begins_up:
                 begin = moments[row] if begin is None else begin
             elif begin is not None:
                 if moments[row] > begin:
