@@ -289,6 +289,71 @@ class TestFailures:
         dated = "".join(f"2022-08-09 17:00:0{i} {' '.join(answer.split())}\n" for i, answer in enumerate(answers))
         assert failures_in(tmp_path / "poll.log", dated) == times
 
+    def test_kubernetes(self, tmp_path):
+        """The machine is the node of the event, not the event; of a repeated event, the first and the last time count."""
+        events = [
+            ("Node", "w1", "NodeNotReady", 0, 9000),
+            ("Node", "w1", "NodeReady", 1200, 9300),
+            ("Node", "w2", "NodeNotReady", 7200, 7200),
+            ("Node", "w2", "NodeReady", 7500, 7500),
+            ("Node", "w3", "RegisteredNode", 10, 10),
+            ("Pod", "w3", "NodeNotReady", 20, 20),
+        ]
+        items = [
+            {
+                "metadata": {"name": f"{name}.{i}", "creationTimestamp": "2027-01-01T00:00:00Z"},
+                "involvedObject": {"kind": kind, "name": name},
+                "reason": reason,
+                "firstTimestamp": f"{iso(first)}Z",
+                "lastTimestamp": f"{iso(last)}Z",
+                "count": 1 + (first < last),
+            }
+            for i, (kind, name, reason, first, last) in enumerate(events)
+        ]
+        read = failures_in(tmp_path / "e.json", json.dumps({"kind": "List", "items": items}))
+        assert sorted(read) == [(0, 0, 1200), (0, 9000, 9300), (1, 7200, 7500)]
+        with pytest.raises(
+            ValueError, match=r"no event of a node is NodeNotReady.*it has RegisteredNode, NodeNotReady; .*custom-col"
+        ):
+            failures_in(tmp_path / "e.json", json.dumps({"items": items[4:]}))
+
+    def test_prometheus(self, tmp_path):
+        def answer(*series: tuple[dict[str, str], str]) -> str:
+            result = [
+                {
+                    "metric": {"__name__": "up", **labels},
+                    "values": [[FIRST.timestamp() + 60 * i, value] for i, value in enumerate(values)],
+                }
+                for labels, values in series
+            ]
+            return json.dumps({"status": "success", "data": {"resultType": "matrix", "result": result}})
+
+        machines = [{"instance": f"gpu-{i}:9100", "job": "node"} for i in range(3)]
+        values = ("1110011111", "1111111111", "1111111001")
+        read = failures_in(tmp_path / "up.json", answer(*zip(machines, values, strict=True)))
+        assert read == ((0, 180, 300), (1, 420, 540))
+        text = answer((machines[0], "011001"), (machines[1], "111111"))
+        assert sessions_in(tmp_path / "up.json", text).sessions == (((60, 180),), ((0, 300),))
+        later = sessions_in(tmp_path / "up.json", text, **{"from": FIRST + timedelta(seconds=100)})
+        assert later.sessions == (((0, 80),), ((0, 200),)) and later.length == 200
+        for series, message in (
+            (
+                [(machines[0], "10"), (machines[0] | {"job": "gpu"}, "11")],
+                "2 series of the machine gpu-0:9100, which differ in job",
+            ),
+            ([({"job": "node"}, "10")], "no label names the machine"),
+            ([(machines[0], "17")], "values of up such as 7; expected 1 or 0, as from `/api/v1/query_range"),
+            ([(machines[0], "11")], "all 1 machines are up at all times"),
+        ):
+            with pytest.raises(ValueError, match=message):
+                failures_in(tmp_path / "up.json", answer(*series))
+
+    def test_google(self, tmp_path):
+        rows = [(0, 5, 0), (0, 6, 0), (3600, 6, 1), (5400, 6, 0), (9000, 5, 2), (12600, 5, 1), (13000, 5, 0)]
+        text = "".join(f"{time * 1_000_000},{machine},{event},HofLGzk1Or==,0.5,\n" for time, machine, event in rows)
+        assert failures_in(tmp_path / "part-00000-of-00001.csv", text) == ((0, 12600, 13000), (1, 3600, 5400))
+        assert sessions_in(tmp_path / "part.csv", text).sessions == (((0, 12600),), ((0, 3600), (5400, 13000)))
+
 
 @pytest.mark.filterwarnings("ignore")
 class TestSessions:
@@ -518,23 +583,6 @@ CURED: dict[str, tuple[Any, str]] = {
         "a1   2026-02-01T03:00:00Z   Rebooted\n",
     ),
     "own-clock.csv": (failures_in, "node_id,event_time,event_type\na,8.5,fault_start\na,9,fault_end\n"),
-    "kubernetes.json": (
-        failures_in,
-        json.dumps(
-            {
-                "items": [
-                    {
-                        "kind": "Event",
-                        "reason": reason,
-                        "lastTimestamp": f"2026-02-01T0{hour}:00:00Z",
-                        "metadata": {"name": "e"},
-                        "involvedObject": {"name": "w1"},
-                    }
-                    for hour, reason in ((1, "NodeNotReady"), (2, "NodeReady"))
-                ]
-            }
-        ),
-    ),
     "restarts.csv": (failures_in, "timestamp,reason\n2026-02-01 04:00,NCCL timeout\n2026-02-01 09:30,ECC error\n"),
     "benchmark.csv": (
         devices_in,

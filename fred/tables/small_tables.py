@@ -81,7 +81,10 @@ def read_table(path: Path, kind: Kind, begin: date | None = None) -> Table:
     notes += time_notes
     if notes:
         warnings.warn(f"{path}: {'; '.join(notes)}", stacklevel=2)
-    return Table(file, names, numbers | times_from_begin, record is not None, record.length if record else None)
+    length = record.length if record else None
+    if record and length and record.first is not None and begin is not None:
+        length += record.first - seconds_since_1970(begin)  # a record ends when it does, from whatever date its times count
+    return Table(file, names, numbers | times_from_begin, record is not None, length)
 
 
 def intervals(table: Table, first: str, last: str) -> list[tuple[int, float, float]]:

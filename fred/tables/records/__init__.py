@@ -13,9 +13,12 @@ from fred.tables.records import (
     client_behaviour,
     failure_archive,
     fedscale,
+    google_machines,
+    kubernetes,
     lanl,
     on_off,
     preemptions,
+    prometheus,
     sacct,
     slurm_events,
     spot_prices,
@@ -25,6 +28,7 @@ from fred.tables.records.record import Record
 
 FORMATS: tuple[ModuleType, ...] = (
     *(sacct, slurm_events, lanl, failure_archive, preemptions, azure_events),
+    *(kubernetes, prometheus, google_machines),
     *(aws_prices, spot_prices, availability, on_off, client_behaviour, fedscale, transitions),
 )
 

@@ -4,7 +4,6 @@ A failure lasts from a machine's first row that is down to its next that is up, 
 states are other words is none of these [Nagios, `HOST ALERT`: DOWN, UP; Kubernetes, node conditions: NotReady, Ready].
 """
 
-from collections import defaultdict
 from collections.abc import Sequence
 
 from fred.base.errors import FredError
@@ -15,7 +14,8 @@ from fred.tables.content import Content
 from fred.tables.named_units import split_unit, to_snake_case
 from fred.tables.opening import open_table
 from fred.tables.quantities import seconds_in
-from fred.tables.records.record import Record, rows_table
+from fred.tables.records.changes import Change, record_changes
+from fred.tables.records.record import Record
 from fred.tables.table_commands import rewrite_command
 
 NAME = "machines that go down and come up"
@@ -116,27 +116,8 @@ def read(file: Content, kind: str) -> Record:
         raise FredError(
             f"{file.path}: states in `{state}` that are neither up nor down: {briefly(unknown_states)}; leave them out: {cure}"
         )
-    are_up = [is_up(text) for text in states]
-    rows_of = defaultdict[str, list[int]](list)
-    for row in sorted(range(len(moments)), key=lambda row: (moments[row], row)):
-        rows_of[machines[row]].append(row)
-    begins_up, first = kind == "sessions", min(moments, default=0.0)
-    spans, lines = list[tuple[str, float, float | None]](), list[int]()
-    for name, rows in rows_of.items():
-        begin = first if begins_up and not are_up[rows[0]] else None  # it was up before its first row
-        for row in rows:
-            if are_up[row] == begins_up:
-                begin = moments[row] if begin is None else begin
-            elif begin is not None:
-                if moments[row] > begin:
-                    spans.append((name, begin, moments[row]))
-                    lines.append(row)
-                begin = None
-        if begin is not None:
-            spans.append((name, begin, None))
-            lines.append(rows[-1])
-    columns = ("member", "begin", "end") if begins_up else ("worker", "down", "up")
-    return Record(rows_table(file, columns, spans, lambda row: table.describe_row(lines[row])), first=first)
+    changes = [Change(*row) for row in zip(machines, moments, [bool(is_up(text)) for text in states], strict=True)]
+    return record_changes(file, kind, changes, table.describe_row)
 
 
 def _find_columns(table: File) -> Sequence[str]:
