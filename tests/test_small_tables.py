@@ -410,9 +410,33 @@ class TestPrices:
         )
         prices[0]["InstanceType"] = "p4d.24xlarge"
         with pytest.raises(
-            ValueError, match=r"2 values of instance_type, p3.2xlarge, p4d.24xlarge.*--instance-types 'p4d.24xlarge'"
+            ValueError,
+            match=r"2 values of instance_type, p3.2xlarge, p4d.24xlarge; .* yours in place of p3.2xlarge, in `aws .*--instance-types 'p3.2xlarge'",
         ):
             steps_in(tmp_path / "two.json", json.dumps({"SpotPriceHistory": prices}))
+
+    def test_the_command_for_several_kinds_of_machines_keeps_one_of_each(self, tmp_path):
+        """Not one of which the name contains another's, and not the first by the alphabet but the most frequent."""
+        names = ("AvailabilityZone", "InstanceType", "ProductDescription", "SpotPrice", "Timestamp")
+        prices = [
+            ("eu-1a", "p4d.24xlarge", "Linux/UNIX", "9.8", iso(3600)),
+            ("eu-1a", "g5.xlarge", "Linux/UNIX", "0.4", iso(1800)),
+            ("eu-1b", "p4d.24xlarge", "Linux/UNIX", "11.1", iso(900)),
+            ("eu-1a", "p4d.24xlarge", "Linux/UNIX (Amazon VPC)", "8.8", iso(600)),
+            ("eu-1a", "p4d.24xlarge", "Linux/UNIX", "9.5", iso(0)),
+        ]
+        texts = {
+            "p.json": json.dumps({"SpotPriceHistory": [dict(zip(names, row, strict=True)) for row in prices]}),
+            "p.csv": pd.DataFrame(prices, columns=names).to_csv(index=False),
+            "p.txt": "".join("\t".join(["SPOTPRICEHISTORY", *row]) + "\n" for row in prices),
+        }
+        for name, text in texts.items():
+            with pytest.raises(ValueError, match="in place of eu-1a, p4d.24xlarge, Linux/UNIX, in `aws") as error:
+                steps_in(tmp_path / name, text)
+            run(str(error.value).split("`")[-2], tmp_path)
+            written = tmp_path / f"p-2{'.txt' if name == 'p.txt' else '.csv'}"
+            assert steps_in(written, None) == ((0, 9.5), (3600, 9.8))
+            written.unlink()
 
     def test_spot_traces(self, tmp_path):
         text = json.dumps({"metadata": {"gap_seconds": 300}, "data": [1, 1, 0], "prices": [1.5, 1.5, 2]})
@@ -598,7 +622,7 @@ CURED: dict[str, tuple[Any, str]] = {
 @pytest.mark.parametrize("name", CURED)
 def test_the_command_in_a_refusal_makes_the_file_readable(name, tmp_path):
     read, text = CURED[name]
-    with pytest.raises((FredError, ValueError), match=r"`(python -c|grep|sed) ") as error:
+    with pytest.raises((FredError, ValueError), match=r"`(python -c|awk|sed) ") as error:
         read(tmp_path / name, text)
     run(str(error.value).split("`")[-2], tmp_path)
     cured_file = next((path for path in tmp_path.iterdir() if path.stem.endswith("-2")), tmp_path / name)

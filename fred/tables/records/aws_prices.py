@@ -3,14 +3,16 @@
 Names of the fields are those of the AWS CLI's reference. Text has the columns in the order of their names.
 """
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Mapping
 
 from fred.base.errors import FredError
-from fred.base.words import briefly
+from fred.base.words import briefly, listed
 from fred.tables.content import Content
 from fred.tables.named_units import to_snake_case
 from fred.tables.opening import open_table
 from fred.tables.records.record import Record, rows_table
+from fred.tables.table_commands import select_rows_command
 
 NAME = "spot prices of AWS"
 KINDS = ("prices",)
@@ -52,28 +54,34 @@ def read(file: Content, kind: str) -> Record:
         table = open_table(file, "Timestamp,SpotPrice")
         columns = {to_snake_case(name): table.texts(name) for name in table.header}
         if missing := [name for name in ("spot_price", "timestamp") if name not in columns]:
-            raise FredError(f"{file.path} has no {missing[0]}; expected Timestamp and SpotPrice, as from {_command(columns)}")
+            raise FredError(f"{file.path} has no {missing[0]}; expected Timestamp and SpotPrice, as from {_command({})}")
         place = table.describe_row
-    for name in _SERIES:
-        if len(values := sorted(set(columns.get(name, [])))) > 1:
-            problem = f"{file.path} has prices of {len(values)} values of {name}, {briefly(values)}"
-            raise FredError(
-                f"{problem}; expected one: choose it by {_command(columns)}, or {_selection_command(file, name, values[0])}"
-            )
+    several = {name: values for name in _SERIES if len(values := list(dict.fromkeys(columns.get(name, [])))) > 1}
+    if several:
+        parts = [f"{len(values)} values of {name}, {briefly(sorted(values))}" for name, values in several.items()]
+        series = {name: columns[name] for name in _SERIES if name in columns}
+        (value, _), *_ = Counter(zip(*series.values(), strict=True)).most_common(1)
+        choice = dict(zip(series, value, strict=True))
+        kept = {name: choice[name] for name in several}
+        raise FredError(
+            f"{file.path} has prices of {' and '.join(parts)}; expected one of each: put yours in place of "
+            f"{listed([*kept.values()])}, in {_command(choice)}, or in {_selection_command(file, kept)}"
+        )
     rows = list(zip(columns["timestamp"], columns["spot_price"], strict=True))
     return Record(rows_table(file, ("begin", "per_hour"), rows, place))
 
 
-def _command(columns: Mapping[str, Sequence[str]]) -> str:
-    choices = [f"{option} {next(iter(columns[name]), '')!r}" for name, option in _SERIES.items() if name in columns]
-    return f"`aws ec2 describe-spot-price-history {' '.join(choices)}`"
+def _command(choice: Mapping[str, str]) -> str:
+    """Return the command of AWS that lists the prices of one kind of machine."""
+    options = [f"{option} {choice[name]!r}" for name, option in _SERIES.items() if choice.get(name)]
+    return f"`aws ec2 describe-spot-price-history {' '.join(options)}`"
 
 
-def _selection_command(file: Content, name: str, value: str) -> str:
-    """Return a command that writes the prices with one value of a field."""
-    if not file.head.lstrip().startswith(("{", "[")):
-        return f"`grep -F -e SpotPrice -e '{value}' {file.path} > {file.path.stem}-2.txt`"
-    key = "['SpotPriceHistory']" if '"SpotPriceHistory"' in file.head else ""
-    header = name.title().replace("_", "")
-    table = f"t = pandas.DataFrame(json.load(open('{file.path}')){key}); t[t['{header}'] == '{value}']"
-    return f"`python -c \"import json, pandas; {table}.to_csv('{file.path.stem}-2.csv', index=False)\"`"
+def _selection_command(file: Content, choice: Mapping[str, str]) -> str:
+    """Return a command that writes the prices with these values."""
+    if file.head.startswith(_TEXT):
+        fields = ["", *_SERIES]
+        conditions = " && ".join(f'${fields.index(name) + 1} == "{value}"' for name, value in choice.items())
+        return f"`awk -F '\\t' '{conditions}' {file.path} > {file.path.stem}-2.txt`"
+    header = {to_snake_case(name): name for name in open_table(file, "Timestamp,SpotPrice").header}
+    return select_rows_command(file, {header[name]: value for name, value in choice.items()})
