@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+import yaml
 
 import fred
 from fred.base.errors import FredError
@@ -431,7 +432,7 @@ class TestPrices:
             "p.txt": "".join("\t".join(["SPOTPRICEHISTORY", *row]) + "\n" for row in prices),
         }
         for name, text in texts.items():
-            with pytest.raises(ValueError, match="in place of eu-1a, p4d.24xlarge, Linux/UNIX, in `aws") as error:
+            with pytest.raises(ValueError, match=r"in place of eu-1a, p4d.24xlarge, Linux/UNIX, in `aws") as error:
                 steps_in(tmp_path / name, text)
             run(str(error.value).split("`")[-2], tmp_path)
             written = tmp_path / f"p-2{'.txt' if name == 'p.txt' else '.csv'}"
@@ -721,6 +722,19 @@ def test_a_table_of_jobs_has_failures_only_with_the_machines_of_the_jobs(tmp_pat
     rows = [(*row, "node_list" if i == 0 else "gpu-1") for i, row in enumerate(rows)]
     read = failures_in(tmp_path / "jobs.csv", "".join(",".join(row) + "\n" for row in rows))
     assert read == ((0, 1000, 2000), (0, 3000, 4000))
+
+
+def test_counts_of_failures_become_causes_that_give_these_counts(tmp_path, capsys):
+    text = "Component,Category,Interruption Count,% of Interruptions\nGPU,x y,148,67.3%\nHBM,x y,72,32.7%\nFan,z,0,0%\n"
+    with pytest.raises(
+        ValueError, match=r"counts have no times: give `causes` in place of `file`.*is `mean_up: 17513514`"
+    ) as error:
+        failures_in(tmp_path / "f.csv", text)
+    run(str(error.value).split("`")[-2], tmp_path)
+    causes = yaml.safe_load(capsys.readouterr().out)["causes"]
+    failures = Failures.model_validate({"causes": causes, "checkpoint": CHECKPOINT})
+    counts = [1000 * 30 * 86400 / cause.times.mean for cause in failures.causes]
+    assert counts == pytest.approx([148, 72])
 
 
 def test_a_command_that_pandas_could_not_run_is_not_printed(tmp_path):

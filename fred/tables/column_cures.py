@@ -11,6 +11,7 @@ from fred.tables import quantities
 from fred.tables.columns import File
 from fred.tables.common_names import MACHINES, VAGUE_NAMES
 from fred.tables.content import Content
+from fred.tables.failure_counts import count_cure
 from fred.tables.named_units import split_name, to_snake_case
 from fred.tables.records import transitions
 from fred.tables.row_choices import choice_cure, find_choices, is_choice
@@ -32,6 +33,8 @@ def renaming_cure(file: File, kind: Kind, source: Content, matches: Matches, unk
         matches: header and factor of the columns that it has.
         unknown: its other headers.
     """
+    if kind.name == "failures" and not {*matches} & {*kind.column_names("times")} and (advice := count_cure(file)):
+        return advice
     if states := transitions.find_state_columns(file):
         machine, time, state = states
         change = (

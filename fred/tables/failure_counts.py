@@ -25,11 +25,11 @@ def count_cure(file: File) -> str:
     counts = [int(text) for text in cells[columns[0]] if int(text)] if columns else []
     if not counts:
         return ""
-    product = f"{_MACHINES} * {_DAYS} * 86400"
-    code = f"machines, days = {_MACHINES}, {_DAYS}; print('causes:', [dict(mean_up=machines * days * 86400 / n) for n in {counts}])"
+    first, seconds = counts[0], _DAYS * 86400
+    causes = f"print('causes:', [dict(mean_up=machines * days * 86400 / n) for n in {counts}])"
     return (
-        f"`{columns[0]}` counts failures, and counts have no times: give `causes` in place of `file`. The mean time of each machine "
-        f"is machines x seconds / count; for {counts[0]} failures of {_MACHINES:,} machines in {_DAYS} days, {product} / {counts[0]} "
-        f"is `mean_up: {_MACHINES * _DAYS * 86400 / counts[0]:.0f}`. With your numbers of machines and days: "
-        f'`python -c "{code}"`'
+        f"`{columns[0]}` counts failures, and counts have no times: give `causes` in place of `file`. The mean time of each "
+        f"machine is machines x seconds / count; for {first} failures of {_MACHINES:,} machines in {_DAYS} days, "
+        f"{_MACHINES} x {seconds} / {first} is `mean_up: {_MACHINES * seconds / first:.0f}`. With your numbers of machines and "
+        f'days: `python -c "machines, days = {_MACHINES}, {_DAYS}; {causes}"`'
     )

@@ -73,8 +73,8 @@ def read(file: Content, kind: str) -> Record:
 
 def _command(choice: Mapping[str, str]) -> str:
     """Return the command of AWS that lists the prices of one kind of machine."""
-    options = [f"{option} {choice[name]!r}" for name, option in _SERIES.items() if choice.get(name)]
-    return f"`aws ec2 describe-spot-price-history {' '.join(options)}`"
+    options = [f" {option} {choice[name]!r}" for name, option in _SERIES.items() if choice.get(name)]
+    return f"`aws ec2 describe-spot-price-history{''.join(options)}`"
 
 
 def _selection_command(file: Content, choice: Mapping[str, str]) -> str:
