@@ -1,5 +1,6 @@
 """The tables that a scenario names are read by their own columns, units and dates, and so are the records of tools."""
 
+import ast
 import contextlib
 import json
 import pickle
@@ -14,7 +15,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-import yaml
 
 import fred
 from fred.base.errors import FredError
@@ -322,7 +322,7 @@ class TestFailures:
         def answer(*series: tuple[dict[str, str], str]) -> str:
             result = [
                 {
-                    "metric": {"__name__": "up", **labels},
+                    "metric": {"__name__": "up"} | labels,
                     "values": [[FIRST.timestamp() + 60 * i, value] for i, value in enumerate(values)],
                 }
                 for labels, values in series
@@ -715,7 +715,7 @@ def test_a_price_list_of_several_products_is_refused_with_the_numbers_to_write(t
 @pytest.mark.filterwarnings("ignore")
 def test_a_table_of_jobs_has_failures_only_with_the_machines_of_the_jobs(tmp_path):
     jobs = [("NODE_FAIL", 0, 1000), ("COMPLETED", 100, 200), ("NODE_FAIL", 2000, 3000), ("COMPLETED", 4000, 5000)]
-    rows = [("job_id", "user", "state", "start_time", "end_time")]
+    rows: list[tuple[str, ...]] = [("job_id", "user", "state", "start_time", "end_time")]
     rows += [(f"j{i}", "u1", state, iso(begin), iso(end)) for i, (state, begin, end) in enumerate(jobs)]
     with pytest.raises(ValueError, match=r"a table of jobs, without their machines; .*sacct -P --format=JobID,State,NodeList"):
         failures_in(tmp_path / "jobs.csv", "".join(",".join(row) + "\n" for row in rows))
@@ -731,7 +731,7 @@ def test_counts_of_failures_become_causes_that_give_these_counts(tmp_path, capsy
     ) as error:
         failures_in(tmp_path / "f.csv", text)
     run(str(error.value).split("`")[-2], tmp_path)
-    causes = yaml.safe_load(capsys.readouterr().out)["causes"]
+    causes = ast.literal_eval(capsys.readouterr().out.removeprefix("causes:").strip())
     failures = Failures.model_validate({"causes": causes, "checkpoint": CHECKPOINT})
     counts = [1000 * 30 * 86400 / cause.times.mean for cause in failures.causes]
     assert counts == pytest.approx([148, 72])

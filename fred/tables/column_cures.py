@@ -1,25 +1,31 @@
-"""Refusals of tables whose columns are missing or unknown, with commands that write a table that can be read."""
+"""Refusals of tables whose columns are missing or unknown, with commands that write a table that can be read.
+
+Columns of text may tell which rows are meant, such as states and products: no command leaves them out.
+"""
 
 import difflib
 import itertools
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from fred.base.errors import FredError
-from fred.base.words import listed
+from fred.base.words import briefly, listed
 from fred.components import registry
 from fred.tables import quantities
 from fred.tables.columns import File
-from fred.tables.common_names import MACHINES, VAGUE_NAMES
+from fred.tables.common_names import CHOICES, MACHINES, VAGUE_NAMES
 from fred.tables.content import Content
-from fred.tables.failure_counts import count_cure
 from fred.tables.named_units import split_name, to_snake_case
 from fred.tables.records import transitions
-from fred.tables.row_choices import choice_cure, find_choices, is_choice
-from fred.tables.table_commands import drop_columns_command, rewrite_command
+from fred.tables.table_commands import drop_columns_command, rewrite_command, select_rows_command
 from fred.tables.table_kinds import Column, Kind
 
 _LEAST_SIMILARITY = 0.75  # of a name that may be a typing error
 _WAITING_TIMES = {"lat", "latency", "ping", "rtt", "jitter", "delay"}  # times that are not those of work
+_MOST_VALUES = 6  # values of a column in a message
+Values = Mapping[str, Sequence[str]]
+_COUNTS = {"count", "counts", "number", "occurrences", "failures", "interruptions", "incidents", "crashes", "n", "num", "total"}
+_MACHINES, _DAYS = 1000, 30  # of the example, to be replaced
 Matches = Mapping[str, tuple[str, float]]  # header and factor of each column of a kind
 
 
@@ -33,7 +39,7 @@ def renaming_cure(file: File, kind: Kind, source: Content, matches: Matches, unk
         matches: header and factor of the columns that it has.
         unknown: its other headers.
     """
-    if kind.name == "failures" and not {*matches} & {*kind.column_names("times")} and (advice := count_cure(file)):
+    if kind.name == "failures" and not {*matches} & {*kind.column_names("times")} and (advice := _count_cure(file)):
         return advice
     if states := transitions.find_state_columns(file):
         machine, time, state = states
@@ -49,7 +55,7 @@ def renaming_cure(file: File, kind: Kind, source: Content, matches: Matches, unk
         header
         for header in unknown
         if header not in dates
-        and not is_choice(header)
+        and not _is_choice(header)
         and not any(quantities.is_number(text) or " " in text for text in texts[header])
     ]
     numeric = [header for header in unknown if texts[header] and all(map(quantities.is_number, texts[header]))]
@@ -73,7 +79,7 @@ def renaming_cure(file: File, kind: Kind, source: Content, matches: Matches, unk
         else:
             return "write a table with these columns"
         parts.append(part)
-    choices = find_choices(file, [header for header in unknown if header not in names])
+    choices = _find_choices(file, [header for header in unknown if header not in names])
     columns = [*(header for header, _ in matches.values()), *names.values(), *values, *choices]
     change = f".rename(columns={names})" if names else ""
     change += f".assign({', '.join(f'{name}={value}' for name, value in values.items())})" if values else ""
@@ -102,19 +108,19 @@ def unknown_columns_error(file: File, kind: Kind, source: Content, matches: Matc
             names |= [match]
     if names:
         parts = " and ".join(f"`{header}` is `{name}`" for header, name in names.items())
-        choices = find_choices(file, [header for header in unknown if header not in names])
+        choices = _find_choices(file, [header for header in unknown if header not in names])
         change = f".rename(columns={names})[{[*headers, *names.values(), *choices]}]"
         return FredError(f"{place}; if {parts}: {rewrite_command(source, change)}")
     for column, header in itertools.product(kind.columns, unknown):
         advice, change = _derive_relative(header, column)
         if change and column.name not in matches:
             relative = f"`{header}` is no `{column.name}`, which is relative; {advice}"
-            columns = [*headers, column.name, *find_choices(file, [name for name in unknown if name != header])]
+            columns = [*headers, column.name, *_find_choices(file, [name for name in unknown if name != header])]
             return FredError(f"{file.path}: {relative}: {rewrite_command(source, f'{change}[{columns}]')}")
     if not {*matches} & {*kind.column_names("numbers"), *kind.column_names("times")}:
         return FredError(f"{place}; write a table with these columns")
-    if choices := find_choices(file, unknown):
-        return FredError(f"{file.path}: {choice_cure(file, kind, source, choices, matches)}")
+    if choices := _find_choices(file, unknown):
+        return FredError(f"{file.path}: {_choice_cure(file, kind, source, choices, matches)}")
     return FredError(f"{place}; leave it out: {drop_columns_command(source, unknown)}")
 
 
@@ -154,3 +160,99 @@ def _describe_unknown(header: str, kind: Kind) -> str:
         if to_snake_case(header).startswith(f"{name}_"):
             return f"`{header}`, whose `{header[len(name) + 1 :]}` is no unit of `{name}`"
     return f"`{header}`{registry.nearest(to_snake_case(header), names) or ', which nothing reads'}"
+
+
+def _find_choices(file: File, headers: Sequence[str]) -> dict[str, list[str]]:
+    """Return the cells of columns that tell which rows are meant: text of which values repeat, and states and products.
+
+    Args:
+        file: the table.
+        headers: names of columns that nothing reads.
+    """
+    choices = {}
+    for header in headers:
+        texts = file.texts(header)
+        filled = [text for text in texts if text]
+        values = {*filled}
+        is_text = not any(map(quantities.is_date, filled)) and not all(map(quantities.is_number, filled))
+        if len(values) > 1 and is_text and (len(values) < len(filled) or _is_choice(header)):
+            choices[header] = texts
+    return choices
+
+
+def _is_choice(header: str) -> bool:
+    """Return True for a name such as `state` or `skuName`, False for an identity, such as `event_id`.
+
+    Args:
+        header: name of a column.
+    """
+    words = to_snake_case(header.rpartition("/")[2]).split("_")
+    return bool({*words} & {*CHOICES}) and words[-1] not in ("id", "time")
+
+
+def _choice_cure(file: File, kind: Kind, source: Content, choices: Values, prices: Mapping[str, tuple[str, float]]) -> str:
+    """Return a clause that names the values of columns, with a command that keeps the rows with one.
+
+    Args:
+        file: the table.
+        kind: kind of the table.
+        source: content of its file.
+        choices: the cells of the columns.
+        prices: header and factor of each column of the kind that the table has.
+    """
+    values = {header: list(dict.fromkeys(text for text in texts if text)) for header, texts in choices.items()}
+    parts = [f"`{header}` has the values {briefly(names, _MOST_VALUES)}" for header, names in values.items()]
+    selection = _choose_product(choices) if kind.name == "prices" else _choose_rows(kind, choices)
+    command = select_rows_command(source, selection)
+    cure = f"column {'; '.join(parts)}: keep the rows you mean, such as those of {', '.join(selection.values())}: {command}"
+    products = list(zip(*choices.values(), strict=True))
+    if kind.name == "prices" and "per_hour" in prices and len({*products}) == len(products):
+        header, factor = prices["per_hour"]
+        numbers = file.quantities(header, {"USD": 1.0, "usd": 1.0, "EUR": 1.0, "eur": 1.0}) * factor
+        examples = [
+            f"`per_hour: {number:.10g}` of {', '.join(filter(None, product))}"
+            for number, product in zip(numbers.tolist(), products, strict=True)
+        ]
+        return f"there is one price of each product: write it instead of the file, {briefly(examples, 3)}; or {cure}"
+    return f"{cure}; if all rows are meant, write the table without {'these columns' if choices.keys() - selection else 'it'}"
+
+
+def _choose_product(choices: Values) -> dict[str, str]:
+    """Return the values that most rows have."""
+    (product, _), *_ = Counter(zip(*choices.values(), strict=True)).most_common(1)
+    return {header: value for header, value in zip(choices, product, strict=True) if value}
+
+
+def _choose_rows(kind: Kind, choices: Values) -> dict[str, str]:
+    """Return a column, rather one whose name is that of a choice, and a value: of failures one that means a machine is down."""
+    header = next((header for header in choices if _is_choice(header)), next(iter(choices)))
+    counts = Counter(text for text in choices[header] if text)
+    failed = [value for value in counts if kind.name == "failures" and transitions.is_up(value) is False]
+    return {header: failed[0] if failed else counts.most_common(1)[0][0]}
+
+
+def _count_cure(file: File) -> str:
+    """Return how counts become causes of failures, with a command; an empty text for a table that has dates or no counts.
+
+    Args:
+        file: the table.
+    """
+    cells = {header: [text for text in file.texts(header) if text] for header in file.header}
+    if any(quantities.is_date(text) for texts in cells.values() for text in texts):
+        return ""
+    columns = [
+        header
+        for header, texts in cells.items()
+        if {*to_snake_case(header).split("_")} & _COUNTS and texts and all(map(quantities.is_count, texts))
+    ]
+    counts = [int(text) for text in cells[columns[0]] if int(text)] if columns else []
+    if not counts:
+        return ""
+    first, seconds = counts[0], _DAYS * 86400
+    causes = f"print('causes:', [dict(mean_up=machines * days * 86400 / n) for n in {counts}])"
+    return (
+        f"`{columns[0]}` counts failures, and counts have no times: give `causes` in place of `file`. The mean time of each "
+        f"machine is machines x seconds / count; for {first} failures of {_MACHINES:,} machines in {_DAYS} days, "
+        f"{_MACHINES} x {seconds} / {first} is `mean_up: {_MACHINES * seconds / first:.0f}`. With your numbers of machines and "
+        f'days: `python -c "machines, days = {_MACHINES}, {_DAYS}; {causes}"`'
+    )

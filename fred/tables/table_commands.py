@@ -144,12 +144,12 @@ def _evaluate(code: str) -> Any:
         nodes = list(ast.walk(ast.parse(code, mode="eval")))
         if any(isinstance(node, ast.Attribute) and node.attr not in _METHODS for node in nodes):
             return None
-        names = {"pandas": pandas, "json": json, "open": _open_to_read, "str": str, "__builtins__": {}}
+        names = {"pandas": pandas, "json": json, "open": _open_read_only, "str": str, "__builtins__": {}}
         with warnings.catch_warnings(action="ignore"):
             return eval(compile(code, "command", "eval"), names)
     except Exception:  # of any kind: the command is not named
         return None
 
 
-def _open_to_read(path: str, encoding: str | None = None) -> Any:
+def _open_read_only(path: str, encoding: str | None = None) -> Any:
     return Path(path).open(encoding=encoding)

@@ -8,8 +8,7 @@ import re
 
 from fred.base.errors import FredError
 from fred.tables.content import Content
-from fred.tables.records.changes import Change, record_changes
-from fred.tables.records.record import Record
+from fred.tables.records.record import Change, Record, record_changes
 
 NAME = "Google's machine_events"
 KINDS = ("failures", "sessions")

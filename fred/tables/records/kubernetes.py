@@ -11,8 +11,7 @@ from fred.base.errors import FredError
 from fred.base.words import briefly
 from fred.tables import quantities
 from fred.tables.content import Content, parse_json
-from fred.tables.records.changes import Change, record_changes
-from fred.tables.records.record import Record
+from fred.tables.records.record import Change, Record, record_changes
 
 NAME = "Kubernetes' events of nodes"
 KINDS = ("failures", "sessions")
@@ -59,8 +58,10 @@ def read(file: Content, kind: str) -> Record:
             "TIME:.lastTimestamp,STATE:.reason > events.txt`"
         )
     record = record_changes(file, kind, changes)
-    others = len(events) - sum(event.get("reason") in _STATES for event in events)
-    record.table.notes += [f"{others} of {len(events)} events are none of NodeNotReady and NodeReady"] if others else []
+    other_events = len(events) - sum(event.get("reason") in _STATES for event in events)
+    record.table.notes += (
+        [f"{other_events} of {len(events)} events are none of NodeNotReady and NodeReady"] if other_events else []
+    )
     record.table.notes += [f"of {repeated} events that are repeated, only the first and last time is known"] if repeated else []
     return record
 

@@ -11,8 +11,7 @@ from collections import Counter
 from fred.base.errors import FredError
 from fred.base.words import briefly, listed
 from fred.tables.content import Content, parse_json
-from fred.tables.records.changes import Change, record_changes
-from fred.tables.records.record import Record
+from fred.tables.records.record import Change, Record, record_changes
 
 NAME = "Prometheus' `up` of machines"
 KINDS = ("failures", "sessions")
@@ -51,14 +50,14 @@ def read(file: Content, kind: str) -> Record:
     label = next((label for label in shared if len({labels[label] for labels, _ in series}) == len(series)), "")
     if not label and shared:
         (name, number), *_ = Counter(labels[shared[0]] for labels, _ in series).most_common(1)
-        others = sorted({label for labels, _ in series for label in labels} - {*shared, "__name__"})
+        other_labels = sorted({label for labels, _ in series for label in labels} - {*shared, "__name__"})
         raise FredError(
-            f"{file.path}: {number} series of the machine {name}, which differ in {listed(others)}: expected one; choose it in "
-            f'the query, as in `up{{{others[0] if others else "job"}="VALUE"}}`'
+            f"{file.path}: {number} series of the machine {name}, which differ in {listed(other_labels)}: expected one; "
+            f'choose it in the query, as in `up{{{other_labels[0] if other_labels else "job"}="VALUE"}}`'
         )
     if not label:
-        labels = listed(sorted({label for labels, _ in series for label in labels}))
-        raise FredError(f"{file.path}: no label names the machine; expected `instance` or `node`; it has {labels}")
+        names = listed(sorted({label for labels, _ in series for label in labels}))
+        raise FredError(f"{file.path}: no label names the machine; expected `instance` or `node`; it has {names}")
     changes = []
     for labels, samples in series:
         if wrong := [value for _, value in samples if value not in ("0", "1")]:

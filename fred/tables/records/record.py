@@ -1,5 +1,6 @@
-"""A record as a plain table, with the begin and the duration of the whole record."""
+"""A record as a plain table, with its begin and duration; changes of machines, down and up, as such a record."""
 
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -49,3 +50,56 @@ def objects_by_name(file: Content) -> Mapping[str, Mapping[str, Any]]:
     if not isinstance(objects, dict) or not all(isinstance(value, dict) for value in objects.values()):
         raise FredError(f"{file.path}: expected an object of JSON for each name")
     return objects
+
+
+class Change(NamedTuple):
+    """A machine that goes down or comes up, or is seen to be so.
+
+    Args:
+        machine: its name.
+        moment: when, s.
+        is_up: True if it is up from then on.
+    """
+
+    machine: str
+    moment: float
+    is_up: bool
+
+
+def record_changes(
+    file: Content, kind: str, changes: Sequence[Change], place: Callable[[int], str] | None = None, has_dates: bool = True
+) -> Record:
+    """Return the failures, worker, down, up; or the sessions, member, begin, end. Raises FredError if there are none.
+
+    A change to the state that a machine already has is none. A machine is up before its first change.
+
+    Args:
+        file: the file that held the changes.
+        kind: `failures` or `sessions`.
+        changes: the changes, in any order.
+        place: function that names the place of a change; None: the file.
+        has_dates: True if moments count from 1970, False if they count from the begin of the record.
+    """
+    rows_of = defaultdict[str, list[int]](list)
+    for row in sorted(range(len(changes)), key=lambda row: (changes[row].moment, row)):
+        rows_of[changes[row].machine].append(row)
+    moments = [change.moment for change in changes]
+    begins_up, first, last = kind == "sessions", min(moments, default=0.0), max(moments, default=0.0)
+    spans, lines = list[tuple[str, float, float | None]](), list[int]()
+    for name, rows in rows_of.items():
+        begin = first if begins_up and not changes[rows[0]].is_up else None  # it was up before its first row
+        for row in rows:
+            if changes[row].is_up == begins_up:
+                begin = changes[row].moment if begin is None else begin
+            elif begin is not None:
+                if changes[row].moment > begin:
+                    spans.append((name, begin, changes[row].moment))
+                    lines.append(row)
+                begin = None
+        if begin is not None and not (begins_up and begin == last):
+            spans.append((name, begin, None))
+            lines.append(rows[-1])
+    columns = ("member", "begin", "end") if begins_up else ("worker", "down", "up")
+    table = rows_table(file, columns, spans, lambda row: place(lines[row]) if place else str(file.path))
+    begin = first if has_dates else 0.0
+    return Record(table, first=begin if has_dates else None, length=last - begin if begins_up and last > begin else None)

@@ -14,8 +14,7 @@ from fred.tables.content import Content
 from fred.tables.named_units import split_unit, to_snake_case
 from fred.tables.opening import open_table
 from fred.tables.quantities import seconds_in
-from fred.tables.records.changes import Change, record_changes
-from fred.tables.records.record import Record
+from fred.tables.records.record import Change, Record, record_changes
 from fred.tables.table_commands import rewrite_command
 
 NAME = "machines that go down and come up"
