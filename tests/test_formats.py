@@ -4,6 +4,7 @@ import base64
 import json
 import re
 import sqlite3
+import time
 import zlib
 from collections.abc import Callable
 from pathlib import Path
@@ -16,6 +17,7 @@ import pytest
 from fred.base.errors import FredError
 from fred.fitting import measurements
 from fred.tables import records
+from fred.tables.content import Content
 from fred.traces import formats
 from fred.traces.reading import read
 from fred.traces.refusal import UnclearTraceError
@@ -349,6 +351,34 @@ def test_sums_over_steps_are_refused_whatever_their_layout(tmp_path, content, wo
     ) as refused:
         read(tmp_path / "summary.txt")
     assert not getattr(refused.value, "fix", ())
+
+
+RECORD = '{"_step": 1, "Run ID": 2, "State": 3, "Notes": 4, "run_id": 5, "step": [1, 2]}, '
+LONG_INPUTS = [
+    RECORD,
+    "7",
+    " ",
+    ",",
+    "-",
+    "a1",
+    "rank1",
+    "\n",
+    " \n",
+    "1,",
+    "{",
+    "Run ID State run_id Instances _step ",
+    '"message": "step ',
+]
+
+
+@pytest.mark.parametrize("word", LONG_INPUTS)
+def test_all_formats_together_judge_a_megabyte_of_one_word_within_a_second(word):
+    begin = "{" if word == RECORD else ""
+    file = Content(Path("log.txt"), (begin + word * (1_000_000 // len(word))).encode())
+    start = time.process_time()
+    for reader in formats.FORMATS:
+        reader.sniff(file)
+    assert time.process_time() - start < 1
 
 
 def test_the_page_of_logs_lists_each_format_and_has_the_title_that_messages_name(tmp_path):

@@ -35,6 +35,7 @@ _COUNTS = re.compile(r"(?:step|iteration|iter|batch|update|epoch)$", re.IGNORECA
 _NAMED_STEP = re.compile(r"\b(?:step|iter|iteration|epoch)\b", re.IGNORECASE)
 _MESSAGES = ("message", "msg", "log", "text")  # names of a logger's words in JSON
 _LEVEL = r"(?:DEBUG|INFO|WARN(?:ING)?|ERROR|CRITICAL|NOTICE|debug|info)"
+_NUMBERED_HOST = r"[A-Za-z](?:[^\W\d]|[.-])*\d[\w.-]*"  # no digit before the first: linear time in a long word
 _PREFIXES = tuple(
     re.compile(pattern)
     for pattern in (
@@ -46,9 +47,9 @@ _PREFIXES = tuple(
         r"\[(?P<number>\d{1,9})\]:?\s+",
         r"\((?P<worker>[A-Za-z_][\w.]* pid=\d+(?:, ip=[\w.:]+)?)\)\s*",
         r"\[pod/(?P<host>[\w.-]+)/[\w.-]+\]\s*",
-        rf"(?P<host>(?!{_STEP_WORDS}|\w*\.py)[A-Za-z][\w.-]*\d[\w.-]*):(?P<local_rank>\d\d?)\s+(?=\S)",
+        rf"(?P<host>(?!{_STEP_WORDS}|\w*\.py){_NUMBERED_HOST}):(?P<local_rank>\d\d?)\s+(?=\S)",
         rf"(?P<host>(?!{_STEP_WORDS})[A-Za-z][\w.-]*/\d+)\s+(?=\S)",
-        rf"(?P<host>(?!{_STEP_WORDS})[A-Za-z][\w.-]*\d[\w.-]*)(?::\s|\s+\|\s)\s*",
+        rf"(?P<host>(?!{_STEP_WORDS}){_NUMBERED_HOST})(?::\s|\s+\|\s)\s*",
         rf"[\[(]?(?P<moment>{_DATE})[\])]?(?:\s*[-|:,](?=\s))?\s*",
         r"[IWEF]\d{4} (?P<clock>\d\d:\d\d:\d\d\.\d+)\s+(?:\d+\s+)?[\w./<>-]+:\d+\]\s*",
         r"\[?\d\d:\d\d:\d\d(?:[.,]\d+)?\]?(?:\s*[-|:])?\s+",

@@ -28,7 +28,11 @@ _KEYS, _VALUES = ("key", "metric", "tag", "metric_name", "name"), ("value", "met
 _STEPS, _RUNS = ("step", "global_step", "iteration"), ("run_id", "run", "run_name", "rank", "worker", "dir_name", "run_uuid")
 _SERIES = re.compile(r'\{\s*"[^"]+"\s*:\s*\{\s*"[^"]+"\s*:\s*\{[^{}]*"(?:x|y)"\s*:\s*\[')
 _MATRIX = re.compile(r'"resultType"\s*:\s*"matrix"')
-_RUN_LISTS = re.compile(r"Run ID.*Source|run_id.*(?:artifact_uri|params\.|metrics\.)|\bState\b.*\bNotes\b.*\bTags\b")
+_RUN_LISTS = (  # words in this order in a list of runs; one pattern with `.*` between them takes minutes in a long line
+    (re.compile(r"Run ID"), re.compile(r"Source")),
+    (re.compile(r"run_id"), re.compile(r"artifact_uri|params\.|metrics\.")),
+    (re.compile(r"\bState\b"), re.compile(r"\bNotes\b"), re.compile(r"\bTags\b")),
+)
 _RAW = re.compile(r"(?:\d{13} (?:[-+.\deE]+|-?(?:nan|inf)) \d{1,18}\r?\n?)+", re.IGNORECASE)
 
 
@@ -38,7 +42,7 @@ def sniff(file: Content) -> bool:
     Args:
         file: the content of the file.
     """
-    if _RAW.fullmatch(file.head) or _has_series(file) or _RUN_LISTS.search(file.head.partition("\n")[0]):
+    if _RAW.fullmatch(file.head) or _has_series(file) or _lists_runs(file):
         return True
     names = {to_snake_case(word) for word in re.findall(r"[\w. ]+", file.head.partition("\n")[0])}
     return all(names & set(words) for words in (_KEYS, _VALUES, _STEPS))
@@ -53,7 +57,7 @@ def read(file: Content, options: FileOptions) -> Cells:
     """
     if _RAW.fullmatch(file.head):
         return _mlflow(file, options)
-    if _RUN_LISTS.search(file.head.partition("\n")[0]):
+    if _lists_runs(file):
         raise FredError(
             f"{file.path} is a list of runs, with the last value of each metric only. Export the values of all steps: "
             "of MLflow with `pandas.DataFrame([dict(m, run_id=run) for run in runs for m in "
@@ -89,6 +93,20 @@ def read(file: Content, options: FileOptions) -> Cells:
         table_from_columns(file.path, columns, table.describe_row), replace(options, columns=roles, only={})
     )
     return replace(cells, notes=(f"rows of metrics: step times in `{key}` = `{metric}`", *cells.notes))
+
+
+def _lists_runs(file: Content) -> bool:
+    """Return True for a list of runs, by the names in its first line."""
+    first = file.head.partition("\n")[0]
+    for patterns in _RUN_LISTS:
+        end = 0
+        for pattern in patterns:
+            if (match := pattern.search(first, end)) is None:
+                break
+            end = match.end()
+        else:
+            return True
+    return False
 
 
 def _has_series(file: Content) -> bool:

@@ -37,7 +37,7 @@ _UNNUMBERED = re.compile(r"(?:.*[\s:/#_-])?(?:train_?step|training_step|step|ite
 _RANGES = ("Range", "Name", "NVTX Range")
 _SUMMARY = re.compile(r'Time ?\(%\)|"Time"|Total Time', re.IGNORECASE)
 _MARK = re.compile(
-    r"^\W*(?:Start|Projected Start|Orig Start|Name|Range|Kernel Start|Time|API Start)[^\n]*\((?:ns|us|ms|s|sec|%)\)[^\n]*",
+    r"^[^\w\n]*(?:Start|Projected Start|Orig Start|Name|Range|Kernel Start|Time|API Start)[^\n]*\((?:ns|us|ms|s|sec|%)\)[^\n]*",
     re.MULTILINE,
 )
 _COLUMNS = re.compile(r"Instances|Num Calls|CorrId|RangeStack|DurNonChild|Orig Duration|NumGPUOps|API Dur|\bLvl\b")

@@ -25,7 +25,7 @@ from fred.traces.roles import FileOptions, Role, is_metric, is_rate, is_time
 NAME = "Weights & Biases"
 _COLUMN = re.compile(r"(?:group: )?(?P<run>.+) - (?P<metric>.+?)(?P<spread>__(?:MIN|MAX))?")
 _MOMENTS = ("_runtime", "_timestamp", "_wandb")  # moments, and notes of the library
-_HISTORY = re.compile(r"(?=.*(?<!\w)_step\b).*(?<!\w)_(runtime|timestamp)\b")
+_STEP, _MOMENT = re.compile(r"(?<!\w)_step\b"), re.compile(r"(?<!\w)_(?:runtime|timestamp)\b")
 
 
 def sniff(file: Content) -> bool:
@@ -35,7 +35,8 @@ def sniff(file: Content) -> bool:
         file: the content of the file.
     """
     first = file.head.partition("\n")[0]
-    return ("__MIN" in first and "__MAX" in first and " - " in first) or _HISTORY.search(first) is not None
+    is_chart = "__MIN" in first and "__MAX" in first and " - " in first
+    return is_chart or (_STEP.search(first) is not None and _MOMENT.search(first) is not None)
 
 
 def read(file: Content, options: FileOptions) -> Cells:
