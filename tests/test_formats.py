@@ -19,6 +19,7 @@ from fred.fitting import measurements
 from fred.tables import records
 from fred.tables.content import Content
 from fred.traces import formats
+from fred.traces.doubts import find_doubt
 from fred.traces.reading import read
 from fred.traces.refusal import UnclearTraceError
 from tests.conftest import ROOT
@@ -351,6 +352,25 @@ def test_sums_over_steps_are_refused_whatever_their_layout(tmp_path, content, wo
     ) as refused:
         read(tmp_path / "summary.txt")
     assert not getattr(refused.value, "fix", ())
+
+
+@pytest.mark.parametrize("cut", [False, True], ids=["with durations", "without"])
+def test_dumps_of_the_flight_recorder_have_times_of_collectives_and_no_compute_times(cut, tmp_path):
+    waits = SECONDS.max(axis=1, keepdims=True) - SECONDS + 0.05
+    for rank in range(RANKS):
+        common = {"process_group": ["0", "default_pg"], "profiling_name": "nccl:all_reduce", "is_p2p": False}
+        entries = [{**common, "collective_seq_id": step + 1, "duration_ms": 1e3 * waits[step, rank]} for step in range(STEPS)]
+        entries = [{key: value for key, value in entry.items() if not cut or key != "duration_ms"} for entry in entries]
+        (tmp_path / f"nccl_trace_rank_{rank}.json").write_text(json.dumps({"version": "2.9", "entries": entries}))
+    if cut:
+        with pytest.raises(FredError, match="flight recorder without durations.*fred record"):
+            read(tmp_path)
+        return
+    trace = read(tmp_path)
+    np.testing.assert_allclose(trace.seconds, waits)
+    assert trace.workers == ("0", "1", "2") and trace.collective == "nccl:all_reduce"
+    doubt = find_doubt(trace)
+    assert doubt is not None and "waits least is the slow one: worker 1" in doubt.evidence
 
 
 RECORD = '{"_step": 1, "Run ID": 2, "State": 3, "Notes": 4, "run_id": 5, "step": [1, 2]}, '

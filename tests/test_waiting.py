@@ -179,6 +179,31 @@ def test_functions_that_would_use_waiting_as_compute_time_refuse_it_as_the_comma
         use(trace)
 
 
+COLLECTIVES = ["allreduce_ms", "all_reduce_s", "allgather_time_ms", "nccl_ms", "comm_time_s", "wait_s", "sync_ms", "barrier_us"]
+
+
+@pytest.mark.parametrize("name", COLLECTIVES)
+def test_times_of_a_collective_give_no_verdict_and_the_worker_that_waits_least(name, tmp_path):
+    seconds = compute(0)
+    seconds[:, SLOW] *= 1.5
+    waits = seconds.max(axis=1, keepdims=True) - seconds + 0.01
+    step, rank = (index.ravel() for index in np.indices(waits.shape))
+    path = tmp_path / "steps.csv"
+    pd.DataFrame({"step": step, "rank": rank, name: waits.ravel()}).to_csv(path, index=False)
+    answer = fred_command("diagnose", path)
+    assert f"No verdict. The times are those of `{name}`" in answer.out.splitlines()[1] + answer.out.splitlines()[0]
+    assert f"waits least is the slow one: worker {SLOW}" in answer.out
+    for command in ("fit", "cutoffs"):
+        assert f"those of `{name}`" in refusal(command, path)
+
+
+@pytest.mark.parametrize("name", ["compute_without_sync_s", "step_time_sync_s", "time_before_barrier_s"])
+def test_names_of_compute_times_that_mention_waiting_are_no_collectives(name, tmp_path):
+    step, rank = (index.ravel() for index in np.indices((ROUNDS, WORKERS)))
+    pd.DataFrame({"step": step, "rank": rank, name: compute(0).ravel()}).to_csv(tmp_path / "steps.csv", index=False)
+    assert not read(tmp_path / "steps.csv").collective
+
+
 def test_a_scenario_that_repeats_times_with_waiting_warns_of_it(tmp_path):
     trace = {"name": "trace", "file": str(long_table(tmp_path, wait_for_all(0)))}
     algorithm, stop = {"name": "ssgd", "learning_rate": 0.1}, {"updates": 5}

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from fred.base.words import briefly
 from fred.tables.columns import Labels
 from fred.traces.operations import Operations, find_compute_times
 from fred.traces.refusal import UnclearTraceError
@@ -51,6 +52,7 @@ class Cells:
         columns: names of the file's columns, by role.
         notes: how the file was read, in words.
         operations: the operations of which the times consist; None if unknown.
+        collective: name of the communication or waiting whose times these are; empty for compute times.
     """
 
     iteration: Labels
@@ -62,6 +64,7 @@ class Cells:
     columns: dict[Role, str]
     notes: tuple[str, ...] = ()
     operations: Operations | None = None
+    collective: str = ""
 
     def describe_time(self, cell: int) -> str:
         """Return the place, iteration and worker of a time, in words.
@@ -143,6 +146,7 @@ def join_files(files: Sequence[Cells]) -> Cells:
         files[0].columns,
         notes,
         _join_operations(files),
+        briefly(list(dict.fromkeys(file.collective for file in files))) if all(file.collective for file in files) else "",
     )
     return _subtract_waiting(_check_distinct(name_workers_by_node(cells), files))
 

@@ -17,6 +17,7 @@ _UNITS = (1e3, 1e6, 1e9)  # ratios of the units s, ms, us and ns
 _RATIO_TOLERANCE = 3.0  # factor by which compute times of two workers may differ from a ratio of units
 _STEADY_RATIO = 10.0  # factor within which a constant ratio of two workers stays in nearly all iterations
 _FEWEST = 8  # iterations from which a series that only grows is no chance
+_LEAST_WAIT = 0.8  # median wait of the slow worker, relative to the next one's
 _RISES = 0.98  # share of iterations in which a clock is later than before; a restart sets it back
 _GROWTH = 3.0  # growth of a clock in the record; a step that becomes slower grows less, and not in each iteration
 _MEND = "python -c \"import pandas as p; t = p.read_csv('seen/trace.csv', dtype={{'worker': str}}); {}\""
@@ -58,6 +59,26 @@ def refuse_doubtful(trace: Trace) -> None:
     """
     if doubt := find_doubt(trace):
         raise FredError(f"{trace.source}: {' '.join((doubt.reason, doubt.evidence, *doubt.remedies))}")
+
+
+def _check_collective(trace: Trace) -> Doubt | None:
+    """Return a doubt if the times are those of communication or of waiting, by their name."""
+    if not trace.collective:
+        return None
+    medians = np.median(trace.seconds, axis=0)
+    order = np.argsort(medians, kind="stable")
+    evidence = "No worker waits clearly less than the others."
+    if len(order) > 1 and medians[order[0]] < _LEAST_WAIT * medians[order[1]]:
+        first, others = int(order[0]), float(np.median(medians[order[1:]]))
+        evidence = (
+            f"Who waits least is the slow one: {trace.worker(first)}, with a median of {medians[first]:.3g} s; the others "
+            f"have {others:.3g} s."
+        )
+    return Doubt(
+        f"The times are those of `{trace.collective}`, in which quick workers wait for the slow ones.",
+        evidence,
+        ('Record compute times with `fred record`, as the page "Record step times" shows.',),
+    )
 
 
 def _check_waiting(trace: Trace) -> Doubt | None:
@@ -138,4 +159,4 @@ def _names(trace: Trace, workers: NDArray[np.int64]) -> list[str]:
     return [trace.workers[worker] for worker in workers]
 
 
-_CHECKS: tuple[Callable[[Trace], Doubt | None], ...] = (_check_clocks, _check_units, _check_waiting)
+_CHECKS: tuple[Callable[[Trace], Doubt | None], ...] = (_check_collective, _check_clocks, _check_units, _check_waiting)

@@ -26,6 +26,7 @@ from fred.traces.roles import (
     has_times,
     is_communication,
     is_rate,
+    is_waiting_time,
     is_wide,
     split_columns,
     unit_of,
@@ -131,6 +132,7 @@ class _LongTable:
             self.roles.columns,
             (*self.file.notes, *self.notes),
             operations,
+            listed(times) if (times := self._names("time")) != [""] and all(map(is_waiting_time, times)) else "",
         )
 
     def _operations(self, seconds: Floats, gradient_of: NDArray[np.int64]) -> Operations | None:

@@ -85,7 +85,8 @@ class Reading(Component):
         if table.seconds.shape[1] == 1:
             notes["only one worker: name the files of all workers to see which is slow"] = None
         steps = tuple(cells.iteration.names[row] for row in table.rows)
-        return Trace(table.seconds, tuple(cells.worker.names), node_of, source, table.repairs, node_names, tuple(notes), steps)
+        workers, repairs, collective = tuple(cells.worker.names), table.repairs, cells.collective
+        return Trace(table.seconds, workers, node_of, source, repairs, node_names, tuple(notes), steps, collective)
 
 
 def read(path: str | Path, *more_paths: str | Path, nodes: Nodes | None = None, **options: Any) -> Trace:

@@ -59,6 +59,10 @@ _COMMUNICATION = re.compile(
     r"(?:^|_)(?:(?:all_?reduce|all_?gather|reduce_?scatter|all_?to_?all|all2all|broadcast|bcast|send|recv|receive|p2p|comms?|communicat\w*|"
     r"barrier|sync|synchroni[sz]\w*|wait|waiting|idle|c10d|gloo|mpi|record_param_comms)(?:_|$)|[nr]ccl)"
 )
+_NOT_A_WAIT = re.compile(  # in the name of a time that leaves communication out, or of a step measured with a synchronised GPU
+    r"(?:^|_)(?:comput\w*|own|self|busy|without|no|excl\w*|before|until)(?:_|$)"
+    r"|(?:^|_)(?:step|iter|iteration|batch)_(?:time_)?sync(?:_|$)|(?:^|_)sync_(?:step|iter|iteration|batch)(?:_|$)"
+)
 
 
 @dataclass(frozen=True)
@@ -128,6 +132,18 @@ def is_communication(name: str) -> bool:
     [True, True, True, True, False]
     """
     return _COMMUNICATION.search(to_snake_case(name)) is not None
+
+
+def is_waiting_time(name: str) -> bool:
+    """Return True for the name of a time of communication or waiting, which is no compute time.
+
+    Args:
+        name: name of a column of times.
+
+    >>> [is_waiting_time(name) for name in ("allreduce_ms", "comm_time", "time_without_sync", "step_time_sync", "step_time")]
+    [True, True, False, False, False]
+    """
+    return is_communication(name) and _NOT_A_WAIT.search(to_snake_case(name)) is None
 
 
 def unit_of(name: str) -> Unit | None:

@@ -24,6 +24,7 @@ class Trace:
         nodes: names of the nodes, by number; empty if they have none.
         notes: how the files were read, in words: units, columns, rows left out.
         steps: names of the iterations in the files, by number; empty if they have none.
+        collective: name of the communication or waiting whose times these are; empty for compute times.
 
     `fred.traces.reading.read` makes a trace from files.
 
@@ -41,6 +42,7 @@ class Trace:
     nodes: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     steps: tuple[str, ...] = ()
+    collective: str = ""
 
     @property
     def iterations(self) -> int:
@@ -66,6 +68,10 @@ class Trace:
         >>> Trace(pairs, tuple("abcdef")).warnings[0].partition(".")[0]
         'Workers a, b wait for each other; so do c, d; e, f'
         """
+        if self.collective:
+            return (
+                f"The times are those of `{self.collective}`, in which quick workers wait for slow ones, not compute times.",
+            )
         signs = self.waiting
         if signs.state == "groups":
             names = [briefly([self.workers[worker] for worker in group]) for group in signs.groups]

@@ -22,6 +22,7 @@ from fred.traces.roles import (
     Role,
     Roles,
     holds_no_times,
+    is_waiting_time,
     split_columns,
     split_workers,
     to_snake_case,
@@ -30,6 +31,7 @@ from fred.traces.roles import (
 
 _FEWEST = 8  # rows; fewer may be anything
 _PHASE = re.compile(r"(?:^|_)(?:forward|fwd|backward|bwd|optim\w*)(?:_|$)")  # in the name of a phase of a step
+_MACHINE = re.compile("mpi|node|host", re.IGNORECASE)  # in the name of a machine that is called after its purpose
 _TIME = re.compile(r"(?:^|_)(?:time|seconds|duration|latency)(?:_|$)")
 
 
@@ -78,6 +80,7 @@ def read_cells(file: File, options: FileOptions, roles: Roles) -> Cells:
         file.describe_row,
         roles.columns,
         (*file.notes, *notes),
+        collective=briefly(workers) if all(is_waiting_time(name) and not _MACHINE.search(name) for name in workers) else "",
     )
 
 

@@ -12,6 +12,7 @@ from fred.traces.cells import Cells
 from fred.traces.formats import (
     any_table,
     consoles,
+    flight_recorder,
     horovod,
     kineto,
     megatron,
@@ -27,7 +28,7 @@ from fred.traces.formats import (
 from fred.traces.roles import FileOptions
 
 FORMATS: tuple[ModuleType, ...] = (
-    *(recorded_steps, horovod, xla, kineto, nsys, traceml),
+    *(recorded_steps, horovod, xla, kineto, nsys, traceml, flight_recorder),
     *(tensorboard, wandb, ray, metric_rows, megatron, consoles, any_table),
 )
 
