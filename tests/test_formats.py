@@ -363,7 +363,7 @@ def test_dumps_of_the_flight_recorder_have_times_of_collectives_and_no_compute_t
         entries = [{key: value for key, value in entry.items() if not cut or key != "duration_ms"} for entry in entries]
         (tmp_path / f"nccl_trace_rank_{rank}.json").write_text(json.dumps({"version": "2.9", "entries": entries}))
     if cut:
-        with pytest.raises(FredError, match="flight recorder without durations.*fred record"):
+        with pytest.raises(FredError, match=r"flight recorder without durations.*fred record"):
             read(tmp_path)
         return
     trace = read(tmp_path)
@@ -371,6 +371,26 @@ def test_dumps_of_the_flight_recorder_have_times_of_collectives_and_no_compute_t
     assert trace.workers == ("0", "1", "2") and trace.collective == "nccl:all_reduce"
     doubt = find_doubt(trace)
     assert doubt is not None and "waits least is the slow one: worker 1" in doubt.evidence
+
+
+@pytest.mark.parametrize("is_split", [False, True], ids=["one log", "a log for each rank"])
+def test_deepspeeds_timers_are_numbered_for_each_rank_and_its_allreduce_is_left_out(is_split, tmp_path):
+    lines = [list[str]() for _ in range(RANKS)]
+    ends = SECONDS.max(axis=1)
+    for (step, rank), seconds in np.ndenumerate(1e3 * SECONDS):
+        if step % 10 == 0 and rank == 0:
+            lines[rank].append(
+                f"[INFO] [logging.py:96:log_dist] [Rank 0] step={step + 1}, skipped=0, lr=[0.1], mom=[(0.9, 0.9)]"
+            )
+        forward, inner, wait = seconds / 4, seconds / 2, 1e3 * ends[step] - seconds
+        for suffix in ("_microstep", ""):
+            timers = {"fwd": forward, "bwd": inner + wait, "bwd_inner": inner, "bwd_allreduce": wait, "step": seconds / 4}
+            text = " | ".join(f"{name}{suffix}: {value:.3f}" for name, value in timers.items())
+            lines[rank].append(f"[INFO] [logging.py:96:log_dist] [Rank {rank}] time (ms) | {text}")
+    for rank, log in enumerate(lines):
+        with (tmp_path / (f"log-{rank}.txt" if is_split else "train.log")).open("a") as file:
+            file.write("\n".join(log) + "\n")
+    np.testing.assert_allclose(read(tmp_path).seconds, SECONDS, atol=2e-6)
 
 
 RECORD = '{"_step": 1, "Run ID": 2, "State": 3, "Notes": 4, "run_id": 5, "step": [1, 2]}, '

@@ -56,7 +56,7 @@ _DESCRIPTIONS = {  # text of a tool's lines -> what they are
     r"\[titan\]|torchtitan": "a log of torchtitan",
     r"completed step: \d": "a log of MaxText",
     r"tokens_per_second_per_gpu:": "a log of torchtune",
-    r"\[(?:logging|timer)\.py:\d+:": "a log of DeepSpeed, which its rank 0 writes for all",
+    r"\[(?:logging|timer)\.py:\d+:": "a log of DeepSpeed",
     r"\bbusbw\b|# OSU MPI|nccom": "a measurement of a network, which `fred fit-network` reads",
     r"\bNCCL (?:INFO|WARN)\b": "a log of NCCL, which has no step times; `fred fit-network` reads those of nccl-tests",
     r"\[NeMo |train_step_timing": "a log of NeMo",
@@ -114,7 +114,7 @@ def read(file: Content, options: FileOptions) -> Cells:
         file: the content of the file.
         options: options from the user.
     """
-    lines = [line for line in parse_lines(file.text) if line.values]
+    lines = _number_timers([line for line in parse_lines(file.text) if line.values])
     step, epoch = _find_steps(lines, options)
     rows = collect_rows(lines, step) if step else []
     if not rows:
@@ -169,6 +169,20 @@ def explain_single_log(file: Content) -> str:
         "slowest rank is ready, so one log cannot show who is slow. Name the logs of all ranks if there are others, or "
         f"{RECORDING_CURE}"
     )
+
+
+def _number_timers(lines: list[Line]) -> list[Line]:
+    """Return DeepSpeed's timers of whole steps, numbered for each process; all lines if there are none.
+
+    Only rank 0 writes the number of a step, and only of each tenth. The timers of microsteps have other names.
+    """
+    timers = [line for line in lines if {"fwd (ms)", "bwd_inner (ms)"} <= line.values.keys()]
+    numbers = Counter[tuple[str, ...]]()
+    for line in timers:
+        process = tuple(line.source.values())
+        numbers[process] += 1
+        line.values = {"step": str(numbers[process]), **line.values}
+    return timers or lines
 
 
 def _find_steps(lines: Sequence[Line], options: FileOptions) -> tuple[str, str]:
