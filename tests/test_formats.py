@@ -393,6 +393,14 @@ def test_deepspeeds_timers_are_numbered_for_each_rank_and_its_allreduce_is_left_
     np.testing.assert_allclose(read(tmp_path).seconds, SECONDS, atol=2e-6)
 
 
+def test_files_of_a_folder_that_end_in_numbers_are_a_series(tmp_path):
+    for rank in range(RANKS):
+        lines = [f"step: {step}, time: {seconds:.6f} s" for step, seconds in enumerate(SECONDS[:, rank])]
+        (tmp_path / f"workerlog.{rank}").write_text("\n".join(lines))
+    (tmp_path / "endpoints.log").write_text("nothing\n")
+    np.testing.assert_allclose(read(tmp_path).seconds, SECONDS, atol=2e-6)
+
+
 RECORD = '{"_step": 1, "Run ID": 2, "State": 3, "Notes": 4, "run_id": 5, "step": [1, 2]}, '
 LONG_INPUTS = [
     RECORD,

@@ -197,7 +197,8 @@ def _ending(path: Path) -> str:
     if path.suffix == ".err":  # next to `.out`
         return ".out"
     packed = {ending for ending, _ in _PACKED.values()}
-    return next((suffix for suffix in reversed(path.suffixes) if suffix.lower() not in packed), "").lower()
+    ending = next((suffix for suffix in reversed(path.suffixes) if suffix.lower() not in packed), "").lower()
+    return ".N" if ending[1:].isdigit() else ending  # `workerlog.0`, `workerlog.1`: a series
 
 
 def _members(path: Path) -> Iterator[Content]:
