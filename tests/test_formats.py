@@ -401,6 +401,25 @@ def test_files_of_a_folder_that_end_in_numbers_are_a_series(tmp_path):
     np.testing.assert_allclose(read(tmp_path).seconds, SECONDS, atol=2e-6)
 
 
+def test_records_of_another_kind_without_a_time_are_left_out(tmp_path):
+    for rank in range(RANKS):
+        rows = [{"tracker": "json", "event": "hparams", "hparams": {"seed": 0}}]
+        for step, seconds in enumerate(SECONDS[:, rank].tolist()):
+            metrics = {"train/loss": 3.0, "throughput/duration": seconds, "throughput/loading_time": 0.003}
+            rows.append({"tracker": "json", "event": "log", "step": step, "metrics": metrics})
+        (tmp_path / f"host-{rank}.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    trace = read(tmp_path, unit="s")
+    np.testing.assert_allclose(trace.seconds, SECONDS)
+    assert "1 rows of a file without step left out" in trace.notes
+
+
+def test_a_column_of_dates_is_no_candidate_for_the_times(tmp_path):
+    step, rank = (index.ravel() for index in np.indices(SECONDS.shape))
+    table = pd.DataFrame({"time": 1.7776296e9 + step + 0.001 * rank, "rank": rank, "step": step, "step_time": SECONDS.ravel()})
+    table.to_csv(tmp_path / "log.csv", index=False)
+    np.testing.assert_allclose(read(tmp_path / "log.csv", unit="s").seconds, SECONDS)
+
+
 RECORD = '{"_step": 1, "Run ID": 2, "State": 3, "Notes": 4, "run_id": 5, "step": [1, 2]}, '
 LONG_INPUTS = [
     RECORD,

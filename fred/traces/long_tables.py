@@ -1,5 +1,6 @@
 """Long tables of times, in CSV or Parquet: one row for each gradient, for each operation, or for each iteration."""
 
+from functools import partial
 from typing import cast
 
 import numpy as np
@@ -33,6 +34,7 @@ from fred.traces.roles import (
 )
 
 _LEAST_UNIQUE = 0.8  # with a smaller share of rows without duplicates, rows of one gradient are operations
+_LEAST_DATE = 1e9  # s since 1970
 _FEWEST_POINTS = 10  # iterations over which a duration does not keep growing by chance
 _MANY_POINTS = 20  # likewise, in a column that is called `seconds`
 
@@ -47,7 +49,7 @@ def read_cells(file: File, options: FileOptions) -> Cells:
     Raises FredError, or UnclearTraceError if options can make the table readable.
     """
     file.restrict(options.only)
-    roles = find_roles(str(file.path), file.header, options.columns)
+    roles = find_roles(str(file.path), file.header, options.columns, partial(_holds_dates, file))
     if (time := roles.get("time")) in file.header and "time" not in options.columns and file.has_moments(time):
         rest = [name for name in file.header if name != time]
         if is_wide(wide_roles := find_roles(str(file.path), rest, options.columns)):
@@ -60,6 +62,17 @@ def read_cells(file: File, options: FileOptions) -> Cells:
         return _LongTable(file, options, roles, []).cells()
     notes = ["no column names workers: each file is one worker's"]
     return _LongTable(file, options, Roles({**roles.columns, "worker": FILE}), notes).cells()
+
+
+def _holds_dates(file: File, name: str) -> bool:
+    """Return True for a column of dates, also in s since 1970, without a unit."""
+    if file.has_moments(name):
+        return True
+    try:
+        numbers = file.columns([], [name])[1][name]
+    except FredError:
+        return False
+    return unit_of(name) is None and bool(np.nanmin(numbers, initial=np.inf) > _LEAST_DATE)
 
 
 def _use_nodes_as_workers(file: File, roles: Roles) -> Roles:
@@ -177,17 +190,19 @@ class _LongTable:
         required: list[Role] = ["iteration", "worker", "node"]
         columns = [name for role in required for name in self._names(role) if name in self.labels]
         is_incomplete = np.zeros(self.size, bool)
+        times = [self.numbers[name] for name in {*self._names("time"), *self._names("end")} & self.numbers.keys()]
+        has_time = ~np.all(np.isnan(times), axis=0) if times else np.ones(self.size, bool)
         for name in columns:
             empty = self.labels[name].codes < 0
-            if empty.any() and not self.options.mend:
+            if (empty & has_time).any() and not self.options.mend:  # rows without a time are of another kind
                 raise UnclearTraceError(
-                    f"{self.file.describe_row(int(np.argmax(empty)))}: nothing in column `{name}`; every row needs it. "
+                    f"{self.file.describe_row(int(np.argmax(empty & has_time)))}: nothing in column `{name}`; every row needs it. "
                     "`mend: drop`, or `fill`, leaves such rows out",
                     remedies=[{"mend": "drop"}, {"mend": "fill"}],
                 )
             is_incomplete |= empty
         if is_incomplete.any():
-            self.notes.append(f"{int(is_incomplete.sum()):,} rows without {listed(columns)} left out")
+            self.notes.append(f"{int(is_incomplete.sum()):,} rows of a file without {listed(columns)} left out")
         return np.flatnonzero(~is_incomplete)
 
     def _exclude_communication(self) -> None:

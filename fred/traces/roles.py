@@ -1,7 +1,7 @@
 """Roles of the columns of a trace, from their names; and units, which come from names only."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Literal, NamedTuple
@@ -45,6 +45,8 @@ _METRIC = re.compile(  # a word in the name of what training measures, which is 
     r"(^|_)(loss\w*|acc|accuracy|error|lr|rate|epoch|timestamp|norm|tokens?|samples?|throughput|tps|flops?|tflops?|mfu|mem|memory|"
     r"util\w*|reward|return|perplexity|ppl|f1|auc|score|temp\w*|power|watts?|wall_time|eta|grad\w*|seen|consumed|batch_size|flos|(train|eval)_runtime|per_s(ec|econd)?)(_|$)"
 )
+
+_THROUGHPUT_GROUP = re.compile(r"^(?:[\w.]+/)*throughput/")  # such as throughput/duration, a time
 
 _RUN_RATE = re.compile("(?:.*_)?(?:train|eval|test|val)_(?:steps|samples)_per_second")  # of the Hugging Face Trainer
 _MEAN = re.compile(r"(?:^|_)(?:avg|average|running|mean|min|max|median|ema|smooth\w*|cum\w*)(?:_|$)")
@@ -168,13 +170,16 @@ def split_columns(column: str, header: Sequence[str]) -> list[str]:
     return [column] if column in header else column.split(PLUS)
 
 
-def find_roles(path: str, header: Sequence[str], columns: Mapping[Role, str]) -> Roles:
+def find_roles(
+    path: str, header: Sequence[str], columns: Mapping[Role, str], holds_dates: Callable[[str], bool] = lambda _: False
+) -> Roles:
     """Return the roles of the columns, from the user or else from their names.
 
     Args:
         path: path of the file, for messages.
         header: names of its columns.
         columns: columns by role, from the user.
+        holds_dates: function that returns True for a column of dates, which are no durations.
 
     Raises FredError for columns that do not exist or have two roles, UnclearTraceError if several may be the times.
 
@@ -183,7 +188,9 @@ def find_roles(path: str, header: Sequence[str], columns: Mapping[Role, str]) ->
     """
     check_columns(path, header, columns)
     roles = Roles({role: column for role, column in _name_roles(header, columns).items() if column})
-    return Roles(roles.columns | ({} if "time" in roles.columns else _find_time(path, roles, roles.unassigned(header))))
+    return Roles(
+        roles.columns | ({} if "time" in roles.columns else _find_time(path, roles, roles.unassigned(header), holds_dates))
+    )
 
 
 def is_wide(roles: Roles) -> bool:
@@ -258,7 +265,7 @@ def is_metric(name: str) -> bool:
     Args:
         name: name of the column.
     """
-    return _METRIC.search(to_snake_case(name)) is not None
+    return _METRIC.search(to_snake_case(_THROUGHPUT_GROUP.sub("", name))) is not None
 
 
 def is_mean(name: str) -> bool:
@@ -369,7 +376,7 @@ def _first_match(names: Sequence[str], header: Sequence[str], roles: Mapping[Rol
     return next((by_name[name] for name in names if name in by_name), "")
 
 
-def _find_time(path: str, roles: Roles, unassigned: Sequence[str]) -> dict[Role, str]:
+def _find_time(path: str, roles: Roles, unassigned: Sequence[str], holds_dates: Callable[[str], bool]) -> dict[Role, str]:
     """Return the column of times or else of rates, if a name identifies one. Raises UnclearTraceError if several may be."""
     rates = list(filter(is_rate, unassigned))
     unassigned = [name for name in unassigned if name not in rates]
@@ -381,6 +388,8 @@ def _find_time(path: str, roles: Roles, unassigned: Sequence[str]) -> dict[Role,
         times = units
     if not (times or has_times(roles)) and ("worker" in roles.columns or all(map(holds_no_times, unassigned))):
         times = [name for name in rates if not is_mean(name)]
+    if len(times) > 1:
+        times = [name for name in times if not holds_dates(name)] or times
     if has_times(roles) or len(times) < 2:
         return {"time": times[0]} if len(times) == 1 else {}
     phases = [name for name in times if not is_communication(name)]
