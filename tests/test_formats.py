@@ -420,6 +420,31 @@ def test_a_column_of_dates_is_no_candidate_for_the_times(tmp_path):
     np.testing.assert_allclose(read(tmp_path / "log.csv", unit="s").seconds, SECONDS)
 
 
+def test_an_object_of_json_for_each_rank_has_its_times_in_a_list(tmp_path):
+    ranks = {name: {"host": f"n{rank}", "step_times": SECONDS[:, rank].tolist()} for rank, name in enumerate(NAMES)}
+    (tmp_path / "times.json").write_text(json.dumps(ranks))
+    trace = read(tmp_path / "times.json", columns={"time": "step_times"}, unit="s")
+    np.testing.assert_allclose(trace.seconds, SECONDS)
+    assert trace.workers == tuple(NAMES) and trace.nodes == ("n0", "n1", "n2")
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (
+            "@ mpiP\n@ Command : ./train\n@--- MPI Time (seconds) ---\nTask AppTime MPITime MPI%\n0 61.3 20.9 34.09\n",
+            "report of mpiP",
+        ),
+        ("cycle_time_ms,tensor_fusion_threshold,score\n" + "18.4,25165824,148499107\n" * 12, "autotuning"),
+    ],
+    ids=["mpiP", "Horovod autotune"],
+)
+def test_reports_without_steps_are_refused_as_what_they_are(content, message, tmp_path):
+    (tmp_path / "report.txt").write_text(content)
+    with pytest.raises(FredError, match=rf"{message}.*fred record"):
+        read(tmp_path / "report.txt")
+
+
 RECORD = '{"_step": 1, "Run ID": 2, "State": 3, "Notes": 4, "run_id": 5, "step": [1, 2]}, '
 LONG_INPUTS = [
     RECORD,

@@ -84,6 +84,13 @@ def _read_document(file: Content) -> File:
     document = parse_json(file)
     if isinstance(document, dict) and isinstance(document.get("columns"), list) and isinstance(document.get("data"), list):
         document = [dict(zip(map(str, document["columns"]), row, strict=False)) for row in document["data"]]
+    if isinstance(document, dict) and document and all(map(_has_series, document.values())):
+        document = [
+            {"worker": name, "iteration": row}
+            | {key: value[row] if isinstance(value, list) else value for key, value in record.items()}
+            for name, record in document.items()
+            for row in range(next(len(value) for value in record.values() if isinstance(value, list)))
+        ]
     if isinstance(document, dict):
         lists = [value for value in document.values() if isinstance(value, list) and value and isinstance(value[0], dict)]
         if len(lists) == 1:
@@ -100,6 +107,13 @@ def _read_document(file: Content) -> File:
             f"in each line{matrix}"
         )
     return table_from_records(file.path, document)
+
+
+def _has_series(record: Any) -> bool:
+    """Return True for an object of a worker, with lists of equal length that hold a number for each step."""
+    lists = [value for value in record.values() if isinstance(value, list)] if isinstance(record, dict) else []
+    numbers = all(isinstance(value, int | float | None) for values in lists for value in values)
+    return bool(lists) and len({len(values) for values in lists}) == 1 and numbers
 
 
 def table_from_records(

@@ -196,8 +196,8 @@ class _LongTable:
             empty = self.labels[name].codes < 0
             if (empty & has_time).any() and not self.options.mend:  # rows without a time are of another kind
                 raise UnclearTraceError(
-                    f"{self.file.describe_row(int(np.argmax(empty & has_time)))}: nothing in column `{name}`; every row needs it. "
-                    "`mend: drop`, or `fill`, leaves such rows out",
+                    f"{self.file.describe_row(int(np.argmax(empty & has_time)))}: nothing in column `{name}`; every row needs "
+                    "it. `mend: drop`, or `fill`, leaves such rows out",
                     remedies=[{"mend": "drop"}, {"mend": "fill"}],
                 )
             is_incomplete |= empty

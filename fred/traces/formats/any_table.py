@@ -15,6 +15,11 @@ _SUMMARY = re.compile(  # in a line of names, of profilers of one process or of 
     r"^(?!.*\b(?:step|iter|iteration|round)s?\b)[^\d\n]*?\b(n?calls|instances|percentage|\w+_pctg)\b[^\d\n]*$",
     re.IGNORECASE | re.MULTILINE,
 )
+_REFUSED = {  # mark in the begin of a file -> what it is
+    r"\A@ mpiP\b": "is a report of mpiP, which has sums over the run for each task and no steps",
+    r"\A(?=[^\n]*\btensor_fusion_threshold\b)[^\n]*\bscore\b": "is Horovod's log of autotuning, which has settings and their "
+    "scores, and no times of ranks",
+}
 
 
 def sniff(file: Content) -> bool:
@@ -33,6 +38,8 @@ def read(file: Content, options: FileOptions) -> Cells:
         file: the content of the file.
         options: options from the user.
     """
+    if description := next((text for mark, text in _REFUSED.items() if re.search(mark, file.head)), ""):
+        raise FredError(f"{file.path} {description}; {RECORDING_CURE}")
     if summary := _SUMMARY.search(file.head):
         raise FredError(
             f"{file.path} has sums over many steps (`{summary[1]}`), which hide the times of steps; {RECORDING_CURE}"
