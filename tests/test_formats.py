@@ -445,6 +445,22 @@ def test_reports_without_steps_are_refused_as_what_they_are(content, message, tm
         read(tmp_path / "report.txt")
 
 
+@pytest.mark.parametrize("name", ["time", "date"])
+def test_the_command_for_begins_and_ends_writes_their_durations(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    rows = []
+    for (step, rank), seconds in np.ndenumerate(SECONDS.round(3)):
+        begin = pd.Timestamp("2026-05-01T10:00:00.001+02:00") + pd.Timedelta(seconds=3 * step)
+        for event, moment in (("compute_begin", begin), ("compute_end", begin + pd.Timedelta(seconds=seconds))):
+            date = moment.isoformat(timespec="milliseconds")
+            rows.append({name: date, "host": f"n{rank}", "rank": rank, "event": event, "step": step})
+    Path("events.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    with pytest.raises(FredError, match="its rows are events") as refused:
+        read("events.jsonl")
+    exec(re.findall(r'python -c "(.*)"`', str(refused.value))[0], {})
+    np.testing.assert_allclose(read("durations.csv").seconds, SECONDS.round(3), atol=1e-9)
+
+
 RECORD = '{"_step": 1, "Run ID": 2, "State": 3, "Notes": 4, "run_id": 5, "step": [1, 2]}, '
 LONG_INPUTS = [
     RECORD,

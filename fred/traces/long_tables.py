@@ -13,6 +13,7 @@ from fred.tables.quantities import PER_SECOND, Unit
 from fred.tables.text_layout import RECORDING_CURE
 from fred.traces import wide_tables
 from fred.traces.cells import Cells, combine_labels, sort_labels
+from fred.traces.event_pairs import check_no_event_pairs
 from fred.traces.guessing import forms_table, propose_columns, repeated_rows_error, unclear_columns_error, unknown_unit_error
 from fred.traces.log_columns import step_word
 from fred.traces.operations import Operations, busy_times
@@ -57,6 +58,7 @@ def read_cells(file: File, options: FileOptions) -> Cells:
     if is_wide(roles):
         return wide_tables.read_cells(file, options, roles)
     roles = _use_nodes_as_workers(file, roles)
+    check_no_event_pairs(file, roles)
     _check_complete(file, roles)
     if "worker" in roles.columns:
         return _LongTable(file, options, roles, []).cells()
