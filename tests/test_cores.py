@@ -177,7 +177,7 @@ def test_helpers_end_when_an_evaluation_fails(no_delay):
 @needs_proc
 @pytest.mark.slow
 def test_a_helper_that_would_compute_other_bits_ends(no_delay, monkeypatch):
-    monkeypatch.setattr(agreement, "here", lambda: {"python": "another"})
+    monkeypatch.setattr(agreement, "local_facts", lambda: {"python": "another"})
     monkeypatch.setattr(helpers.Helpers, "work", lambda *_: pytest.fail("a helper took part"))
     run_with_helpers()
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from fred.base.errors import FredError
 from fred.cluster.recorded import RecordedTrace
 from fred.commands.cli import main
-from fred.commands.command_options import add_options, read_trace
+from fred.commands.trace_options import add_options, read_trace
 from fred.traces.reading import read
 from fred.traces.refusal import UnclearTraceError
 

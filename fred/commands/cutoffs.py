@@ -3,7 +3,7 @@
 import argparse
 
 from fred.base.progress import bars
-from fred.commands import command_options, cutoff_tables
+from fred.commands import command_options, cutoff_tables, trace_options
 from fred.components import registry
 from fred.prediction.closed_loop import WARM_UP
 from fred.prediction.comparison import RULES, compare, rolling
@@ -11,7 +11,7 @@ from fred.prediction.comparison import RULES, compare, rolling
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options for the trace, its training part, and the rules to compare."""
-    command_options.add_options(parser)
+    trace_options.add_options(parser)
     parser.add_argument(
         "--train",
         type=int,
@@ -46,7 +46,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Train and run the rules, then print their results. Raises FredError."""
     registry.allow_import(options.imports)
-    trace = command_options.read_trace(options)
+    trace = trace_options.read_trace(options)
     names = options.rules.split(",")
     train = max(1, trace.iterations * 2 // 3) if options.train is None else options.train
     rest = max(0, trace.iterations - train)

@@ -8,7 +8,7 @@ from fred.base import places
 from fred.base.errors import FredError
 from fred.base.progress import bars
 from fred.base.words import finite
-from fred.commands import command_options, plan_for
+from fred.commands import command_options, plan_for, trace_options
 from fred.diagnosis import next_steps
 from fred.diagnosis.findings import Diagnosis, diagnose
 from fred.diagnosis.printed import print_diagnosis
@@ -22,7 +22,7 @@ _RANKING_OPTIONS = ("target_error", "target_loss", "seeds", "budget", "learning_
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options for the trace, the output, and the runs to a target."""
-    command_options.add_options(parser)
+    trace_options.add_options(parser)
     parser.description = (
         "Report how much throughput a cluster loses to its slowest workers, which workers these are, what would help, "
         "what that costs, and how certain this is. With --for TASK, also report how soon each remedy reaches a target."
@@ -42,7 +42,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Read the trace, diagnose it, run remedies if a task is given, then write and print. Raises FredError."""
     out = _check(options)
-    trace = command_options.read_trace(options)
+    trace = trace_options.read_trace(options)
     if options.task is not None:
         refuse_doubtful(trace)
     with bars(quiet=options.quiet) as show:

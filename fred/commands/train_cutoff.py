@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from fred.base.errors import FredError
 from fred.base.places import check_places
 from fred.base.progress import bars
-from fred.commands import command_options
+from fred.commands import command_options, trace_options
 from fred.components import registry
 from fred.prediction.deep import saved
 from fred.prediction.deep.rule import DMM
@@ -25,7 +25,7 @@ _TRAINING = {"steps": int, "learning_rate": float, "window": int, "seed": int}
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options for the trace, the output file, and the training."""
-    command_options.add_options(parser)
+    trace_options.add_options(parser)
     parser.add_argument(
         "-o", "--out", type=Path, required=True, metavar="FILE.npz", help="file for the model; FILE.json describes it"
     )
@@ -48,7 +48,7 @@ def run(options: argparse.Namespace) -> int:
     """Train with a progress bar, write the model, and print how good it is. Raises FredError."""
     rule = _rule(options)
     _check_free(options.out)
-    trace = command_options.read_trace(options)
+    trace = trace_options.read_trace(options)
     refuse_doubtful(trace)
     seconds = trace.seconds[: _iterations(options.train, trace)]
     node_of = find_groups(seconds) if trace.node_of is None else trace.node_of
