@@ -403,7 +403,7 @@ def test_files_of_a_folder_that_end_in_numbers_are_a_series(tmp_path):
 
 def test_records_of_another_kind_without_a_time_are_left_out(tmp_path):
     for rank in range(RANKS):
-        rows = [{"tracker": "json", "event": "hparams", "hparams": {"seed": 0}}]
+        rows: list[dict[str, Any]] = [{"tracker": "json", "event": "hparams", "hparams": {"seed": 0}}]
         for step, seconds in enumerate(SECONDS[:, rank].tolist()):
             metrics = {"train/loss": 3.0, "throughput/duration": seconds, "throughput/loading_time": 0.003}
             rows.append({"tracker": "json", "event": "log", "step": step, "metrics": metrics})
