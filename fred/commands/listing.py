@@ -178,6 +178,7 @@ def _description(name: str, thing: Any) -> str:
 
 
 def _signature(thing: Any) -> str:
+    """Return a callable's signature with types without their modules; empty for properties, and for models with options."""
     call: Callable[..., Any] = getattr(thing, "__func__", thing)
     if isinstance(thing, property) or (inspect.isclass(thing) and hasattr(thing, "model_fields")):
         return ""

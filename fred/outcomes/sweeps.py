@@ -110,7 +110,7 @@ def following(scenario: Scenario, points: pd.DataFrame, best: pd.DataFrame) -> l
     for run, names in tried_points.items():
         points_of_run = {name: point for name, point in scenario.points.items() if point.of == run}
         if not any(point.later for point in points_of_run.values()):
-            continue
+            continue  # all points of this run are tried at first
         ladders = _ladders([point.values for point in points_of_run.values()])
         centres = best[best["run"] == run]["point"].tolist() or names.tolist()
         neighbours = [values for name in centres for values in _neighbours(points_of_run[name].values, ladders)]

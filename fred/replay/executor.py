@@ -51,7 +51,11 @@ class Side(NamedTuple):
     batches: Minibatches
 
     def shapes(self) -> Shapes:
-        """Return, for each kind of value, the shapes and types of its arrays."""
+        """Return the shapes and types of the arrays of each kind of value, by kind and group of blocks.
+
+        Values that are not kept by group have number 0. "pending" is a gradient begun but not finished, "rest" a state without
+        parameters and clock. The blocks of a group have the same shapes, so the last one stands for all.
+        """
         arithmetic = self.arithmetic
         pending, message, totals = arithmetic.shapes(self.examples)
         memory, states = jax.eval_shape(lambda model: (arithmetic.remember(model), arithmetic.start([model], 1)), self.model)

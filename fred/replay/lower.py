@@ -189,6 +189,7 @@ class _Lowering:
             )
 
     def _syncs(self) -> None:
+        """Emit the calls of `synchronize`; `other` is the register of the mailbox that a SYNC row reads."""
         rows = self._schedule.rows(Verb.SYNC)
         scales = {name: self._schedule[name][rows] for name in ("keep", "weight")}
         for group, positions, state in self._states(rows):

@@ -172,6 +172,7 @@ class Folder:
                 self._reused.add(unit)
                 return
         shutil.rmtree(self._stage / unit.folder, ignore_errors=True)
+        # With a checkpoint an earlier attempt was interrupted. A unit whose identity is incomplete cannot resume it: say why.
         reasons.append(unit.unknown if (self._stage / unit.work_folder / CHECKPOINT).exists() else "")
         self._reasons[unit] = next(filter(None, reasons), "")
 

@@ -92,6 +92,8 @@ class Elastic(Centred):
                 yield from self._step(sim, worker, model)
                 model = sim.own(worker)
             server_model = yield from sim.pull(worker, sim.workers)
+            # The server model minus the worker's: the commit moves the server model against it, towards the worker. `model`
+            # stays the copy from before the SYNC, as the next gradient is computed there.
             pseudo_gradient = sim.pseudo_gradient(worker, server_model, model)
             sim.sync(worker, server_model, keep=1 - share, weight=share)
             yield from sim.send(pseudo_gradient)

@@ -311,6 +311,8 @@ class Flows:
     def _set_level(self, group: _Group, level: float) -> None:
         """Set the rate per weight of a group, bytes per ns."""
         group.level = level
+        # Entries that the group already has in `_ends` stay there: their version is older, so they are skipped. Its first end
+        # is nearest, as all its flows have one rate per weight.
         group.version += 1
         if group.ends:
             remaining = group.ends[0][0] - group.moved

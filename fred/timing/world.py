@@ -303,10 +303,13 @@ class World:
             raise FredError(f"more than {MOST_GRADIENTS:,} gradients were begun; stop the run earlier")
         if self.record.full:
             return
+        # So many events never happen between two updates. Crashes and rejoins go on for ever, so with faults the clock may move
+        # although nothing is updated any more.
         if self.now > begin:
             if self._faults is not None and self.record.changes == changes:
                 raise FredError(self._standstill(self.record.last_ns))
             return
+        # The clock stands still. Without a limit of time, further rows may still lead to a limit of updates or gradients.
         if seconds < math.inf:
             raise FredError(
                 f"virtual time stands still at {begin / NANOSECONDS:g} s, so it will never reach {seconds:g} s: "

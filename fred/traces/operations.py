@@ -179,6 +179,8 @@ def _use_starts(operations: Operations, start: Floats, steps: _Steps) -> Compute
     wait, kinds = np.zeros(len(cell)), []
     for code in np.unique(kind[members[:, 0]]):
         matches = members[kind[members[:, 0]] == code]
+        # Clocks of workers may differ, so their moments are compared in two ways: from the beginning of each worker's step, or
+        # without a constant offset for each worker. One of them is enough.
         since = first[cell[matches]]
         if _end_together(start[matches] - since, end[matches] - since, shortest) or _end_together(
             _remove_offsets(start[matches]), _remove_offsets(end[matches]), shortest
@@ -189,6 +191,7 @@ def _use_starts(operations: Operations, start: Floats, steps: _Steps) -> Compute
         return None
     other = ~np.isin(kind, kinds)
     outside = busy_times(cell[other], start[other], end[other], count)
+    # What these operations add to a step once each lasts as long as on the worker that waits least.
     inside = busy_times(cell, start + wait, end, count) - outside
     total, outside, inside = (steps.table(values) for values in (busy_times(cell, start, end, count), outside, inside))
     names = [operations.kind.names[code] for code in kinds]

@@ -194,7 +194,9 @@ def find_roles(
 
 
 def is_wide(roles: Roles) -> bool:
-    """Return True if no column names workers or has times, so each column may hold a worker's times.
+    """Return True if no column names workers or nodes or has times, so each column may hold a worker's times.
+
+    `worker: FILE` names no column: it puts the file's name before those of the columns (`wide_tables.py`).
 
     Args:
         roles: roles of the columns.
