@@ -46,7 +46,7 @@ nb_execution_mode = "cache"
 nb_execution_cache_path = str(HERE / "_build" / "executed" / DIGEST[:16])
 nb_execution_in_temp = True
 nb_execution_raise_on_error = True
-nb_execution_timeout = 300
+nb_execution_timeout = 600
 nb_output_stderr = "remove"  # progress
 nb_ipywidgets_js = {}  # sliders do nothing without a kernel, and their scripts come from other servers
 

@@ -19,21 +19,8 @@ _DECIMAL_COMMA = re.compile(r"[-+]?\d+,\d+")
 _THOUSANDS = re.compile(r"[-+]?\d{1,3}(,\d{3})+")
 _METHODS = {
     *("read_csv", "read_table", "read_parquet", "json_normalize", "load", "loads", "to_datetime"),
-    *(
-        "drop",
-        "rename",
-        "assign",
-        "replace",
-        "fillna",
-        "dropna",
-        "apply",
-        "set_axis",
-        "astype",
-        "isin",
-        "median",
-        "name",
-        "reset_index",
-    ),
+    *("drop", "rename", "assign", "replace", "fillna", "dropna", "apply", "set_axis"),
+    *("astype", "isin", "median", "groupby", "diff", "name", "reset_index"),
 }
 
 
