@@ -20,26 +20,24 @@ from fred.tables.log_lines import Line, parse_lines, sample_lines
 from fred.tables.text_layout import RECORDING_CURE, find_layout, is_value
 from fred.traces import long_tables
 from fred.traces.cells import Cells
-from fred.traces.log_columns import (
-    STEPS,
-    has_unit,
-    is_duration,
-    step_phases,
-    step_times,
-    step_word,
-    unit_in,
-)
 from fred.traces.log_rows import (
     PARALLEL,
     SOURCES,
+    STEPS,
     add_differences,
     collect_rows,
     common_columns,
+    has_unit,
     have_equal_times,
+    is_duration,
     is_increasing,
     process_columns,
     resembles_clock,
+    step_phases,
+    step_times,
+    step_word,
     strip_per_step,
+    unit_in,
 )
 from fred.traces.refusal import UnclearTraceError
 from fred.traces.roles import PLUS, FileOptions, Role, find_rate, is_mean, to_snake_case
