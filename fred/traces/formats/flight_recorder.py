@@ -42,11 +42,11 @@ def read(file: Content, options: FileOptions) -> Cells:
     path, document = file.path, parse_json(file)
     entries = [entry for entry in document.get("entries") or [] if not entry.get("is_p2p")]
     groups = Counter(str(entry.get("process_group")) for entry in entries)
+    largest_group = max(groups, key=groups.__getitem__, default="")
     timed = {
         int(entry["collective_seq_id"]): entry
         for entry in entries
-        if isinstance(entry.get("duration_ms"), int | float)
-        and str(entry.get("process_group")) == max(groups, key=groups.__getitem__)
+        if isinstance(entry.get("duration_ms"), int | float) and str(entry.get("process_group")) == largest_group
     }
     if not timed:
         raise FredError(
