@@ -47,19 +47,7 @@ def renaming_cure(file: File, kind: Kind, source: Content, matches: Matches, unk
             f".rename(columns={dict(zip(states, ('machine', 'time', 'state'), strict=True))})[['machine', 'time', 'state']]"
         )
         return f"if `{state}` is the state of `{machine}` from `{time}` on: {rewrite_command(source, change)}"
-    texts = {header: [text for text in file.texts(header) if text] for header in unknown}
-    dates = [header for header in unknown if any(map(quantities.is_date, texts[header]))]
-    machines = [header for header in unknown if to_snake_case(header).endswith(MACHINES) and header not in dates]
-    machines.sort(key=lambda header: to_snake_case(header.rpartition("/")[2]) in VAGUE_NAMES)
-    words = [
-        header
-        for header in unknown
-        if header not in dates
-        and not _is_choice(header)
-        and not any(quantities.is_number(text) or " " in text for text in texts[header])
-    ]
-    numeric = [header for header in unknown if texts[header] and all(map(quantities.is_number, texts[header]))]
-    candidates_by_content = {"names": machines + words, "times": dates, "numbers": numeric if len(numeric) == 1 else []}
+    candidates_by_content = _candidates_by_content(file, unknown)
     names: dict[str, str] = {}
     end = kind.column_names("times")[1:]
     missing = [column for column in kind.columns if column.required and column.name not in matches]
@@ -84,6 +72,23 @@ def renaming_cure(file: File, kind: Kind, source: Content, matches: Matches, unk
     change = f".rename(columns={names})" if names else ""
     change += f".assign({', '.join(f'{name}={value}' for name, value in values.items())})" if values else ""
     return f"if {' and '.join(parts)}: {rewrite_command(source, f'{change}[{columns}]')}"
+
+
+def _candidates_by_content(file: File, unknown: Sequence[str]) -> dict[str, list[str]]:
+    """Return the columns that may hold names, times and numbers, by their contents; the likely ones first."""
+    texts = {header: [text for text in file.texts(header) if text] for header in unknown}
+    dates = [header for header in unknown if any(map(quantities.is_date, texts[header]))]
+    machines = [header for header in unknown if to_snake_case(header).endswith(MACHINES) and header not in dates]
+    machines.sort(key=lambda header: to_snake_case(header.rpartition("/")[2]) in VAGUE_NAMES)
+    words = [
+        header
+        for header in unknown
+        if header not in dates
+        and not _is_choice(header)
+        and not any(quantities.is_number(text) or " " in text for text in texts[header])
+    ]
+    numeric = [header for header in unknown if texts[header] and all(map(quantities.is_number, texts[header]))]
+    return {"names": machines + words, "times": dates, "numbers": numeric if len(numeric) == 1 else []}
 
 
 def unknown_columns_error(file: File, kind: Kind, source: Content, matches: Matches, unknown: Sequence[str]) -> FredError:
