@@ -92,6 +92,14 @@ class Connection(NamedTuple):
         """Return the highest rate, bytes/s."""
         return min(self.bandwidth, self.window / (2 * self.latency)) if self.latency else self.bandwidth
 
+    def times(self, streams: int) -> "Connection":
+        """Return what as many equal connections do together, over the same link.
+
+        Args:
+            streams: number of connections.
+        """
+        return self._replace(window=streams * self.window, initial_window=streams * self.initial_window)
+
     def startup_delay(self, size: float) -> float:
         """Return the time that a message loses because its window still grows, s.
 

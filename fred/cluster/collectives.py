@@ -27,14 +27,17 @@ from fred.cluster.bandwidths import Connection
 SEGMENT = 2**20  # bytes
 NCCL_VOLUME = 1.011  # bytes on the wire per byte of a model, in a collective operation
 NCCL_ROUNDS = 4  # latencies of an allreduce of 4 to 32 members
+NCCL_CHUNKS = 2**20  # bytes that a member of NCCL's chains has of a model before it passes them on: half a MiB on two channels
 GLOO_VOLUME = 1.25  # the same for Gloo's rings, in which requests for segments wait behind segments
 GLOO_ALL_TO_ALL = 1.5  # the same where all send to all at once
 GLOO_PAIR = 1.5  # factor on both where only two members gather, or send all to all
 PARTS_IN_USE = 18.2  # allreduces of one synchronization in use
-RING_IN_USE = 16  # members from which such allreduces go around a ring
+RING_IN_USE = 16  # members from which such allreduces go around a ring if their parts are small
+_SMALL_PART = 2**25  # bytes: between the parts of 256 MB (in a ring) and those of 1 GB (not) of one source
 SERVERS_VOLUME, SERVERS_ROUNDS = 1.31, 3.0  # of sharded servers in use; latencies for each other member
 _FIRST_WINDOW = 10 * 8949  # bytes of a connection's first window on Linux: ten segments, with jumbo frames
 _WINDOW = 3 * 2**20  # bytes: half of the largest receive buffer on Linux by default, 6 MiB
+_WINDOW_IN_USE = 5.5e6  # bytes that an operation in use has under way at most
 _SOCKETS = 16  # connections of NCCL between two machines of Amazon's cloud
 
 
@@ -46,6 +49,11 @@ class Effort(NamedTuple):
         messages, sent: messages of all members, and the volume they send.
         segments: sequential messages of the longest path per MiB of the model, where these are more than `rounds`.
         starts: sequential messages that begin with a connection's initial window.
+        chunks: members one after the other that wait for the first MiB of a model, before they pass it on.
+        parts: operations one after the other, each on a part of the model and with `rounds`. Where windows limit the rate,
+            the next part begins in the waits of the one before.
+        small_rounds: `rounds` of parts below 32 MiB, where these differ.
+        streams: connections at once, each with its own window.
     """
 
     rounds: float  # sequential messages of the longest path
@@ -54,6 +62,10 @@ class Effort(NamedTuple):
     sent: float  # by all members
     segments: float = 0.0
     starts: int = 0
+    chunks: int = 0
+    parts: float = 1.0
+    small_rounds: float = 0.0
+    streams: int = 1
 
     def seconds(self, size: float, connection: Connection) -> float:
         """Return the duration, s.
@@ -65,8 +77,12 @@ class Effort(NamedTuple):
         >>> ring(4).seconds(1_000_000, Connection(latency=0.01, bandwidth=1e7))
         0.21
         """
-        waits = max(self.rounds, self.segments * size / SEGMENT) * connection.latency
-        return waits + self.volume * size / connection.rate + self.starts * connection.startup_delay(size)
+        connection = connection.times(self.streams)
+        rounds = self.small_rounds if self.small_rounds and size < self.parts * _SMALL_PART else self.rounds
+        waits = self.parts * max(rounds, self.segments * size / SEGMENT) * connection.latency
+        waits += self.chunks * min(size, NCCL_CHUNKS) / connection.rate + self.starts * connection.startup_delay(size)
+        moving = self.volume * size / connection.rate
+        return waits + moving if self.parts == 1 else max(waits + self.volume * size / connection.bandwidth, moving)
 
     def times(self, factor: float) -> "Effort":
         """Return the same operation with messages `factor` times as large.
@@ -89,7 +105,7 @@ class Effort(NamedTuple):
             >>> one_way(4).followed_by(one_way(4)) == tree(4)
             True
         """
-        rounds, volume, messages, sent, segments, starts = (a + b for a, b in zip(self, other, strict=True))
+        rounds, volume, messages, sent, segments, starts = (a + b for a, b in zip(self[:6], other[:6], strict=True))
         return Effort(rounds, volume, int(messages), sent, segments, int(starts))
 
 
@@ -231,11 +247,11 @@ def allreduce_in_use(members: int, parts: float = PARTS_IN_USE) -> Effort:
         members: number of members.
         parts: number of parts.
 
-    >>> allreduce_in_use(4).rounds, allreduce_in_use(16).rounds
-    (72.8, 546.0)
+    >>> allreduce_in_use(16).rounds, allreduce_in_use(16).small_rounds
+    (8, 30)
     """
-    rounds = nccl_allreduce(members).rounds if members < RING_IN_USE else 2 * (members - 1)
-    return nccl_allreduce(members)._replace(rounds=parts * rounds)
+    small_rounds = 2 * (members - 1) if members >= RING_IN_USE else 0
+    return nccl_allreduce(members)._replace(rounds=2 * _depth(members), parts=parts, small_rounds=small_rounds)
 
 
 def servers_in_use(members: int, volume: float = SERVERS_VOLUME, rounds: float = SERVERS_ROUNDS) -> Effort:
@@ -249,16 +265,16 @@ def servers_in_use(members: int, volume: float = SERVERS_VOLUME, rounds: float =
     >>> servers_in_use(4)[:2]
     (9.0, 1.965)
     """
-    return _exchange_parts(members, rounds * (members - 1), volume, passes=2)
+    return _exchange_parts(members, rounds * (members - 1), volume, passes=2)._replace(streams=members - 1)
 
 
 LIBRARIES: dict[str, dict[str, Callable[[int], Effort]]] = {  # library -> operation -> its cost for a number of members
     "nccl": {
         "allreduce": nccl_allreduce,
-        "broadcast": lambda members: _root_operation(members, 2, NCCL_VOLUME),
-        "reduce": lambda members: _root_operation(members, 2, NCCL_VOLUME),
-        "allgather": lambda members: _exchange_parts(members, 2 * _depth(members), NCCL_VOLUME),
-        "reduce-scatter": lambda members: _exchange_parts(members, 2 * _depth(members), NCCL_VOLUME),
+        "broadcast": lambda members: _nccl_chain(members),
+        "reduce": lambda members: _nccl_chain(members),
+        "allgather": lambda members: _exchange_parts(members, members - 1, NCCL_VOLUME),
+        "reduce-scatter": lambda members: _exchange_parts(members, members - 1, NCCL_VOLUME),
         "all-to-all": lambda members: _exchange_parts(members, 2, NCCL_VOLUME),
         "gather": lambda members: _root_operation_on_parts(members, 2, NCCL_VOLUME),
         "scatter": lambda members: _root_operation_on_parts(members, 2, NCCL_VOLUME),
@@ -294,7 +310,7 @@ CONNECTIONS = {  # library -> windows of its connections
     "nccl": Connection(window=_SOCKETS * _WINDOW, initial_window=_SOCKETS * _FIRST_WINDOW),
     "gloo": Connection(window=_WINDOW, initial_window=_FIRST_WINDOW),
     "textbook": Connection(),
-    "in use": Connection(),
+    "in use": Connection(window=_WINDOW_IN_USE),
 }
 
 
@@ -323,6 +339,14 @@ def _root_operation_on_parts(members: int, rounds: float, volume: float) -> Effo
     """Return the cost of an operation between one member and all others, of whom each has a part."""
     share = (members - 1) / members
     return Effort(rounds, volume * share, members - 1, share)
+
+
+def _nccl_chain(members: int) -> Effort:
+    """Return the cost of NCCL's broadcast or reduce: chunks go down a chain of all members [NCCL, src/device/broadcast.h].
+
+    Each member but the two ends waits for a first chunk before it passes it on.
+    """
+    return _root_operation(members, members - 1, NCCL_VOLUME)._replace(chunks=max(0, members - 2))
 
 
 def _gloo_reduce(members: int) -> Effort:

@@ -182,10 +182,22 @@ def _spread(members: Sequence[int]) -> Chain:
     ]
 
 
+def _to_all(members: Sequence[int], operation: Operation) -> Chain:
+    """Return the messages of an operation in which every member sends to all others at once; an allreduce does so twice."""
+    part = 1 / len(members) if operation == "allreduce" else 1.0
+    phase = Phase(_latencies(1), tuple((a, b, part) for a in members for b in members if a != b))
+    return [phase] * (2 if operation == "allreduce" else 1)
+
+
 def _between_regions(
     regions: Regions, operation: Operation, groups: Sequence[Sequence[int]], size: float, latency: float
 ) -> Stages:
     """Return the messages of an operation whose ring passes the regions in the best order."""
+    if regions.collective in LIBRARIES:
+        form = flat if operation == "allreduce" else gathered
+        return [[form(regions.collective, list(chain.from_iterable(groups)))]]
+    if regions.collective == "all-to-all":
+        return [[_to_all(list(chain.from_iterable(groups)), operation)]]
     occupied = tuple(region for region, group in enumerate(groups) if group)
     number = sum(map(len, groups))
 

@@ -1,6 +1,8 @@
 """Networks of regions: bandwidth and latency between each pair of regions, and collectives over them.
 
 Point-to-point messages follow HALoS's simulator [Kim et al. 2025, arXiv:2506.04531]; a ring is as fast as its slowest link.
+Between many regions a stream for each pair of workers is faster than a ring [hivemind's averaging; Ryabinin et al. 2021,
+arXiv:2103.03239]: each stream carries a small part of the model.
 """
 
 import math
@@ -13,7 +15,8 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from fred.base.errors import FredError
-from fred.cluster.collectives import one_way
+from fred.cluster.bandwidths import Connection
+from fred.cluster.collectives import LIBRARIES, Effort, one_way
 from fred.components.component import Component, Natural, Time
 from fred.components.input_path import InputPath
 from fred.tables.named_units import BANDWIDTHS, bandwidth_in
@@ -26,6 +29,7 @@ _NAMES = {
 }
 _LEAST_BANDWIDTH, _MOST_LATENCY = 1000.0, 10.0  # bytes/s, s: beyond them a table has other units, and does not name them
 MOST_REGIONS = 12  # the search for the best ring is exponential in their number
+PAIRED = ("all-to-all", "nccl", "gloo")  # collectives for which each pair of workers has a connection of its own
 _Widths = tuple[tuple[Annotated[float, Field(gt=0)], ...], ...]
 _Seconds = tuple[tuple[Time, ...], ...]
 
@@ -34,9 +38,9 @@ class Regions(Component):
     """The regions of workers and servers, with bandwidth (bytes/s) and latency (s) from each region (row) to each (column).
 
     The diagonal applies between workers of one region. Each worker has its own link to each region, so messages of
-    different workers do not slow each other down. Both tables may be files: rows of numbers, or a row for
-    each pair, such as `from,to,bandwidth_mbps,latency_ms`. All allreduces use the `collective` given here, whatever a protocol
-    asks for.
+    different workers do not slow each other down; with `all-to-all`, `nccl` or `gloo` it has a connection to each other worker,
+    and the table holds for each. Both tables may be files: rows of numbers, or a row for each pair, such as
+    `from,to,bandwidth_mbps,latency_ms`. All allreduces use the `collective` given here, whatever a protocol asks for.
 
     Example: two regions with a narrow link between them. A ring of four workers takes six messages of a quarter of the
     model at the speed of that link:
@@ -45,6 +49,11 @@ class Regions(Component):
         >>> regions = Regions(bandwidth=[[1e8, 1e6], [1e6, 1e8]])
         >>> regions.of_workers(4), regions.seconds([2, 2], 1_000_000)
         ((0, 0, 1, 1), 1.5)
+
+    With a stream between each two workers, two messages of a quarter one after the other:
+
+        >>> Regions(bandwidth=[[1e8, 1e6], [1e6, 1e8]], collective="all-to-all").seconds([2, 2], 1_000_000)
+        0.5
     """
 
     bandwidth: _Widths = Field(
@@ -57,9 +66,11 @@ class Regions(Component):
         default=(), description="region of each worker; absent: equal numbers in each, in order"
     )
     servers: Natural | tuple[Natural, ...] = Field(default=0, description="region of all servers, or of each")
-    collective: Literal["ring", "hierarchical"] = Field(
+    collective: Literal["ring", "hierarchical", "all-to-all", "nccl", "gloo"] = Field(
         default="ring",
-        description="how to allreduce: in the ring whose slowest link is fastest, or trees in regions and a ring of them",
+        description="how to allreduce: in the ring whose slowest link is fastest; trees in regions and a ring of them; "
+        "`all-to-all`: each worker adds up a part that all others send to it, and sends the sum to all (hivemind); or as a "
+        "library, whose ring passes the workers in their order",
     )
 
     @field_validator("bandwidth", "latency", mode="before")
@@ -109,30 +120,64 @@ class Regions(Component):
             size: bytes.
             latency: mean latency of a message, s, if there is no table.
         """
+        if self.collective != "hierarchical":
+            return self._flat_seconds("allreduce", members, size, latency)
         occupied = tuple(region for region, number in enumerate(members) if number)
-        if self.collective == "ring":
-            number = sum(members)
-            inner_seconds = [self.link(region, region, size / number, latency) for region in occupied if members[region] > 1]
-            return 2 * (number - 1) * max([*inner_seconds, self.best_ring(occupied, size / number, latency)[0]])
         tree_seconds = max(one_way(members[region]).rounds * self.link(region, region, size, latency) for region in occupied)
         return 2 * tree_seconds + 2 * (len(occupied) - 1) * self.best_ring(occupied, size / len(occupied), latency)[0]
 
     def allgather_seconds(self, members: Sequence[int], size: int, latency: float = 0.0) -> float:
-        """Return the duration of an allgather in a ring, s.
+        """Return the duration of an allgather, s: of `hierarchical`, too, in a ring.
 
         Args:
             members: number of workers in each region [regions].
             size: bytes of each member.
             latency: mean latency of a message, s, if there is no table.
         """
+        return self._flat_seconds("allgather", members, size, latency)
+
+    def _flat_seconds(
+        self, operation: Literal["allreduce", "allgather"], members: Sequence[int], size: int, latency: float
+    ) -> float:
+        """Return the duration of an operation without leaders of regions, s: the slowest sender and receiver decide."""
+        number = sum(members)
+        part = size / number if operation == "allreduce" else float(size)
+        pairs = self._pairs(members, part, latency)
+        if self.collective in LIBRARIES:
+            effort = self.library_effort(operation, number)
+            connections = [Connection(self._latency(*pair, latency), self.bandwidth[pair[0]][pair[1]]) for pair in pairs]
+            return max(effort.seconds(size, connection) for connection in connections)
+        messages = (2 if operation == "allreduce" else 1) * (1 if self.collective == "all-to-all" else number - 1)
+        return messages * max((self.link(*pair, part, latency) for pair in pairs), default=0.0)
+
+    def library_effort(self, operation: Literal["allreduce", "allgather"], members: int) -> Effort:
+        """Return the cost of an operation of the library named by `collective`, relative to a model or a member's message.
+
+        Args:
+            operation: the operation.
+            members: number of workers.
+        """
+        effort = LIBRARIES[self.collective][operation](members)
+        return effort if operation == "allreduce" else effort.times(members)
+
+    def _pairs(self, members: Sequence[int], part: float, latency: float) -> Counter[tuple[int, int]]:
+        """Return the regions of senders and receivers of messages at one time, each with the number of its pairs of workers."""
         occupied = tuple(region for region, number in enumerate(members) if number)
-        inner_seconds = [self.link(region, region, size, latency) for region in occupied if members[region] > 1]
-        return (sum(members) - 1) * max([*inner_seconds, self.best_ring(occupied, size, latency)[0]])
+        if self.collective == "all-to-all":
+            every = {(a, b): members[a] * (members[b] - (a == b)) for a in occupied for b in occupied}
+            return Counter({pair: number for pair, number in every.items() if number})
+        order = occupied if self.collective in LIBRARIES else self.best_ring(occupied, part, latency)[1]
+        pairs = Counter({(region, region): members[region] - 1 for region in occupied if members[region] > 1})
+        pairs.update(zip(order, (*order[1:], order[0]), strict=True))
+        return pairs
 
     def mean_traffic(self, members: Sequence[int]) -> tuple[float, float]:
         """Return the messages, and models, that each member of an allreduce sends on average."""
         number, occupied = sum(members), sum(1 for count in members if count)
-        if self.collective == "ring":
+        if self.collective in LIBRARIES:
+            effort = self.library_effort("allreduce", number)
+            return effort.messages / number, effort.sent / number
+        if self.collective != "hierarchical":
             return 2.0 * (number - 1), 2 * (number - 1) / number
         followers = number - occupied
         return (2 * followers + 2 * occupied * (occupied - 1)) / number, (2 * followers + 2 * (occupied - 1)) / number
@@ -149,14 +194,17 @@ class Regions(Component):
         [[0.25, 0.25], [0.25, 0.25]]
         """
         occupied = [region for region, number in enumerate(members) if number]
-        trees = self.collective == "hierarchical"
         sent = [[0.0] * len(members) for _ in members]  # models
-        for region in occupied:  # each tree sends up and down; a ring passes all members
-            sent[region][region] = (2.0 if trees else 1.0) * (members[region] - 1)
-        _, ring = self.best_ring(tuple(occupied), part, latency)
-        for region, following in zip(ring, (*ring[1:], ring[0]), strict=True):
-            if len(occupied) > 1 or not trees:
-                sent[region][following] += 2 * (len(occupied) - 1) / len(occupied) if trees else 1.0
+        if self.collective != "hierarchical":
+            for (sender, receiver), pairs in self._pairs(members, part, latency).items():
+                sent[sender][receiver] = float(pairs)
+        else:
+            for region in occupied:  # each tree sends up and down
+                sent[region][region] = 2.0 * (members[region] - 1)
+            _, ring = self.best_ring(tuple(occupied), part, latency)
+            if len(occupied) > 1:
+                for region, following in zip(ring, (*ring[1:], ring[0]), strict=True):
+                    sent[region][following] += 2 * (len(occupied) - 1) / len(occupied)
         total = sum(map(sum, sent))
         return [[bytes_sent / total for bytes_sent in row] for row in sent]
 
@@ -168,7 +216,10 @@ class Regions(Component):
             size: bytes.
             latency: mean latency of a message, s, if there is no table.
         """
-        return (self.latency[sender][receiver] if self.latency else latency) + size / self.bandwidth[sender][receiver]
+        return self._latency(sender, receiver, latency) + size / self.bandwidth[sender][receiver]
+
+    def _latency(self, sender: int, receiver: int, latency: float) -> float:
+        return self.latency[sender][receiver] if self.latency else latency
 
     def mean_latency(self, members: Sequence[int]) -> float:
         """Return the mean latency of a message from each worker to each other one, s; 0 without a table, or for one worker.

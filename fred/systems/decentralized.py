@@ -87,6 +87,7 @@ x_i <- x_i - step(g_i)    (g_i at z_i = x_i / w_i)
 x_i <- sum over j of P_ij x_j
 w_i <- sum over j of P_ij w_j"""
     protocol = "gossip"
+    protocol_options = {"topology": {"name": "exponential"}}  # the graph of the paper's experiments
 
     divisible: ClassVar[bool] = False
 

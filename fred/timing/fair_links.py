@@ -11,7 +11,7 @@ import simpy
 from fred.cluster.bandwidths import Connection, Member
 from fred.cluster.network import Network, mean_latency
 from fred.cluster.patterns import Chain, Phase, Stages
-from fred.cluster.regions import Regions
+from fred.cluster.regions import PAIRED, Regions
 from fred.components.limits import NANOSECONDS
 from fred.timing.cards import Slowness
 from fred.timing.links import Links
@@ -165,7 +165,9 @@ class FairLinks(Links):
     def _way(self, sender: int, receiver: int) -> tuple[int, ...]:
         """Return the links between two workers."""
         path: tuple[int, ...]
-        if self._region_of:
+        if self._streams:
+            path = self._streams[sender, receiver]
+        elif self._region_of:
             path = (self._to[sender][self._region_of[receiver]], self._from[receiver][self._region_of[sender]])
         elif self._node_of[sender] == self._node_of[receiver]:
             path = (self._inner_out[sender], self._inner_in[receiver])
@@ -257,6 +259,7 @@ class FairLinks(Links):
         )
         nodes = range(max(self._node_of) + 1)
         self._leaving, self._entering = ([self._link(network.node_bandwidth) for _ in nodes] for _ in range(2))
+        self._streams: dict[tuple[int, int], tuple[int, int]] = {}  # links of connections between workers of regions
         if network.regions is not None:
             self._lay_ways(network.regions, workers)
         self._named = {name: (self._link(bandwidth), self._link(bandwidth)) for name, bandwidth in network.links.items()}
@@ -282,3 +285,10 @@ class FairLinks(Links):
         homes, slow = list(enumerate(self._region_of)), self._slow_workers
         self._to = [[self._link(table[home][region], slow, worker) for region in numbers] for worker, home in homes]
         self._from = [[self._link(table[region][home], slow, worker) for region in numbers] for worker, home in homes]
+        if regions.collective in PAIRED:
+            self._streams = {
+                (sender, receiver): (self._link(table[a][b], slow, sender), self._link(table[a][b], slow, receiver))
+                for sender, a in homes
+                for receiver, b in homes
+                if sender != receiver
+            }

@@ -6,7 +6,7 @@ from typing import Any
 
 from fred.cluster.bandwidths import Member
 from fred.cluster.network import Network
-from fred.cluster.regions import Regions
+from fred.cluster.regions import PAIRED, Regions
 from fred.timing.cards import Card, ServerCard, SharedCard, card_of
 from fred.timing.links import Links
 from fred.timing.loop import Wait
@@ -93,7 +93,11 @@ class QueuedLinks(Links):
     def pause(self, duration: int) -> None:
         lists = (self._out, self._in, *self._inner, self._inward, self._outward, *self._nodes, self._store)
         regional = (*self._to, *self._from) if self._region_of else ()
-        cards = {id(card): card for group in (*lists, *regional, [*self._between.values()]) for card in group}  # each once
+        cards = {
+            id(card): card
+            for group in (*lists, *regional, [*self._between.values()], *self._streams.values())
+            for card in group
+        }  # each once
         for card in cards.values():
             if card.free_at > self._env._now:
                 card.free_at += duration
@@ -106,6 +110,7 @@ class QueuedLinks(Links):
         differ = network.servers or self._slow_servers or len(set(self._region_of_server)) > 1
         self._singly = self._servers > 1 and bool(differ)
         self._between: dict[tuple[int, int], Card] = {}  # links between servers
+        self._streams: dict[tuple[int, int], tuple[Card, Card]] = {}  # links of connections between workers of regions
         slow_workers = self._slow_workers
         server_bandwidths = self._server_bandwidths(network)
         node_link = network.within
@@ -145,6 +150,16 @@ class QueuedLinks(Links):
             ]
             for width in (lambda home, region: table[home][region], lambda home, region: table[region][home])
         )
+        if regions.collective in PAIRED:
+            self._streams = {
+                (sender, receiver): (
+                    card_of(table[a][b], self._slow_workers, sender),
+                    card_of(table[a][b], self._slow_workers, receiver),
+                )
+                for sender, a in enumerate(self._region_of)
+                for receiver, b in enumerate(self._region_of)
+                if sender != receiver
+            }
         for_region = [([to[region] for to in self._to], [link[region] for link in self._from]) for region in numbers]
         self._upward = [for_region[region][0] for region in self._region_of_server]
         self._downward = [for_region[region][1] for region in self._region_of_server]
@@ -155,6 +170,9 @@ class QueuedLinks(Links):
 
     def _way(self, sender: int, receiver: int, inside: bool) -> tuple[tuple[Card, ...], tuple[Card, ...]]:
         """Return the cards that a message between workers passes before its latency, and those after it."""
+        if self._streams:
+            leaving, entering = self._streams[sender, receiver]
+            return (leaving,), (entering,)
         if self._region_of:
             return (self._to[sender][self._region_of[receiver]],), (self._from[receiver][self._region_of[sender]],)
         if inside:
