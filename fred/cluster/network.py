@@ -22,19 +22,21 @@ import math
 from collections.abc import Callable, Collection, Iterable
 from typing import Annotated, Any, Literal, NamedTuple
 
-from pydantic import Field, model_validator
+from pydantic import Field, ModelWrapValidatorHandler, SerializerFunctionWrapHandler, model_serializer, model_validator
 
 from fred.base.errors import FredError
 from fred.cluster.bandwidths import Bandwidth, Connection, Route, check_routes
 from fred.cluster.collectives import ALLGATHER, ALLREDUCE, LIBRARIES, Effort, one_way
 from fred.cluster.contention import Contention
 from fred.cluster.latency import AnyLatency, Constant, Latency
+from fred.cluster.presets import PRESETS
 from fred.cluster.regions import Regions
 from fred.components import registry
 from fred.components.component import Component, Count, Natural
 from fred.components.limits import MOST_BYTES, NANOSECONDS
 from fred.components.one_of import OneOf
 
+DDP_BUCKET = 25 * 2**20  # bytes of a bucket of PyTorch's DistributedDataParallel by default
 Collective = Literal["ring", "recursive-doubling", "rabenseifner", "tree", "nccl", "gloo"]
 
 
@@ -124,6 +126,11 @@ class Network(Component):
     messages do not delay them.
     """
 
+    preset: str | None = Field(
+        default=None,
+        description="name of a network whose options replace the defaults here, such as `ethernet-25`; `fred list presets` has "
+        "all, with their errors",
+    )
     latency: AnyLatency = Field(default=Constant(seconds=0.0), description="propagation time of one message, s")
     pull_latency: AnyLatency | None = Field(
         default=None, description="propagation time from servers to workers; absent: `latency`"
@@ -177,14 +184,47 @@ class Network(Component):
         examples=[{"uplink": 1e9}],
     )
     routes: tuple[Route, ...] = Field(default=(), description="which messages pass these links")
-    buckets: Count = Field(
+    buckets: Count | Literal["ddp"] = Field(
         default=1,
         description="equal parts of a model that are allreduced one by one, each as soon as the backward pass (the last two "
-        "thirds of a gradient's time) has computed it; 1: all after the backward pass",
+        "thirds of a gradient's time) has computed it; 1: all after the backward pass; `ddp`: parts of at most 25 MiB",
     )
     efficiency: Annotated[float, Field(gt=0, le=1)] = Field(
         default=1.0, description="share of every bandwidth that links actually reach"
     )
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _with_preset(cls, options: Any, validate: ModelWrapValidatorHandler["Network"]) -> "Network":
+        """Put the options of a preset in place of the defaults; `network: ethernet-25` is short for `{preset: ethernet-25}`."""
+        options = {"preset": options} if isinstance(options, str) else options
+        name = options.get("preset") if isinstance(options, dict) else None
+        if name is None:
+            return validate(options)
+        if name not in PRESETS:
+            raise ValueError(f"unknown preset `{name}`{registry.nearest(str(name), PRESETS)}; known: {', '.join(PRESETS)}")
+        return validate({**PRESETS[name].options, **options})
+
+    @model_serializer(mode="wrap")
+    def _leave_preset_out(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leave an absent preset out, so that files of networks without one do not mention it."""
+        return {name: option for name, option in serialize(self).items() if name != "preset" or option is not None}
+
+    def default_of(self, option: str) -> Any:
+        """Return an option's value if it is not given: that of the preset, if it has one.
+
+        Args:
+            option: the option's name.
+        """
+        return getattr(Network(preset=self.preset), option) if self.preset else super().default_of(option)
+
+    def bucket_count(self, size: int) -> int:
+        """Return the number of parts in which a message is allreduced.
+
+        Args:
+            size: of the message, bytes.
+        """
+        return max(1, math.ceil(size / DDP_BUCKET)) if self.buckets == "ddp" else self.buckets
 
     @model_validator(mode="after")
     def _servers_once(self) -> "Network":

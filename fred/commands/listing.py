@@ -13,11 +13,12 @@ from typing import Any
 
 import fred
 from fred.base.errors import FredError
+from fred.cluster.presets import PRESETS
 from fred.commands.scenarios import entry
 from fred.components import pages, registry
 from fred.components.registry import nearest
 
-_PYTHON = "python"
+_PYTHON, _PRESETS = "python", "presets"
 _KINDS = {word: kind for kind, word in registry.NAMESPACES.items()}
 _QUALIFIER = re.compile(r"\b(?:[A-Za-z_]\w*\.)+(\w+)")  # a type's name after its module
 
@@ -27,7 +28,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "kind",
         nargs="?",
-        help="a kind, such as `latency`; or a NAME that only one kind has; or `python`: the public names of `import fred`",
+        help="a kind, such as `latency`; or a NAME that only one kind has; `presets`: networks by name; "
+        "or `python`: the public names of `import fred`",
     )
     parser.add_argument("component", nargs="?", metavar="NAME", help="describe the component of this name, or `module:Class`")
     parser.add_argument(
@@ -49,6 +51,8 @@ def run(options: argparse.Namespace) -> int:
         print(components_page(options.markdown), end="")
     elif options.kind == _PYTHON:
         print(describe(options.component) if options.component else list_names())
+    elif options.kind == _PRESETS and options.component is None:
+        print(list_presets())
     elif options.kind is None or (options.component is None and options.kind in _KINDS):
         print("\n".join(map(_table, [options.kind] if options.kind else _KINDS)))
     else:
@@ -101,7 +105,7 @@ def _component(word: str, name: str | None) -> tuple[str, str]:
         return kinds[0], word
     if kinds:
         raise FredError(f"`{word}` is {' and '.join(map(_with_article, kinds))}; choose one: `{_command(kinds[0])} {word}`")
-    names = [*_KINDS, _PYTHON, *(name for names in registry.REGISTRY.values() for name in names)]
+    names = [*_KINDS, _PYTHON, _PRESETS, *(name for names in registry.REGISTRY.values() for name in names)]
     raise FredError(f"there is no kind and no component `{word}`{registry.nearest(word, names)}; kinds: {', '.join(_KINDS)}")
 
 
@@ -115,6 +119,23 @@ def _command(kind: str) -> str:
 
 def _with_article(kind: str) -> str:
     return f"{'an' if kind[0] in 'aeiou' else 'a'} {kind}"
+
+
+def list_presets() -> str:
+    """Return a list of the networks that a scenario can name, each with its options, its error, and its source.
+
+    >>> print(list_presets().splitlines()[1])
+      ethernet-1                bandwidth 1GbE, efficiency 0.9, latency 0.0001, collective nccl, buckets ddp
+    """
+    lines = ["presets:"]
+    for name, preset in PRESETS.items():
+        values = {option: value["seconds"] if option == "latency" else value for option, value in preset.options.items()}
+        del values["server_bandwidth"]  # the same as `bandwidth`
+        lines += [
+            f"  {name:<26}{', '.join(f'{option} {value}' for option, value in values.items())}",
+            f"  {'':<26}{preset.error}; from {preset.source}",
+        ]
+    return "\n".join(lines)
 
 
 def list_names() -> str:

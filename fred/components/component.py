@@ -104,6 +104,14 @@ class Component(BaseModel, metaclass=ComponentType):
         except ValidationError:
             raise FredError(f"{type(self).__name__}: `{name}` cannot be set: {self._instead_of_setting(name)}") from None
 
+    def default_of(self, option: str) -> Any:
+        """Return an option's value if it is not given.
+
+        Args:
+            option: the option's name.
+        """
+        return type(self).model_fields[option].default
+
     def _instead_of_setting(self, name: str) -> str:
         """Return the way to change an attribute, in words."""
         if name in type(self).model_fields:

@@ -80,7 +80,7 @@ def _set_values(part: Any, path: tuple[str, ...], keys: Keys) -> Iterator[tuple[
             yield from _set_values(item, path[1:], (*keys, number))
     elif isinstance(part, Component) and path[0] in type(part).model_fields:
         value = getattr(part, path[0])
-        if value is not None and value != type(part).model_fields[path[0]].default:
+        if value is not None and value != part.default_of(path[0]):
             yield from _set_values(value, path[1:], (*keys, path[0]))
 
 

@@ -172,7 +172,7 @@ class Averaging(Sending):
         network, workers = self.network or Network(), range(members) if isinstance(members, int) else members
         if not isinstance(self.links, FairLinks):
             self.cluster.check_alike("collectives need links alike, or `network: {sharing: fair}`")
-        request_time, buckets = self.now if begin is None else begin, network.buckets
+        request_time, buckets = self.now if begin is None else begin, network.bucket_count(size)
         spread, part = self._spread(network, workers), size // buckets
         cost = network.allgather(spread, part) if kind == "allgather" else network.allreduce(spread, part, algorithm)
         if buckets > 1:

@@ -1,0 +1,81 @@
+"""Networks by name: bandwidth as trainings reach it, not as the card's name says, with the error of each.
+
+Shares of the nominal bandwidth are fitted to steps of training, as `results/reproductions/measured.md` has them ("Steps with a
+bandwidth that another step tells"): the step of the largest model with the most GPUs gives the share, and the others its error.
+A worker is a machine, whatever the number of its GPUs, because they share the card.
+
+    >>> import fred
+    >>> network = fred.cluster.Network(preset="ethernet-25", message_bytes=102_000_000)
+    >>> f"{network.effective.bandwidth * 8 / 1e9:.1f} Gbit/s, {network.bucket_count(102_000_000)} buckets"
+    '14.5 Gbit/s, 4 buckets'
+"""
+
+from typing import Any, NamedTuple
+
+
+class Preset(NamedTuple):
+    """A network by name.
+
+    Args:
+        options: options of a network, in place of their defaults.
+        error: what it predicted, and how far that was off.
+        source: where the numbers are from.
+    """
+
+    options: dict[str, Any]
+    error: str
+    source: str
+
+
+def _cards(name: str, efficiency: float, latency: float) -> dict[str, Any]:
+    """Return the options of machines with these cards, which train with DDP over NCCL."""
+    return {
+        "bandwidth": name,
+        "server_bandwidth": name,
+        "efficiency": efficiency,
+        "latency": {"name": "constant", "seconds": latency},
+        "collective": "nccl",
+        "buckets": "ddp",
+    }
+
+
+_NOT_JUDGED = "not judged: no measured steps"
+PRESETS = {
+    "ethernet-1": Preset(_cards("1GbE", 0.9, 1e-4), _NOT_JUDGED, "the share of `ethernet-10`"),
+    "ethernet-10": Preset(
+        _cards("10GbE", 0.89, 5e-5), "median 3 %, worst 16 % too fast, 8 steps", "ddl-benchmarks: MG-WFBP, 8 to 32 GPUs"
+    ),
+    "ethernet-25": Preset(_cards("25GbE", 0.58, 5e-5), "median 2 %, worst 2 %, 2 steps", "Horovod over TCP, 16 GPUs"),
+    "ethernet-40": Preset(_cards("40GbE", 0.44, 5e-5), "median 5 %, worst 8 % too fast, 2 steps", "Horovod over TCP, 64 GPUs"),
+    "ethernet-100": Preset(
+        _cards("100GbE", 0.33, 5e-5),
+        "median 6 %, worst 34 % too fast, 16 steps, of machines whose own bus limits them, too",
+        "ddl-benchmarks: WFBP and MG-WFBP, 8 to 32 GPUs",
+    ),
+    "infiniband-100": Preset(_cards("EDR", 0.9, 5e-6), "median 4 % too fast, 4 steps", "DLPerf: DDP and APEX, 16 and 32 GPUs"),
+    "infiniband-200": Preset(_cards("HDR", 0.9, 5e-6), _NOT_JUDGED, "the share of `infiniband-100`"),
+    "infiniband-400": Preset(_cards("NDR", 0.9, 5e-6), "median 7 % too fast, 4 steps", "pytorch/pytorch: DDP, 16 GPUs"),
+    "cloud-regions": Preset(
+        {
+            "bandwidth": 1.375e8,
+            "server_bandwidth": 1.375e8,
+            "latency": {"name": "constant", "seconds": 0.05},
+            "sharing": "fair",
+            "window": 11e6,
+            "collective": "nccl",
+        },
+        "median 6 %, 80 % within 15 %, 45 pairs, with the pair's own latency",
+        "NCCL between ten regions of one cloud",
+    ),
+    "internet": Preset(
+        {
+            "bandwidth": 1.25e8,
+            "server_bandwidth": 1.25e8,
+            "latency": {"name": "constant", "seconds": 0.05},
+            "sharing": "fair",
+            "window": 2.65 * 2**20,
+        },
+        "median 9 %, 23 streams, with the pair's own latency",
+        "single TCP streams between regions of two clouds, 33 to 277 ms",
+    ),
+}
