@@ -11,6 +11,7 @@ from fred.base.errors import FredError
 PAGES = {  # quick ones first
     "psp": "PSP-SGD: table 1, figures 3 and 4",
     "measured": "times of communication, measured by others",
+    "questions": "twenty questions about the speed of training, predicted before the answers were read",
     "fitted": "clusters that `fred fit` makes of generated and recorded traces, beside these",
     "wagma": "WAGMA-SGD: figures 4, 5, 7, 8, 10, ablations",
     "backup_workers": "Revisiting distributed synchronous SGD: figures 2 to 6 and 8, table 1",
