@@ -64,7 +64,7 @@ def test_alone_operations_take_the_time_of_their_closed_forms(algorithm):
         check_alone(sim, kind, workers, members, (workers, nodes, options, kind))
 
 
-@pytest.mark.parametrize("collective", ["ring", "hierarchical"])
+@pytest.mark.parametrize("collective", ["ring", "hierarchical", "all-to-all", "nccl", "gloo"])
 @pytest.mark.parametrize("latency", [REGIONS["latency"], None])
 def test_alone_between_regions_too(collective, latency):
     options = {"regions": REGIONS | {"collective": collective, "latency": latency}, "latency": LATENCY}

@@ -97,7 +97,7 @@ def test_libraries_gather_every_message_at_every_member(library, members):
     """The n - 1 messages of the others must pass the link of each member, which also sends as many bytes on average."""
     cost = Network(**OUTER, collective=library).allgather(members, SIZE)
     assert cost.nanoseconds >= (members - 1) * SIZE / BANDWIDTH * 1e9
-    most = 1.25 * (1.5 if (library, members) == ("gloo", 2) else 1.0)  # as measured
+    most = 1.55 if (library, members) == ("gloo", 2) else 1.1  # as measured
     assert cost.nanoseconds <= (most * (members - 1) * SIZE / BANDWIDTH + 4 * members * LATENCY) * 1e9
     assert cost.bytes == pytest.approx((members - 1) * SIZE)
 

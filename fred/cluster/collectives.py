@@ -27,18 +27,55 @@ from fred.cluster.bandwidths import Connection
 SEGMENT = 2**20  # bytes
 NCCL_VOLUME = 1.011  # bytes on the wire per byte of a model, in a collective operation
 NCCL_ROUNDS = 4  # latencies of an allreduce of 4 to 32 members
-NCCL_CHUNKS = 2**20  # bytes that a member of NCCL's chains has of a model before it passes them on: half a MiB on two channels
-GLOO_VOLUME = 1.25  # the same for Gloo's rings, in which requests for segments wait behind segments
-GLOO_ALL_TO_ALL = 1.5  # the same where all send to all at once
-GLOO_PAIR = 1.5  # factor on both where only two members gather, or send all to all
+GLOO_VOLUME = 1.02  # the same for Gloo's rings
+GLOO_GATHER = 1.12  # for its allgather
+GLOO_ALL_TO_ALL = 1.65  # where all send to all at once: confirmations of one direction wait behind data of the other
+_GATHERED_AHEAD = 0.4  # share of its halves of parts that hides their latencies
+GLOO_PAIR = 1.55  # where only two members gather, or send all to all
 PARTS_IN_USE = 18.2  # allreduces of one synchronization in use
 RING_IN_USE = 16  # members from which such allreduces go around a ring if their parts are small
 _SMALL_PART = 2**25  # bytes: between the parts of 256 MB (in a ring) and those of 1 GB (not) of one source
 SERVERS_VOLUME, SERVERS_ROUNDS = 1.31, 3.0  # of sharded servers in use; latencies for each other member
 _FIRST_WINDOW = 10 * 8949  # bytes of a connection's first window on Linux: ten segments, with jumbo frames
-_WINDOW = 3 * 2**20  # bytes: half of the largest receive buffer on Linux by default, 6 MiB
+_WINDOW = 2.7 * 2**20  # bytes: of a receive buffer of 6 MiB, Linux's default, 2.6 to 2.8 MiB are data, with any size of frames
 _WINDOW_IN_USE = 5.5e6  # bytes that an operation in use has under way at most
 _SOCKETS = 16  # connections of NCCL between two machines of Amazon's cloud
+
+
+class Segments(NamedTuple):
+    """Segments one after the other along the longest path, two at a time; a receiver asks for the next when it has the last.
+
+    A request and its segment take two latencies, and the other segment is sent meanwhile. Between two members requests wait
+    behind segments of the same connection, so that each segment costs a latency.
+
+    Args:
+        share: what they carry along the path, in models.
+        number: least number of them.
+        passes: how often the path goes around all members; each pass costs two latencies at least.
+        ahead: share of their time of transfer that hides latencies.
+        limited: whether a segment has at most 1 MiB.
+        left_out: segments that the path would have, and that are not sent.
+    """
+
+    share: float
+    number: int
+    passes: int = 1
+    ahead: float = 0.5
+    limited: bool = True
+    left_out: int = 0
+
+    def waits(self, size: float, connection: Connection) -> float:
+        """Return the time that the path waits for requests, less that of segments that are left out, s.
+
+        Args:
+            size: size of the model (or message), bytes.
+            connection: between two members.
+        """
+        number = max(self.number, self.share * size / SEGMENT - self.left_out if self.limited else 0)
+        latencies = number + (self.passes if self.ahead else 0)
+        saved = self.left_out * min(size / max(1, self.number + self.left_out), SEGMENT) / connection.rate
+        waits = latencies * connection.latency - self.ahead * self.share * size / connection.rate
+        return max(2 * self.passes * connection.latency, waits) - saved
 
 
 class Effort(NamedTuple):
@@ -47,9 +84,9 @@ class Effort(NamedTuple):
     Args:
         rounds, volume: sequential messages of the longest path, and the volume they move.
         messages, sent: messages of all members, and the volume they send.
-        segments: sequential messages of the longest path per MiB of the model, where these are more than `rounds`.
+        segments: waits for segments, besides those for `rounds`.
         starts: sequential messages that begin with a connection's initial window.
-        chunks: members one after the other that wait for the first MiB of a model, before they pass it on.
+        chunks: members one after the other that wait for the first MiB of the model before they pass it on.
         parts: operations one after the other, each on a part of the model and with `rounds`. Where windows limit the rate,
             the next part begins in the waits of the one before.
         small_rounds: `rounds` of parts below 32 MiB, where these differ.
@@ -60,7 +97,7 @@ class Effort(NamedTuple):
     volume: float  # moved along that path
     messages: int  # of all members
     sent: float  # by all members
-    segments: float = 0.0
+    segments: Segments | None = None
     starts: int = 0
     chunks: int = 0
     parts: float = 1.0
@@ -79,8 +116,9 @@ class Effort(NamedTuple):
         """
         connection = connection.times(self.streams)
         rounds = self.small_rounds if self.small_rounds and size < self.parts * _SMALL_PART else self.rounds
-        waits = self.parts * max(rounds, self.segments * size / SEGMENT) * connection.latency
-        waits += self.chunks * min(size, NCCL_CHUNKS) / connection.rate + self.starts * connection.startup_delay(size)
+        waits = self.parts * rounds * connection.latency + self.starts * connection.startup_delay(size)
+        waits += self.chunks * min(size, SEGMENT) / connection.rate
+        waits += self.segments.waits(size, connection) if self.segments else 0.0
         moving = self.volume * size / connection.rate
         return waits + moving if self.parts == 1 else max(waits + self.volume * size / connection.bandwidth, moving)
 
@@ -93,20 +131,21 @@ class Effort(NamedTuple):
         >>> one_way(4).times(3)[:4]
         (2, 6, 3, 9)
         """
-        return self._replace(volume=factor * self.volume, sent=factor * self.sent, segments=factor * self.segments)
+        segments = self.segments and self.segments._replace(share=factor * self.segments.share)
+        return self._replace(volume=factor * self.volume, sent=factor * self.sent, segments=segments)
 
     def followed_by(self, other: "Effort") -> "Effort":
         """Return this operation followed by another.
 
         Args:
-            other: operation that begins when this one ends.
+            other: operation that begins when this one ends; both have messages alone.
 
         Example:
             >>> one_way(4).followed_by(one_way(4)) == tree(4)
             True
         """
-        rounds, volume, messages, sent, segments, starts = (a + b for a, b in zip(self[:6], other[:6], strict=True))
-        return Effort(rounds, volume, int(messages), sent, segments, int(starts))
+        rounds, volume, messages, sent = (a + b for a, b in zip(self[:4], other[:4], strict=True))
+        return Effort(rounds, volume, int(messages), sent)
 
 
 NOTHING_DONE = Effort(0, 0.0, 0, 0.0)
@@ -235,9 +274,10 @@ def gloo_allreduce(members: int, volume: float = GLOO_VOLUME) -> Effort:
         volume: bytes on the wire per byte of the model.
 
     >>> gloo_allreduce(4).volume, gloo_allreduce(4).segments
-    (1.875, 1.5)
+    (1.53, Segments(share=1.53, number=12, passes=2, ahead=0.5, limited=True, left_out=0))
     """
-    return _exchange_parts(members, 4 * (members - 1), volume, passes=2)._replace(segments=2 * (members - 1) / members)
+    effort = _exchange_parts(members, 0, volume, passes=2)
+    return effort._replace(segments=_segments(members, effort.volume, passes=2))
 
 
 def allreduce_in_use(members: int, parts: float = PARTS_IN_USE) -> Effort:
@@ -282,15 +322,15 @@ LIBRARIES: dict[str, dict[str, Callable[[int], Effort]]] = {  # library -> opera
     },
     "gloo": {
         "allreduce": gloo_allreduce,
-        "broadcast": lambda members: _root_operation(members, 2 * _depth(members), _depth(members), starts=_depth(members)),
+        "broadcast": lambda members: _gloo_broadcast(members),
         "reduce": lambda members: _gloo_reduce(members),
-        "allgather": lambda members: _gloo_exchange(members, 4 * (members - 1), GLOO_VOLUME),
-        "reduce-scatter": lambda members: _exchange_parts(members, 2 * (members - 1), GLOO_VOLUME)._replace(
-            segments=(members - 1) / members
+        "allgather": lambda members: _gloo_allgather(members),
+        "reduce-scatter": lambda members: _gloo_reduce_scatter(members),
+        "all-to-all": lambda members: _exchange_parts(members, 2, GLOO_PAIR if members == 2 else GLOO_ALL_TO_ALL)._replace(
+            streams=max(1, members - 1)
         ),
-        "all-to-all": lambda members: _gloo_exchange(members, 2, GLOO_ALL_TO_ALL),
-        "gather": lambda members: _root_operation_on_parts(members, 2, 1.0)._replace(starts=1),
-        "scatter": lambda members: _root_operation_on_parts(members, 2, 1.0)._replace(starts=1),
+        "gather": lambda members: _root_operation_on_parts(members, 2, 1.0)._replace(streams=max(1, members - 1)),
+        "scatter": lambda members: _root_operation_on_parts(members, 2, 1.0)._replace(streams=max(1, members - 1)),
         "point-to-point": lambda members: Effort(2, 1.0, 1, 1.0, starts=1),
     },
     "textbook": {
@@ -325,11 +365,6 @@ def _exchange_parts(members: int, rounds: float, volume: float, passes: int = 1)
     return Effort(rounds, passes * volume * peers / members, passes * peers * members, float(passes * peers))
 
 
-def _gloo_exchange(members: int, rounds: float, volume: float) -> Effort:
-    """Return the cost of an allgather or all-to-all, which takes longer than its volume says between two members."""
-    return _exchange_parts(members, rounds, volume * (GLOO_PAIR if members == 2 else 1.0))
-
-
 def _root_operation(members: int, rounds: float, volume: float, starts: int = 0) -> Effort:
     """Return the cost of an operation between one member and all others."""
     return Effort(rounds, float(volume), members - 1, float(members - 1), starts=starts)
@@ -349,9 +384,51 @@ def _nccl_chain(members: int) -> Effort:
     return _root_operation(members, members - 1, NCCL_VOLUME)._replace(chunks=max(0, members - 2))
 
 
+def _segments(members: int, share: float, passes: int = 1, left_out: int = 0) -> Segments | None:
+    """Return the segments of a ring of all members: two or more of each member's part in each pass."""
+    if members == 1:
+        return None
+    return Segments(share, 2 * passes * (members - 1), passes, 0.0 if members == 2 else 0.5, left_out=left_out)
+
+
+def _gloo_broadcast(members: int) -> Effort:
+    """Return the cost of a broadcast down a binomial tree, in which a member sends to all its children at once.
+
+    They share its card, so a member with k children needs the time of k models [gloo/broadcast.cc].
+    """
+    depth, volume = _longest_branch(members)
+    return _root_operation(members, depth + 1, volume)._replace(streams=max(1, round(volume / max(1, depth))))
+
+
+def _longest_branch(members: int, member: int = 0, first_bit: int = 0) -> tuple[int, int]:
+    """Return the depth, and the models that the cards send one after the other, of the slowest branch below a member."""
+    bits = [bit for bit in range(first_bit, members.bit_length()) if member + (1 << bit) < members]
+    below = [_longest_branch(members, member + (1 << bit), bit + 1) for bit in bits]
+    depth, volume = max(below, key=lambda branch: branch[1], default=(-1, 0))
+    return depth + 1, volume + len(bits)
+
+
+def _gloo_allgather(members: int) -> Effort:
+    """Return the cost of an allgather in a ring, of each part in two halves [gloo/allgather.cc]."""
+    if members <= 2:
+        return _exchange_parts(members, 2 * (members - 1), GLOO_PAIR)
+    effort = _exchange_parts(members, 0, GLOO_GATHER)
+    return effort._replace(segments=Segments(effort.volume, 2 * (members - 1), ahead=_GATHERED_AHEAD, limited=False))
+
+
+def _gloo_reduce_scatter(members: int) -> Effort:
+    """Return the cost of a reduce-scatter in a ring: half of an allreduce."""
+    effort = _exchange_parts(members, 0, GLOO_VOLUME)
+    return effort._replace(segments=_segments(members, effort.volume))
+
+
 def _gloo_reduce(members: int) -> Effort:
-    """Return the cost of a reduce-scatter in a ring, from which the root then gathers the parts."""
+    """Return the cost of a reduce: a ring all around but for two segments, then the root gathers all parts [gloo/reduce.cc]."""
     peers = members - 1
     return Effort(
-        2 * members, GLOO_VOLUME + peers / members, peers * (members + 1), peers * (1 + 1 / members), segments=1.0, starts=1
+        2,
+        GLOO_VOLUME + peers / members,
+        peers * (members + 1),
+        peers * (1 + 1 / members),
+        segments=_segments(members, GLOO_VOLUME, left_out=2),
     )

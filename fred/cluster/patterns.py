@@ -193,7 +193,7 @@ def _between_regions(
     regions: Regions, operation: Operation, groups: Sequence[Sequence[int]], size: float, latency: float
 ) -> Stages:
     """Return the messages of an operation whose ring passes the regions in the best order."""
-    if regions.collective in LIBRARIES:
+    if regions.collective == "nccl" or regions.collective == "gloo":
         form = flat if operation == "allreduce" else gathered
         return [[form(regions.collective, list(chain.from_iterable(groups)))]]
     if regions.collective == "all-to-all":

@@ -4,8 +4,8 @@ Shares of the nominal bandwidth are fitted to steps of training, as `results/rep
 bandwidth that another step tells"): the step of the largest model with the most GPUs gives the share, and the others its error.
 A worker is a machine, whatever the number of its GPUs, because they share the card.
 
-    >>> import fred
-    >>> network = fred.cluster.Network(preset="ethernet-25", message_bytes=102_000_000)
+    >>> from fred.cluster.network import Network
+    >>> network = Network(preset="ethernet-25", message_bytes=102_000_000)
     >>> f"{network.effective.bandwidth * 8 / 1e9:.1f} Gbit/s, {network.bucket_count(102_000_000)} buckets"
     '14.5 Gbit/s, 4 buckets'
 """
@@ -73,7 +73,7 @@ PRESETS = {
             "server_bandwidth": 1.25e8,
             "latency": {"name": "constant", "seconds": 0.05},
             "sharing": "fair",
-            "window": 2.65 * 2**20,
+            "window": 2.7 * 2**20,
         },
         "median 9 %, 23 streams, with the pair's own latency",
         "single TCP streams between regions of two clouds, 33 to 277 ms",

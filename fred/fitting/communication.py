@@ -12,7 +12,7 @@ from scipy.optimize import minimize
 
 from fred.base.errors import FredError
 from fred.cluster.bandwidths import Connection
-from fred.cluster.collectives import ALLREDUCE, CONNECTIONS, LIBRARIES, SEGMENT, Effort
+from fred.cluster.collectives import ALLREDUCE, CONNECTIONS, LIBRARIES, Effort
 from fred.fitting.measurement import TEXTBOOK, Measurement
 
 _STARTS = {"latency": 1e-4, "bandwidth": 1e9, "window": 1e7}  # where a search begins: s, bytes/s, bytes
@@ -20,7 +20,6 @@ _BOUNDS = {"latency": (1e-7, 1.0), "bandwidth": (1e3, 1e13), "window": (1e3, 1e1
 _DEFAULT_ALGORITHMS = {TEXTBOOK: "rabenseifner"}  # algorithm of a library's allreduces, if it is not one of its own
 _MARGIN = 0.1  # mean error by which another algorithm must be better than that of the library
 _LARGE = 0.25  # error of a logarithm from which on a larger one hardly counts more
-_SUMMED = ("rounds", "volume", "segments")  # fields of an effort
 _PRECISION: Any = {"xatol": 1e-6, "fatol": 1e-9, "maxiter": 2000}  # of Nelder and Mead's search
 Form = Callable[..., Effort]
 Floats = NDArray[np.float64]
@@ -150,21 +149,20 @@ def _predictor(measurements: Sequence[Measurement], form: Form | None) -> Callab
     efforts = [
         (form or LIBRARIES[measurement.library][measurement.operation])(measurement.nodes) for measurement in measurements
     ]
-    rounds, volume, segments = (np.array([float(getattr(effort, name)) for effort in efforts]) for name in _SUMMED)
+    rounds, volume = (np.array([float(getattr(effort, name)) for effort in efforts]) for name in ("rounds", "volume"))
     sizes = np.array([measurement.size for measurement in measurements])
     windows = np.array([CONNECTIONS[measurement.library].window for measurement in measurements])
     latencies, bandwidths = (
         np.array([getattr(measurement, name) for measurement in measurements], float) for name in ("latency", "bandwidth")
     )
-    waits = np.maximum(rounds, segments * sizes / SEGMENT)
-    plain = np.array([effort == Effort(*effort[:5]) for effort in efforts])
-    others = np.flatnonzero(~plain).tolist()  # operations whose windows, parts or chunks count
+    plain = np.array([effort == Effort(*effort[:4]) for effort in efforts])
+    others = np.flatnonzero(~plain).tolist()  # operations whose windows, segments, parts or chunks count
 
     def predict(unknowns: Unknowns) -> Floats:
         latency = np.where(np.isnan(latencies), unknowns.latency, latencies)
         bandwidth = np.where(np.isnan(bandwidths), unknowns.bandwidth, bandwidths)
         rate = np.minimum(bandwidth, windows / np.maximum(2 * latency, 1e-300))
-        seconds: Floats = waits * latency + volume * sizes / rate
+        seconds: Floats = rounds * latency + volume * sizes / rate
         for place in others:
             connection = CONNECTIONS[measurements[place].library]._replace(latency=latency[place], bandwidth=bandwidth[place])
             seconds[place] = efforts[place].seconds(sizes[place], connection)

@@ -46,19 +46,7 @@ class Source(NamedTuple):
 
 def _without_ring(members: int, parts: float) -> Effort:
     """Return the cost of an allreduce in use if nothing is known of a ring from some number of members on."""
-    effort = collectives.nccl_allreduce(members)
-    return effort._replace(rounds=parts * effort.rounds)
-
-
-def _gloo_gathered(members: int, volume: float = collectives.GLOO_VOLUME, pair: float = 1.0) -> Effort:
-    """Return the cost of an allgather that moves `pair` times as much between two members."""
-    share = (members - 1) / members * volume * (pair if members == 2 else 1.0)
-    return Effort(4 * (members - 1), share, members * (members - 1), share * members)
-
-
-def _gloo_to_all(members: int, volume: float = collectives.GLOO_ALL_TO_ALL, pair: float = 1.0) -> Effort:
-    """Return the cost of an all-to-all that moves `pair` times as much between two members."""
-    return _gloo_gathered(members, volume, pair)._replace(rounds=2)
+    return collectives.allreduce_in_use(members, parts)._replace(small_rounds=0)
 
 
 def _more_in_use(members: int, parts: float = collectives.PARTS_IN_USE, volume: float = 1.0) -> Effort:
@@ -104,13 +92,9 @@ SOURCES = (
 )
 
 
-_EMULATED, _PUBLIC = FOLDER / "gloo-emulated.csv", FOLDER / "public.csv"
+_PUBLIC = FOLDER / "public.csv"
 _EFA, _A3 = "gist.github.com/jacobkahn", "lessizzmore/create-a3mega-ztan-fork"
 TRIED = (  # forms to compare, two by two
-    Source("Gloo's allgather", _EMULATED, "gloo allgather", _gloo_gathered, {"volume": 1.25}),
-    Source("the same, more between two members", _EMULATED, "gloo allgather", _gloo_gathered, {"volume": 1.25, "pair": 1.5}),
-    Source("Gloo's all-to-all", _EMULATED, "gloo all-to-all", _gloo_to_all, {"volume": 1.5}),
-    Source("the same, more between two members", _EMULATED, "gloo all-to-all", _gloo_to_all, {"volume": 1.5, "pair": 1.5}),
     Source("allreduce in use", *SOURCES[4][1:3], collectives.allreduce_in_use, {"parts": collectives.PARTS_IN_USE}),
     Source("the same, with more bytes", *SOURCES[4][1:3], _more_in_use, {"parts": collectives.PARTS_IN_USE, "volume": 1.0}),
     Source(f"{_EFA}", _PUBLIC, f"nccl allreduce {_EFA}"),

@@ -42,12 +42,13 @@ def report() -> str:
 
 def predictions() -> Iterator[dict[str, object]]:
     """Yield the predicted answer to each part of each question."""
-    for question, parts in pd.read_csv(FOLDER / "asked.csv").groupby("question", sort=False):
+    asked = pd.read_csv(FOLDER / "asked.csv")
+    for question in asked["question"].unique():
         summary = quiet(fred.load(FOLDER / f"{question:02}.yaml")).summary.set_index("name")
-        for part in parts.itertuples():
-            run = summary.loc[part.run]
-            seconds_per_step = run["workers"] * run["virtual_seconds"] / run["gradients_applied"]
-            yield {"question": question, "run": part.run, "predicted": part.factor * seconds_per_step**part.power}
+        seconds_per_step = summary["workers"] * summary["virtual_seconds"] / summary["gradients_applied"]
+        for part in asked[asked["question"] == question].to_dict("records"):
+            predicted = part["factor"] * seconds_per_step[part["run"]] ** part["power"]
+            yield {"question": question, "run": part["run"], "predicted": predicted}
 
 
 def text(parts: pd.DataFrame) -> str:
@@ -57,15 +58,15 @@ def text(parts: pd.DataFrame) -> str:
     share, share_now = (100 * np.mean(values.abs() <= NEAR) for values in (errors, errors_now))
     rows = [
         (
-            part.question,
-            _title(part.question),
-            part.asked,
-            f"{_digits(part.predicted)} {part.unit}",
-            _digits(part.measured),
+            part["question"],
+            fred.load(FOLDER / f"{part['question']:02}.yaml").title,
+            part["asked"],
+            f"{_digits(part['predicted'])} {part['unit']}",
+            _digits(part["measured"]),
             f"{100 * error:+.0f} %",
-            part.source,
+            part["source"],
         )
-        for part, error in zip(parts.itertuples(), errors, strict=True)
+        for part, error in zip(parts.to_dict("records"), errors, strict=True)
     ]
     answers = table(("", "question", "asked", "predicted", "measured", "error", "source"), rows)
     return f"""# Twenty questions, predicted before the answers were read
@@ -100,10 +101,6 @@ that measured on one machine. Nothing was fitted afterwards: `python -m reproduc
 
 def _digits(value: float) -> str:
     return f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"
-
-
-def _title(question: int) -> str:
-    return str(fred.load(FOLDER / f"{question:02}.yaml").title)
 
 
 def picture(parts: pd.DataFrame) -> Picture:

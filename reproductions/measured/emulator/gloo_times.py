@@ -48,6 +48,10 @@ def run(operation: str, values: torch.Tensor, member: int, members: int) -> None
             dist.all_gather(list(whole.chunk(members)), part.clone())
         case "all-to-all":
             dist.all_to_all_single(torch.empty_like(whole), whole)
+        case "gather":
+            dist.gather(part, list(whole.chunk(members)) if member == 0 else None, 0)
+        case "scatter":
+            dist.scatter(part, list(whole.clone().chunk(members)) if member == 0 else None, 0)
         case "point-to-point" if member == 0:
             dist.send(values, 1)
         case "point-to-point" if member == 1:

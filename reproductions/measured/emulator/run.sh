@@ -12,7 +12,7 @@ kill -0 $switch || exit 1
 for member in $(seq 0 $last); do
     ip netns exec "w$member" ip link set lo up
     ip netns exec "w$member" ip addr add "10.0.0.$((member + 1))/24" dev eth0
-    ip netns exec "w$member" ip link set eth0 mtu 9001 up
+    ip netns exec "w$member" ip link set eth0 mtu 9001 txqueuelen 4000 up
 done
 for member in $(seq 1 $last); do
     ip netns exec "w$member" python3 gloo_times.py "$member" "$@" >/dev/null 2>&1 &
