@@ -11,6 +11,7 @@ import pytest
 
 import fred
 from fred import Cluster, FredError, Layout, Schedule, Verb, spans
+from fred.base import streams
 from fred.cluster.failing import Failing
 from fred.components.limits import NANOSECONDS
 from fred.results.extra_measures import b_staleness
@@ -266,6 +267,55 @@ class TestClosedForms:
         assert 1 - waited / now == pytest.approx(up, rel=0.01)
         if waited:
             assert waited / now == pytest.approx(1 - up, rel=0.06)
+
+    LEMONS: ClassVar[dict[str, Any]] = {"name": "bimodal", "fast": 1.0, "slow": 5.0, "slow_fraction": 0.1}
+
+    @staticmethod
+    def strikes(failing: Failing, number: int) -> tuple[list[int], float]:
+        """Return the first worker of each of the first failures, and the time exposed until the last one, s."""
+        workers, exposed, now = [], 0, 0
+        for _ in range(number):
+            failing.resume(now)
+            when = failing.next_failure()
+            outage = failing.fail(when)
+            workers.append(outage.workers[0])
+            exposed, now = exposed + when - now, outage.complete
+        return workers, exposed / NANOSECONDS
+
+    def test_a_share_of_machines_fails_more_often_and_always_the_same(self):
+        workers, number, mean_up = 400, 20_000, 1e6
+        causes = [{"mean_up": mean_up, "rate": self.LEMONS}]
+        failing = failing_of(Cluster(workers=workers, failures={"causes": causes, "checkpoint": EVERY}))
+        struck, seconds = self.strikes(failing, number)
+        strikes = np.bincount(struck, minlength=workers) / (seconds / mean_up)  # per machine and usual time to failure
+        lemons = strikes > 3
+        p, f = 0.1, 5.0
+        # the rate varies with the number of lemons, and with the failures
+        error = math.hypot((f - 1) * math.sqrt(p * (1 - p) / workers), (1 - p + p * f) / math.sqrt(number))
+        assert strikes.mean() == pytest.approx(1 - p + p * f, abs=3 * error)
+        assert lemons.mean() == pytest.approx(p, abs=3 * math.sqrt(p * (1 - p) / workers))
+        assert [strikes[~lemons].mean(), strikes[lemons].mean()] == pytest.approx([1, f], rel=0.05)
+
+    def test_failures_of_machines_that_are_alike_are_those_without_rates(self):
+        for scale in (1.0, 4.0):
+            rate = {"name": "constant", "seconds": scale}
+            causes = [{"mean_up": 48.0 / scale}], [{"mean_up": 48.0, "rate": rate}]
+            one, other = (failing_of(Cluster(workers=3, failures={"causes": cause, "checkpoint": EVERY})) for cause in causes)
+            (struck, seconds), (same, same_seconds) = self.strikes(one, 50), self.strikes(other, 50)
+            assert struck == same
+            assert seconds == pytest.approx(same_seconds, rel=1e-9)
+
+    def test_machines_keep_their_rates_wherever_they_work(self):
+        """A worker and its spare swap at every failure; a second cause has the same rate for both, and wears them, too."""
+        mean_up, number, seed = 1000.0, 20_000, 1
+        law, at_once = {"name": "uniform", "low": 0.5, "high": 8.0}, {"name": "constant", "seconds": 0.0}
+        causes = [{"mean_up": mean_up, "rate": law, "repair": at_once}, {"mean_up": mean_up, "repair": at_once}]
+        job = {"causes": causes, "checkpoint": EVERY, "spares": 1}
+        _, seconds = self.strikes(failing_of(Cluster(workers=1, failures=job), seed), number)
+        rates = 0.5 + 7.5 * streams.uniforms(seed, "failure 0 rate", 0, 0, 2)
+        expected = (mean_up / (rates + 1)).mean()
+        assert seconds / number == pytest.approx(expected, rel=0.03)
+        assert expected > 1.4 * mean_up / (rates.mean() + 1), "one rate for both would not do"
 
     @pytest.mark.slow
     def test_early_and_late_failures_make_a_bathtub(self):
