@@ -136,6 +136,38 @@ class TestByHand:
         activities = {"computing": training, "wasted": undone, "network": 0.0, "waiting": saving, "away": sum(repair)}
         assert shares(spans(schedule)) == pytest.approx(activities)
 
+    def test_a_checkpoint_that_is_due_waits_for_the_last_one_and_is_counted(self):
+        """One is written from 2 s to 5.5 s, so that due at 4 s is made at 6 s; the failure at 9.6 s goes back to it."""
+        late = {"every_updates": 2, "write": 3.5}
+        schedule = record("allreduce", failures((0, 9.6, 10.0), checkpoint=late), {"updates": 11})
+        assert updates(schedule) == [1, 2, 3, 4, 5, 6, 11, 12, 13, 14, 15]
+        deferred = schedule.intervals.select(What.DEFERRED)
+        assert (deferred.begin_ns / NANOSECONDS).tolist() == [4, 8, 14]  # also in work that is undone
+        assert failure_times(schedule)["deferred_checkpoints"] == 3
+        in_time = record("allreduce", failures((0, 9.6, 10.0), checkpoint=late | {"write": 1.9}), {"updates": 10})
+        assert failure_times(in_time)["deferred_checkpoints"] == 0
+
+    def test_recorded_failures_that_begin_while_the_job_waits_strike_when_it_goes_on(self):
+        """Worker 1 is repaired before worker 0, worker 2 after it: both count, and the last one repaired holds the job up."""
+        job = failures((0, 3.5, 10.5), (1, 5, 7), (2, 6, 13), **times(load=0.5))
+        schedule = record("allreduce", job, {"updates": 5}, workers=3)
+        assert failure_times(schedule)["number"] == 3
+        assert updates(schedule) == [1, 2, 3, 14.5, 15.5]
+        broken = schedule.intervals.select(What.BROKEN)
+        spans = zip(broken.worker.tolist(), (broken.begin_ns / NANOSECONDS), (broken.end_ns / NANOSECONDS), strict=True)
+        assert list(spans) == [(0, 3.5, 10.5), (2, 10.5, 13)]
+
+    @pytest.mark.parametrize("seed", mostly_slow(range(24), [0, 1]))
+    def test_all_recorded_failures_are_counted(self, seed):
+        draws = Draws(seed)
+        downs = [draws.integer(1, 400) / 10 for _ in range(6)]
+        rows = [(draws.integer(0, 2), down, down + draws.integer(1, 150) / 10) for down in downs]
+        job = failures(*rows, checkpoint=draws.choose(EVERY, TWO, PAUSED, BACKGROUND))
+        job |= draws.choose({}, {"spares": 2}, {"spares": 1, "crews": 1}) | draws.choose({}, times(load=2.0), times(detect=0.5))
+        protocol = draws.choose("allreduce", "asynchronous", "synchronous")
+        schedule = record(protocol, job, {"seconds": 300.0}, workers=3)
+        assert failure_times(schedule)["number"] == len({(down, up) for _, down, up in rows})
+
     def test_retired_machines_are_not_repaired(self):
         recorded = [(0, 1.5, 2.0), (0, 3.2, 4.0)]
         assert updates(record("allreduce", failures(*recorded), {"seconds": 6.0})) == [1, 3, 5]
@@ -497,7 +529,7 @@ def test_a_stored_result_is_read_again(tmp_path: Path, undrawn):
     result = fred.load_result(tmp_path / "result")
     row = result.summary.to_dict("records")[0]
     states = {f"failures_time_{state}" for state in ("training", *STATES)}
-    totals = {"failures_number", "failures_goodput", "failures_seconds_between"}
+    totals = {f"failures_{name}" for name in ("number", "goodput", "seconds_between", "deferred_checkpoints")}
     assert {column for column in row if str(column).startswith("failures_")} == states | totals
     table = summary_table(result.summary, printed=False)
     cells = {name: cell.text for name, cell in zip(table.columns, table.cells[0], strict=True)}
