@@ -203,6 +203,7 @@ CIRCUMSTANCES: dict[str, tuple[Options, Any]] = {
     "cluster/failures/checkpoint": (failures(), {"every_updates": 2}),
     "cluster/failures/crews": (failures(spares=1), 1),
     "cluster/failures/causes/0/of": (merge(failures(), TWO_NODES), "nodes"),
+    "cluster/failures/causes/0/rate": (failures(), {"name": "uniform", "low": 0.5, "high": 4.0}),
     "cluster/failures/causes/0/up": (failures(causes=[{"up": constant(3.0)}]), constant(2.0)),
     "cluster/failures/checkpoint/every_updates": (failures({"every_updates": 7}), 3),
     **{

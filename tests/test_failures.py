@@ -11,6 +11,7 @@ import pytest
 
 import fred
 from fred import Cluster, FredError, Layout, Schedule, Verb, spans
+from fred.base import streams
 from fred.cluster.failing import Failing
 from fred.components.limits import NANOSECONDS
 from fred.results.extra_measures import b_staleness
@@ -134,6 +135,38 @@ class TestByHand:
         training, saving, undone, *repair = (states.get(state, 0) / expected[-1] for state in order)
         activities = {"computing": training, "wasted": undone, "network": 0.0, "waiting": saving, "away": sum(repair)}
         assert shares(spans(schedule)) == pytest.approx(activities)
+
+    def test_a_checkpoint_that_is_due_waits_for_the_last_one_and_is_counted(self):
+        """One is written from 2 s to 5.5 s, so that due at 4 s is made at 6 s; the failure at 9.6 s goes back to it."""
+        late = {"every_updates": 2, "write": 3.5}
+        schedule = record("allreduce", failures((0, 9.6, 10.0), checkpoint=late), {"updates": 11})
+        assert updates(schedule) == [1, 2, 3, 4, 5, 6, 11, 12, 13, 14, 15]
+        deferred = schedule.intervals.select(What.DEFERRED)
+        assert (deferred.begin_ns / NANOSECONDS).tolist() == [4, 8, 14]  # also in work that is undone
+        assert failure_times(schedule)["deferred_checkpoints"] == 3
+        in_time = record("allreduce", failures((0, 9.6, 10.0), checkpoint=late | {"write": 1.9}), {"updates": 10})
+        assert failure_times(in_time)["deferred_checkpoints"] == 0
+
+    def test_recorded_failures_that_begin_while_the_job_waits_strike_when_it_goes_on(self):
+        """Worker 1 is repaired before worker 0, worker 2 after it: both count, and the last one repaired holds the job up."""
+        job = failures((0, 3.5, 10.5), (1, 5, 7), (2, 6, 13), **times(load=0.5))
+        schedule = record("allreduce", job, {"updates": 5}, workers=3)
+        assert failure_times(schedule)["number"] == 3
+        assert updates(schedule) == [1, 2, 3, 14.5, 15.5]
+        broken = schedule.intervals.select(What.BROKEN)
+        spans = zip(broken.worker.tolist(), (broken.begin_ns / NANOSECONDS), (broken.end_ns / NANOSECONDS), strict=True)
+        assert list(spans) == [(0, 3.5, 10.5), (2, 10.5, 13)]
+
+    @pytest.mark.parametrize("seed", mostly_slow(range(24), [0, 1]))
+    def test_all_recorded_failures_are_counted(self, seed):
+        draws = Draws(seed)
+        downs = [draws.integer(1, 400) / 10 for _ in range(6)]
+        rows = [(draws.integer(0, 2), down, down + draws.integer(1, 150) / 10) for down in downs]
+        job = failures(*rows, checkpoint=draws.choose(EVERY, TWO, PAUSED, BACKGROUND))
+        job |= draws.choose({}, {"spares": 2}, {"spares": 1, "crews": 1}) | draws.choose({}, times(load=2.0), times(detect=0.5))
+        protocol = draws.choose("allreduce", "asynchronous", "synchronous")
+        schedule = record(protocol, job, {"seconds": 300.0}, workers=3)
+        assert failure_times(schedule)["number"] == len({(down, up) for _, down, up in rows})
 
     def test_retired_machines_are_not_repaired(self):
         recorded = [(0, 1.5, 2.0), (0, 3.2, 4.0)]
@@ -266,6 +299,55 @@ class TestClosedForms:
         assert 1 - waited / now == pytest.approx(up, rel=0.01)
         if waited:
             assert waited / now == pytest.approx(1 - up, rel=0.06)
+
+    LEMONS: ClassVar[dict[str, Any]] = {"name": "bimodal", "fast": 1.0, "slow": 5.0, "slow_fraction": 0.1}
+
+    @staticmethod
+    def strikes(failing: Failing, number: int) -> tuple[list[int], float]:
+        """Return the first worker of each of the first failures, and the time exposed until the last one, s."""
+        workers, exposed, now = [], 0, 0
+        for _ in range(number):
+            failing.resume(now)
+            when = failing.next_failure()
+            outage = failing.fail(when)
+            workers.append(outage.workers[0])
+            exposed, now = exposed + when - now, outage.complete
+        return workers, exposed / NANOSECONDS
+
+    def test_a_share_of_machines_fails_more_often_and_always_the_same(self):
+        workers, number, mean_up = 400, 20_000, 1e6
+        causes = [{"mean_up": mean_up, "rate": self.LEMONS}]
+        failing = failing_of(Cluster(workers=workers, failures={"causes": causes, "checkpoint": EVERY}))
+        struck, seconds = self.strikes(failing, number)
+        strikes = np.bincount(struck, minlength=workers) / (seconds / mean_up)  # per machine and usual time to failure
+        lemons = strikes > 3
+        p, f = 0.1, 5.0
+        # the rate varies with the number of lemons, and with the failures
+        error = math.hypot((f - 1) * math.sqrt(p * (1 - p) / workers), (1 - p + p * f) / math.sqrt(number))
+        assert strikes.mean() == pytest.approx(1 - p + p * f, abs=3 * error)
+        assert lemons.mean() == pytest.approx(p, abs=3 * math.sqrt(p * (1 - p) / workers))
+        assert [strikes[~lemons].mean(), strikes[lemons].mean()] == pytest.approx([1, f], rel=0.05)
+
+    def test_failures_of_machines_that_are_alike_are_those_without_rates(self):
+        for scale in (1.0, 4.0):
+            rate = {"name": "constant", "seconds": scale}
+            causes = [{"mean_up": 48.0 / scale}], [{"mean_up": 48.0, "rate": rate}]
+            one, other = (failing_of(Cluster(workers=3, failures={"causes": cause, "checkpoint": EVERY})) for cause in causes)
+            (struck, seconds), (same, same_seconds) = self.strikes(one, 50), self.strikes(other, 50)
+            assert struck == same
+            assert seconds == pytest.approx(same_seconds, rel=1e-9)
+
+    def test_machines_keep_their_rates_wherever_they_work(self):
+        """A worker and its spare swap at every failure; a second cause has the same rate for both, and wears them, too."""
+        mean_up, number, seed = 1000.0, 20_000, 1
+        law, at_once = {"name": "uniform", "low": 0.5, "high": 8.0}, {"name": "constant", "seconds": 0.0}
+        causes = [{"mean_up": mean_up, "rate": law, "repair": at_once}, {"mean_up": mean_up, "repair": at_once}]
+        job = {"causes": causes, "checkpoint": EVERY, "spares": 1}
+        _, seconds = self.strikes(failing_of(Cluster(workers=1, failures=job), seed), number)
+        rates = 0.5 + 7.5 * streams.uniforms(seed, "failure 0 rate", 0, 0, 2)
+        expected = (mean_up / (rates + 1)).mean()
+        assert seconds / number == pytest.approx(expected, rel=0.03)
+        assert expected > 1.4 * mean_up / (rates.mean() + 1), "one rate for both would not do"
 
     @pytest.mark.slow
     def test_early_and_late_failures_make_a_bathtub(self):
@@ -447,7 +529,7 @@ def test_a_stored_result_is_read_again(tmp_path: Path, undrawn):
     result = fred.load_result(tmp_path / "result")
     row = result.summary.to_dict("records")[0]
     states = {f"failures_time_{state}" for state in ("training", *STATES)}
-    totals = {"failures_number", "failures_goodput", "failures_seconds_between"}
+    totals = {f"failures_{name}" for name in ("number", "goodput", "seconds_between", "deferred_checkpoints")}
     assert {column for column in row if str(column).startswith("failures_")} == states | totals
     table = summary_table(result.summary, printed=False)
     cells = {name: cell.text for name, cell in zip(table.columns, table.cells[0], strict=True)}

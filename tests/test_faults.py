@@ -15,6 +15,7 @@ from fred.cluster.faults import Faults, Outage
 from fred.components import registry
 from fred.components.limits import NANOSECONDS
 from fred.running.execution import execute
+from fred.running.recording import Timing
 from fred.schedule.schedule import NONE, What
 from tests.cases import options
 from tests.worlds import CLUSTERS, constant, fitting_protocol, make_run, mostly_slow, record
@@ -47,6 +48,10 @@ def use(text: str) -> Protocol:
 
 def add_faults(machines: Cluster, *faults: dict) -> Cluster:
     return machines.model_copy(update={"faults": Cluster(workers=1, faults=faults).faults})
+
+
+def record_updates(protocol: Protocol, machines: Cluster, updates: int) -> Schedule:
+    return Timing(machines, protocol, (("updates", updates),), math.inf, seed=0, sizes=1000).schedule()
 
 
 def push_times(schedule: Schedule, worker: int) -> list[float]:
@@ -143,6 +148,35 @@ class TestByHand:
         sizes = np.diff(np.searchsorted(schedule.rows(Verb.ADD), commits), prepend=0)
         assert sizes.tolist() == [size for _, size in rounds]
 
+    def test_an_outage_after_updates_begins_right_after_them_and_its_round_lacks_the_worker(self):
+        """Rounds end at 1, 2 and 3 s; worker 1 is away from then on for 1.5 s, and the round at 4 s goes on without it."""
+        faults = [{"name": "outage", "workers": [1], "after_updates": 3, "away": 1.5}]
+        faults.append({"name": "outage", "workers": [2], "after_updates": 6, "away": 1.25})
+        schedule = record_updates(use("synchronous timeout=0"), cluster(*faults), updates=8)
+        commits, away = schedule.rows(Verb.COMMIT), schedule.intervals.select(What.AWAY)
+        times, sizes = schedule["time_ns"][commits], np.diff(np.searchsorted(schedule.rows(Verb.ADD), commits), prepend=0)
+        assert [sizes[3], sizes[6]] == [2, 2], "the victim contributes nothing"
+        assert (away.begin_ns - 1).tolist() == [times[2], times[5]]
+        assert (away.end_ns - away.begin_ns).tolist() == [1.5 * NANOSECONDS, 1.25 * NANOSECONDS]
+        late = record_updates(use("synchronous timeout=0"), cluster(faults[0] | {"after_updates": 9}), updates=8)
+        assert not len(late.intervals.select(What.AWAY).what), "the run ends before"
+
+    @pytest.mark.parametrize("name", WITH_CLOCK)
+    def test_until_an_outage_after_updates_a_run_is_that_without_it(self, name):
+        machines = Cluster(workers=4, compute={"name": "exponential", "scale": 0.5}, network={}, servers=2)
+        protocol = fitting_protocol(name, machines)
+        if protocol.needs_values:
+            pytest.skip("its timing depends on values")
+        undisturbed = record_updates(protocol, machines, updates=90)
+        waiting = {"name": "outage", "workers": [0], "after_updates": 30, "away": 2.0}
+        schedule = record_updates(protocol, add_faults(machines, waiting), updates=90)
+        updates = undisturbed.rows(Verb.PUSH, Verb.COMMIT)
+        (begin, *_) = schedule.intervals.select(What.AWAY).begin_ns.tolist()
+        assert begin - 1 == undisturbed["time_ns"][updates[30 * undisturbed.blocks - 1]]
+        for column in ("time_ns", "verb", "worker", "step", "timestamp"):
+            rows, others = (run[column][run["time_ns"] < begin - 1].tolist() for run in (schedule, undisturbed))
+            assert rows == others
+
     def test_overlapping_absences_are_one(self):
         faults = Faults([Outage(workers=[0], begin=b, end=e).start(0, name, 1, 1) for name, b, e in (("a", 1, 3), ("b", 2, 5))])
         assert faults.offline_interval("worker", 0, 0) == (1 * NANOSECONDS, 5 * NANOSECONDS)
@@ -165,6 +199,9 @@ class TestByHand:
             ([outage(3)], "`faults`: there are 3 workers, numbered from 0; `workers` names 3"),
             ([outage(0, 2, 1)], r"`end` .1. must be after `begin` .2."),
             ([{"name": "outage", "servers": [0]}], "this protocol has no servers"),
+            ([outage(0, 2) | {"after_updates": 3}], "give `begin` or `after_updates`"),
+            ([outage(0, 0, 5) | {"after_updates": 3}], "give the length of the outage, s, as `away`: leave `end` out"),
+            ([outage(0, 0, 5) | {"away": 3.0}], "give `end` or `away`"),
             ([CRASHES | {"mean_up": 0.01}], "worker 0 is offline 10,000 times before it can compute one gradient of 1 s"),
         ):
             machines = {"workers": 3, "compute": SECOND, "faults": faults}

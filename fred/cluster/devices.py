@@ -22,7 +22,7 @@ from fred.base import streams
 from fred.base.errors import FredError
 from fred.base.words import listed
 from fred.cluster.bandwidths import Bandwidth
-from fred.cluster.latency import AnyLatency, Positive
+from fred.cluster.latency import AnyLatency, Positive, draw_positive
 from fred.components.component import Component
 from fred.components.input_path import InputPath, file_instead
 from fred.tables.content import read_content
@@ -139,7 +139,7 @@ class Devices(Component):
         """
         if self.kinds:
             return [self.kinds[kind].speed for kind in self._kinds_of(workers)]
-        return [1.0] * workers if self.speed is None else _draw_positive("speed", self.speed, workers)
+        return [1.0] * workers if self.speed is None else draw_positive("speed", self.speed, _uniforms("speed", workers))
 
     def bandwidths(self, way: Way, workers: int) -> list[float | None]:
         """Return the bandwidth of each worker's link in one direction, bytes/s; None for that of the network.
@@ -151,7 +151,7 @@ class Devices(Component):
         if self.kinds:
             return [getattr(self.kinds[kind], way) for kind in self._kinds_of(workers)]
         law = getattr(self, way)
-        return [None] * workers if law is None else [*_draw_positive(way, law, workers)]
+        return [None] * workers if law is None else [*draw_positive(way, law, _uniforms(way, workers))]
 
     @property
     def has_bandwidths(self) -> bool:
@@ -166,14 +166,6 @@ class Devices(Component):
 
 def _uniforms(quantity: str, workers: int) -> NDArray[np.float64]:
     return streams.uniforms(0, f"device {quantity}", 0, 0, workers)
-
-
-def _draw_positive(quantity: str, law: Any, workers: int) -> list[float]:
-    """Return a draw for each worker. Raises ValueError unless all are positive and finite."""
-    draws = law.sample(_uniforms(quantity, workers)).tolist()
-    if not all(0 < draw < math.inf for draw in draws):
-        raise ValueError(f"the distribution of `{quantity}` has draws that are not positive and finite: choose another one")
-    return draws
 
 
 def _kinds(path: Path) -> list[dict[str, float]]:

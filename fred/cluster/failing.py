@@ -6,10 +6,12 @@ from heapq import heapify, heappop, heappush, heapreplace
 from itertools import groupby
 from typing import NamedTuple
 
+from fred.base import streams
+from fred.base.errors import FredError
 from fred.cluster.cluster import Cluster
 from fred.cluster.durations import NEVER, durations
 from fred.cluster.failures import Failures
-from fred.cluster.latency import Latency
+from fred.cluster.latency import Latency, draw_positive
 from fred.components.limits import NANOSECONDS
 
 
@@ -57,15 +59,16 @@ class Failing:
             self._draws(seed, f"failure {i} repair", cause.repair, i) if cause.repair else []
             for i, cause in enumerate(failures.causes)
         ]
-        self._coming = [(draw(), i, j) for i, up in enumerate(self._up) for j, draw in enumerate(up)]  # heap, by time exposed
-        heapify(self._coming)
+        self._machines = list(range(cluster.size))  # of each worker
+        self._rates = {i: self._draw_rates(seed, i, cause.rate) for i, cause in enumerate(failures.causes) if cause.rate}
+        self._coming = [(self._next_time(i, j), i, j) for i, up in enumerate(self._up) for j in range(len(up))]
+        heapify(self._coming)  # by time exposed
         self._recorded = _together(failures)  # last first
         self._exposed = self._since = 0  # time exposed before the job last went on, ns; when that was
         self._detect, self._join, self._load = (
             durations(seed, f"failures {name}", [latency], [1.0])[0]
             for name, latency in (("detect", failures.detect), ("join", failures.join), ("load", failures.load))
         )
-        self._machines = list(range(cluster.size))  # of each worker
         self._free = [(0, cluster.size + spare) for spare in range(failures.spares)]  # heap: when a machine is free, its number
         self._crews = [0] * (failures.crews or 0)  # heap: when each crew is free
         self._failed = Counter[int]()  # number of failures of each machine
@@ -90,12 +93,13 @@ class Failing:
         if failure.repaired is None:
             return Outage(failure.workers, detected, detected, detected + self._load())
         self._send_to_repair(failure, detected)
-        ready_times = [NEVER] * len(failure.workers)
+        ready_times, machines = [NEVER] * len(failure.workers), dict[int, int]()
         for place, worker in enumerate(failure.workers):
             if not self._free:
                 return Outage(failure.workers, detected, NEVER, NEVER, tuple(ready_times))
-            free, self._machines[worker] = heappop(self._free)
+            free, machines[worker] = heappop(self._free)
             ready_times[place] = max(detected, free)
+        self._replace(machines)
         complete = max(ready_times)
         return Outage(failure.workers, detected, complete, complete + self._join() + self._load(), tuple(ready_times))
 
@@ -110,7 +114,7 @@ class Failing:
             _, up, workers = self._recorded.pop()
             return _Failure(workers, lambda begin: max(begin, up))
         exposed, cause, domain = self._coming[0]
-        heapreplace(self._coming, (exposed + max(1, self._up[cause][domain]()), cause, domain))
+        heapreplace(self._coming, (exposed + max(1, self._next_time(cause, domain)), cause, domain))
         workers = self._domains[cause][domain].tolist()
         repair = self._repair[cause][domain] if self._repair[cause] else None
         return _Failure(workers, repair and (lambda begin: begin + repair()))
@@ -126,6 +130,48 @@ class Failing:
             self._failed[machine] += 1
             if self._failed[machine] != self._failures.retire_after:
                 heappush(self._free, (repaired, machine))
+
+    def _next_time(self, cause: int, domain: int) -> int:
+        """Draw the time until a cause strikes the present machines of a domain, ns."""
+        time = self._up[cause][domain]()
+        return round(time / self._rate(cause, domain)) if cause in self._rates else time
+
+    def _rate(self, cause: int, domain: int) -> float:
+        """Return the rate at which a cause strikes a domain: the mean of its machines'."""
+        workers = self._domains[cause][domain].tolist()
+        return sum(self._rates[cause][self._machines[worker]] for worker in workers) / len(workers)
+
+    def _replace(self, machines: dict[int, int]) -> None:
+        """Give workers other machines, and let these fail as often as their own rates say."""
+        replaced = {worker for worker, machine in machines.items() if self._machines[worker] != machine}
+        places = [
+            (place, cause, domain)
+            for place, (_, cause, domain) in enumerate(self._coming if replaced else ())
+            if cause in self._rates and not replaced.isdisjoint(self._domains[cause][domain].tolist())
+        ]
+        rates = [self._rate(cause, domain) for _, cause, domain in places]
+        self._machines[:] = [machines.get(worker, machine) for worker, machine in enumerate(self._machines)]
+        for (place, cause, domain), rate in zip(places, rates, strict=True):
+            # The same share of the machine's life is left: exact for exponential times, and the usual rule (accelerated
+            # failure times) for others.
+            remaining = (self._coming[place][0] - self._exposed) * (rate / self._rate(cause, domain))
+            self._coming[place] = self._exposed + round(remaining), cause, domain
+        if places:
+            heapify(self._coming)
+
+    def _draw_rates(self, seed: int, cause: int, rate: Latency) -> list[float]:
+        """Return the rate of each machine: one for all machines of a domain, and one for each spare. Raises FredError."""
+        domains, spares = self._domains[cause], self._failures.spares
+        u = streams.uniforms(seed, f"failure {cause} rate", 0, 0, len(domains) + spares)
+        try:
+            draws = draw_positive("rate", rate, u)
+        except ValueError as error:
+            raise FredError(f"`cluster.failures.causes.{cause}`: {error}") from error
+        rates = [1.0] * len(self._machines) + draws[len(domains) :]
+        for domain, draw in zip(domains, draws, strict=False):
+            for worker in domain.tolist():
+                rates[worker] = draw
+        return rates
 
     def _draws(self, seed: int, purpose: str, latency: Latency, cause: int) -> list[Callable[[], int]]:
         number = len(self._domains[cause])

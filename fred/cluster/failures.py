@@ -77,15 +77,26 @@ class Cause(Component):
         default=None, description="mean of an exponential time until each fails, s", examples=[86400.0]
     )
     up: AnyLatency | None = Field(default=None, description="time until each fails, s, instead of `mean_up`")
+    rate: AnyLatency | None = Field(
+        default=None,
+        description="distribution of the machines' rates of failure, which divide the times until they fail; drawn once for "
+        "each machine, and for each spare; absent: all 1",
+        examples=[{"name": "bimodal", "fast": 1.0, "slow": 5.0, "slow_fraction": 0.1}],
+    )
     repair: AnyLatency | None = Field(
         default=None, description="time to repair, s; absent: nothing is broken, and the same machines start again at once"
     )
+
+    @model_serializer(mode="wrap")
+    def _serialize(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leave an absent `rate` out, so that files of machines that fail equally often do not mention it."""
+        return {name: option for name, option in serialize(self).items() if name != "rate" or option is not None}
 
     @model_validator(mode="after")
     def _times(self) -> "Cause":
         if (self.mean_up is None) == (self.up is None):
             raise ValueError("give `mean_up`, for exponential times, or their distribution as `up`")
-        for latency in (self.up, self.repair):
+        for latency in (self.up, self.rate, self.repair):
             if latency is not None:
                 check_median(latency, 1.0)
         return self

@@ -3,20 +3,21 @@
 The times of faults follow from the seed alone, whatever the protocol does. The protocol decides what happens then.
 """
 
+import math
 from abc import abstractmethod
 from array import array
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from typing import Literal
+from typing import Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
 from fred.base import streams
 from fred.base.elementary import log
 from fred.base.errors import FredError
 from fred.cluster.durations import NEVER, check_median, durations
 from fred.cluster.latency import AnyLatency, Constant
-from fred.components.component import Component, Duration, Natural, Time
+from fred.components.component import Component, Count, Duration, Natural, Time
 from fred.components.limits import NANOSECONDS
 
 MachineKind = Literal["worker", "server"]
@@ -120,19 +121,39 @@ class Fault(Component):
 
 
 class Outage(Fault):
-    """Workers or servers that are offline for a given interval: they crash and restart, join late, or leave."""
+    """Workers or servers that are offline for a given interval: they crash and restart, join late, or leave.
+
+    With `after_updates`, it begins 1 ns after that update: the workers lose what they do for the next one. FRED records the run
+    without the outage up to there, which tells the time.
+    """
 
     workers: tuple[Natural, ...] = Field(default=(), description="numbers of the workers, from 0", examples=[[0]])
     servers: tuple[Natural, ...] = Field(default=(), description="numbers of the servers, from 0")
     begin: Time = Field(default=0.0, description="start of the outage, s")
+    after_updates: Count | None = Field(
+        default=None, description="number of updates right after which it starts, instead of `begin`", examples=[100]
+    )
     end: Duration | None = Field(default=None, description="end of the outage, s; absent: they never rejoin")
+    away: Duration | None = Field(default=None, description="length of the outage, s, instead of `end`")
 
     @property
     def strikes_servers(self) -> bool:
         return bool(self.servers)
 
+    @model_serializer(mode="wrap")
+    def _serialize(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leave absent `after_updates` and `away` out, so that files of other outages do not mention them."""
+        absent = [name for name in ("after_updates", "away") if getattr(self, name) is None]
+        return {name: option for name, option in serialize(self).items() if name not in absent}
+
     @model_validator(mode="after")
     def _ordered(self) -> "Outage":
+        if self.after_updates is not None and self.begin:
+            raise ValueError("give `begin` or `after_updates`: leave one of them out")
+        if self.end is not None and self.after_updates is not None:
+            raise ValueError("with `after_updates`, give the length of the outage, s, as `away`: leave `end` out")
+        if self.end is not None and self.away is not None:
+            raise ValueError("give `end` or `away`: leave one of them out")
         if self.end is not None and self.end <= self.begin:
             raise ValueError(f"`end` ({self.end:g}) must be after `begin` ({self.begin:g})")
         return self
@@ -143,12 +164,31 @@ class Outage(Fault):
                 raise ValueError(f"there are {count} {kind}, numbered from 0; `{kind}` names {max(numbers)}")
         return _Stated(self)
 
+    def place(self, update_ns: int) -> "Outage":
+        """Return the outage with its begin as a time, right after an update.
+
+        Args:
+            update_ns: time of the update, ns.
+
+        >>> Outage(workers=[0], after_updates=100, away=5.0).place(12_000_000_000).begin
+        12.000000001
+        """
+        begin = (update_ns + 1) / NANOSECONDS
+        while round(begin * NANOSECONDS) <= update_ns:  # late times have a coarser grid than 1 ns
+            begin = math.nextafter(begin, math.inf)
+        return self.model_copy(update={"begin": begin, "after_updates": None})
+
 
 class _Stated(FaultProcess):
     def __init__(self, outage: Outage):
         self._of = {"worker": frozenset(outage.workers), "server": frozenset(outage.servers)}
-        end = NEVER if outage.end is None else round(outage.end * NANOSECONDS)
-        self._span = round(outage.begin * NANOSECONDS), end
+        begin, end = round(outage.begin * NANOSECONDS), NEVER
+        if outage.end is not None:
+            end = round(outage.end * NANOSECONDS)
+        elif outage.away is not None:
+            end = begin + round(outage.away * NANOSECONDS)
+        # one that waits for an update has no time yet
+        self._span = (begin, end) if outage.after_updates is None else NOT_AT_ALL
 
     def away(self, kind: MachineKind, number: int, after: int) -> Span:
         return self._span if number in self._of[kind] and self._span[1] > after else NOT_AT_ALL

@@ -123,6 +123,25 @@ class Latency(Component):
 AnyLatency = Annotated[Latency, OneOf("latency")]
 
 
+def draw_positive(quantity: str, law: Latency, u: Uniforms) -> list[float]:
+    """Return a draw of some quantity, such as a speed, for each uniform draw.
+
+    Raises ValueError unless all draws are positive and finite.
+
+    Args:
+        quantity: name of the option with the distribution.
+        law: distribution of the quantity, in the quantity's own unit.
+        u: uniform draws in (0, 1).
+
+    >>> draw_positive("speed", Uniform(low=1.0, high=3.0), np.array([0.25, 0.75]))
+    [1.5, 2.5]
+    """
+    draws: list[float] = law.sample(u).tolist()
+    if not all(0 < draw < math.inf for draw in draws):
+        raise ValueError(f"the distribution of `{quantity}` has draws that are not positive and finite: choose another one")
+    return draws
+
+
 class Constant(Latency):
     """A constant duration."""
 

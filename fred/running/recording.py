@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from fred.base.errors import FredError
 from fred.cluster.cluster import Cluster
+from fred.cluster.faults import Outage
 from fred.components import own_code, registry
 from fred.components.input_path import no_path
 from fred.components.limits import LONGEST
@@ -79,14 +80,34 @@ class Timing(NamedTuple):
 
     def recorded(self, recorder: Recorder) -> Schedule:
         """Run the simulation with an empty `recorder`, and return the schedule."""
+        return self._simulate(self._place_outages(), recorder)
+
+    def _simulate(self, cluster: Cluster, recorder: Recorder) -> Schedule:
         with _representable():
-            simulation = Simulation(self.cluster, recorder, self.seed, self.sizes, self.weights)
-            if isinstance(recorder, Restorable) and self.cluster.failures is not None:
-                Restarts(simulation, recorder, self.cluster.failures, self.protocol.start).run(self.seconds)
+            simulation = Simulation(cluster, recorder, self.seed, self.sizes, self.weights)
+            if isinstance(recorder, Restorable) and cluster.failures is not None:
+                Restarts(simulation, recorder, cluster.failures, self.protocol.start).run(self.seconds)
             else:
                 self.protocol.start(simulation)
                 simulation.run(self.seconds)
             return simulation.schedule()
+
+    def _place_outages(self) -> Cluster:
+        """Return the cluster in which outages after a number of updates have times."""
+        # Until it begins, an outage has no effect. So the run without it makes the same updates at the same times up to there.
+        cluster, limits = self.cluster, dict(self.limits)
+        outages = ((place, fault) for place, fault in enumerate(cluster.faults) if isinstance(fault, Outage))
+        waiting = sorted((outage.after_updates, place, outage) for place, outage in outages if outage.after_updates)
+        for updates, place, outage in waiting:
+            fewer = limits | {"updates": min(updates, limits.get("updates", math.inf))}
+            recorder = self._replace(limits=tuple(fewer.items())).recorder()
+            time = self._simulate(cluster, recorder).end_ns
+            if recorder.updates < updates:  # the run ends before
+                break
+            faults = list(cluster.faults)
+            faults[place] = outage.place(time)
+            cluster = cluster.model_copy(update={"faults": tuple(faults)})
+        return cluster
 
 
 class Recording:

@@ -34,6 +34,8 @@ def first_absence(schedule: Schedule, workers: Collection[int] | None = None) ->
 def failure_times(schedule: Schedule) -> dict[str, Any]:
     """Return the number of failures, the mean time between them, s, and the share of each state in the job's time.
 
+    Also return the number of deferred checkpoints: those that fell due while the last one was being written.
+
     Training is work that lasts: its share is the goodput, also called the effective training time ratio. Work after the last
     checkpoint counts as training until a failure undoes it.
 
@@ -56,6 +58,7 @@ def failure_times(schedule: Schedule) -> dict[str, Any]:
     lengths = intervals.end_ns - intervals.begin_ns
     spent = {name: exact_sum(lengths[intervals.what == kind]) for name, kind in STATES.items()}
     end = schedule.end_ns
+    deferred = int((intervals.what == What.DEFERRED).sum())
     number = int((intervals.what == What.DETECTING).sum())
     seconds = end / NANOSECONDS
     training = end - sum(spent.values())
@@ -63,6 +66,7 @@ def failure_times(schedule: Schedule) -> dict[str, Any]:
         "number": number,
         "goodput": training / end if end else None,
         "seconds_between": seconds / number if number else None,
+        "deferred_checkpoints": deferred,
         "time": {name: length / end if end else None for name, length in {"training": training, **spent}.items()},
     }
 

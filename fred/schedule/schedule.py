@@ -100,6 +100,7 @@ class What(IntEnum):
     LOADING = 12  # machines join and load the checkpoint
     SKIPPED = 13  # at this time, a failure made the worker skip minibatches that it had begun; `other`: their number
     BROKEN = 14  # a worker has no machine: from a failure of the job until its own is repaired, or another one replaces it
+    DEFERRED = 15  # at this time, a checkpoint was due that waits until the last one can be used
 
 
 class Intervals(NamedTuple):

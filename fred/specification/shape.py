@@ -277,6 +277,12 @@ _RULES: tuple[Rule[Run], ...] = (
         lambda run, fault: not run.layout.on_servers and fault.strikes_servers,
         "this protocol has no servers that could fail: leave server faults out of `cluster.faults`",
     ),
+    Rule(
+        "cluster.faults.*.after_updates",
+        _learns_timing,
+        "this protocol's timing depends on what is learned, so FRED cannot know the time of update {value} before: give the "
+        "outage's `begin`, s",
+    ),
     Rule("cluster.failures", _lacks_clock, "this protocol has no clock, so nothing fails in it: leave out `cluster.failures`"),
     Rule(
         "cluster.failures",

@@ -109,6 +109,7 @@ class _Failures(_Strict):
         _Real | None,
         Column((FAILURES,), better="higher", heading="s between failures", printed=False, before="failures_goodput"),
     ]
+    deferred_checkpoints: Annotated[_Count, Column((FAILURES,), heading="deferred checkpoints", printed=False)] = 0
     time: _JobTime
 
 

@@ -27,7 +27,7 @@ from fred.timing.recorder import Recorder
 from fred.timing.simulation import Simulation
 from fred.timing.world import Process
 
-_INSTANT_KINDS = (What.DETECTING, What.SKIPPED)  # intervals that matter even if they take no time
+_INSTANT_KINDS = (What.DETECTING, What.SKIPPED, What.DEFERRED)  # intervals that matter even if they take no time
 
 
 class RestorePoint(NamedTuple):
@@ -117,7 +117,7 @@ class Restorable(Recorder):
         """Record that the job has failed at `now`: everything `since` the checkpoint, ns, is undone, but failures count."""
         undone = []
         # The job may also fail while it loads. Repairs go on; what began before the checkpoint, lost attempts and skips end now
-        # at the latest; detections stay as instants, because they count as failures; UNDONE covers all else.
+        # at the latest; detections and deferred checkpoints stay as instants, because they are counted; UNDONE covers all else.
         while self._job_intervals and (self._job_intervals[-1][1] >= since or self._job_intervals[-1][2] > now):
             undone.append(self._job_intervals.pop())
         for kind, begin, end, worker, other in reversed(undone):
@@ -125,7 +125,7 @@ class Restorable(Recorder):
                 self._job_intervals.append([kind, begin, end, worker, other])
             elif begin < since or kind in (What.LOST, What.SKIPPED):
                 self._job_intervals.append([kind, begin, min(end, now), worker, other])
-            elif kind == What.DETECTING:
+            elif kind in (What.DETECTING, What.DEFERRED):
                 self._job_intervals.append([kind, begin, begin, worker, other])
         self.record_job_interval(What.UNDONE, since, now)
 
@@ -290,7 +290,7 @@ class Restarts:
         self._at_updates = sorted(failures.at_updates, reverse=True)  # failures at numbers of updates, last first
         self._initial = self._last = record.checkpoint(0, 0)  # checkpoint: the initial parameters
         self._furthest = self._last  # the last checkpoint with more updates than all before
-        self._writing = False
+        self._writing = self._is_deferred = False  # a checkpoint cannot be used yet; the next one is due, and waits for it
         self._began = 0  # when the job last went on, ns
         self._tries = 0  # failures since that checkpoint
         self._due = 0, 0  # changes and time (ns) of the next checkpoint
@@ -324,6 +324,7 @@ class Restarts:
     def _plan(self, begin: int) -> None:
         """Set when the next checkpoint is due, if work begins at `begin`, ns."""
         self._due = self._record.changes + self._updates, begin + round(self._seconds * NANOSECONDS)
+        self._is_deferred = False
 
     def _updated(self) -> None:
         """Make a checkpoint if it is due; it waits while a round is open, or the last one cannot be used yet."""
@@ -332,8 +333,13 @@ class Restarts:
             return
         changes, time = self._due
         due = self._record.changes >= changes and self._sim.now >= time
-        if due and self._record.between_rounds and not self._writing:
+        if not (due and self._record.between_rounds):
+            return
+        if not self._writing:
             self._checkpoint(self._sim.now)
+        elif not self._is_deferred:
+            self._is_deferred = True
+            self._record.record_job_interval(What.DEFERRED, self._sim.now, self._sim.now)
 
     def _strike(self, now: int) -> None:
         """Let all machines fail that do so after this number of updates; those with the same time to repair fail as one."""
