@@ -154,6 +154,22 @@ class TestTogether:
         assert durations(sim, [operation]) == [pytest.approx(0.25)]
         assert end_times == [pytest.approx(0.2)]
 
+    @pytest.mark.parametrize(("upload", "download"), [(1e7, 3e7), (3e7, 1e7)])
+    @pytest.mark.parametrize("collective", [*PROGRAMS, "nccl", "gloo"])
+    def test_directions_of_a_link_are_apart(self, collective, upload, download):
+        """An operation takes the slower direction, so a message in the faster one does not delay it, and others do."""
+        network = {"upload": upload, "download": download, "collective": collective, "latency": LATENCY}
+        check_alone(simulation(4, **network), "allreduce", 4, 4, network)
+        sim, alone = simulation(4, **network), simulation(4, **network)
+        assert sim.links is not None
+        if download < upload:
+            sim.process(sim.links.upload(0, SIZE))
+        else:
+            sim.links.download(0, SIZE)
+        assert durations(sim, [sim.allreduce(4)]) == pytest.approx(durations(alone, [alone.allreduce(4)]))
+        traffic = [Traffic(kind, 10**7 * worker, worker, 0) for worker, kind in enumerate(("up", "down", "peer"))]
+        check_together(simulation(4, **network), [[0, 1, 2, 3]], [[0]], traffic)
+
     def test_buckets_are_sent_while_the_rest_is_computed(self):
         """The backward pass takes 2/3 s; its two halves are sent after 2/3 and 1 s, 0.15 s each, if nothing else is sent.
 
@@ -279,7 +295,8 @@ class Machines:
             2 * (workers + nodes),
         )
         cards = [
-            (self.network.bandwidth, 2 * workers),
+            (self.network.upload or self.network.bandwidth, workers),
+            (self.network.download or self.network.bandwidth, workers),
             (self.network.node_bandwidth, 2 * nodes),
             (self.network.server_bandwidth, 2),
         ]
