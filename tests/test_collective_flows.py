@@ -3,16 +3,16 @@
 from collections import Counter
 from collections.abc import Sequence
 from itertools import product
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
 
-from fred import Cluster, Layout, Recorder, Schedule, Simulation
+from fred import Cluster, Layout, Recorder, Schedule, Simulation, Verb
 from fred.cluster import patterns
-from fred.cluster.network import Network
 from fred.protocols.synchronous import Allreduce
 from fred.schedule.schedule import What
+from fred.timing.links import Links
 from fred.timing.simulation import Operation
 from tests import max_min
 from tests.collective_programs import PROGRAMS
@@ -154,6 +154,22 @@ class TestTogether:
         assert durations(sim, [operation]) == [pytest.approx(0.25)]
         assert end_times == [pytest.approx(0.2)]
 
+    @pytest.mark.parametrize(("upload", "download"), [(1e7, 3e7), (3e7, 1e7)])
+    @pytest.mark.parametrize("collective", [*PROGRAMS, "nccl", "gloo"])
+    def test_directions_of_a_link_are_apart(self, collective, upload, download):
+        """An operation takes the slower direction, so a message in the faster one does not delay it, and others do."""
+        network = {"upload": upload, "download": download, "collective": collective, "latency": LATENCY}
+        check_alone(simulation(4, **network), "allreduce", 4, 4, network)
+        sim, alone = simulation(4, **network), simulation(4, **network)
+        assert sim.links is not None
+        if download < upload:
+            sim.process(sim.links.upload(0, SIZE))
+        else:
+            sim.links.download(0, SIZE)
+        assert durations(sim, [sim.allreduce(4)]) == pytest.approx(durations(alone, [alone.allreduce(4)]))
+        traffic = [Traffic(kind, 10**7 * worker, worker, 0) for worker, kind in enumerate(("up", "down", "peer"))]
+        check_together(simulation(4, **network), [[0, 1, 2, 3]], [[0]], traffic)
+
     def test_buckets_are_sent_while_the_rest_is_computed(self):
         """The backward pass takes 2/3 s; its two halves are sent after 2/3 and 1 s, 0.15 s each, if nothing else is sent.
 
@@ -180,42 +196,178 @@ class TestTogether:
         begins = [draws.integer(0, 10**8) for _ in groups]
         operations = [sim.allreduce(group, begin=begin) for group, begin in zip(groups, begins, strict=True)]
         sim.env.run()
-        assert sim.network is not None
-        expected = reference(sim.network, sim.node_of.tolist(), groups, begins)
+        expected = reference(sim, groups, [[begin] for begin in begins])[0]
         ends = [begin + operation.cost.nanoseconds for begin, operation in zip(begins, operations, strict=True)]
         assert ends == pytest.approx(expected, abs=2 + 2 * 2 * 20)  # each phase begins at a whole nanosecond
 
+    @pytest.mark.parametrize("seed", range(4))
+    @pytest.mark.parametrize("algorithm", [*PROGRAMS, "nccl", "gloo"])
+    def test_operations_and_other_messages_slow_each_other_as_by_progressive_filling(self, algorithm, seed):
+        """Two groups that share workers or cards, next to messages to and from a server and between workers."""
+        draws = Draws(seed)
+        nodes = draws.choose(1, 2)
+        cards: dict[str, Any] = {"bandwidth": 1e7, "server_bandwidth": 2e7} | ({"node_bandwidth": 1.5e7} if nodes > 1 else {})
+        sim = simulation(8, nodes=nodes, latency=LATENCY, collective=algorithm, **cards)
+        groups = [[0, 1, 4, 5], sorted(draws.choose_some(*range(8)))]
+        begins = [0, draws.integer(0, 10**8)]
+        pairs = [(worker := draws.integer(0, 7), (worker + draws.integer(1, 7)) % 8) for _ in range(9)]
+        traffic = [Traffic(draws.choose("up", "down", "peer"), draws.integer(0, 3 * 10**8), *pair) for pair in pairs]
+        check_together(sim, groups, [[begin] for begin in begins], traffic)
 
-def reference(network: Network, node_of: list[int], groups: list[list[int]], begins: list[int]) -> list[float]:
-    """Return when operations end, ns, by the rates of all messages under way at every moment."""
-    latency, workers, nodes = network.latency.mean * 1e9, len(node_of), max(node_of) + 1
-    capacities = [(network.bandwidth or 0) / 1e9] * 2 * workers + [(network.node_bandwidth or 0) / 1e9] * 2 * nodes
-
-    def path(a: int, b: int) -> tuple[int, ...]:
-        links = (a, workers + b)
-        return links if node_of[a] == node_of[b] else (*links, 2 * workers + node_of[a], 2 * workers + nodes + node_of[b])
-
-    stages = []
-    for group in groups:
-        by_node = [[worker for worker in group if node_of[worker] == node] for node in dict.fromkeys(node_of[w] for w in group)]
-        chains = patterns.stages(network, "allreduce", by_node, None, SIZE)
-        stages.append(
-            [[[(step.waits.rounds * latency, step.messages) for step in chain] for chain in group] for group in chains]
+    @pytest.mark.parametrize("algorithm", [*PROGRAMS, "nccl", "gloo"])
+    def test_buckets_and_pulls_slow_each_other_as_by_progressive_filling(self, algorithm):
+        """Three buckets are computed after 5/9, 7/9 and 1 s; a worker pulls 1 MB after .5, .6, ... 1.3 s."""
+        sim = simulation(4, latency=LATENCY, bandwidth=1e7, buckets=3, collective=algorithm)
+        for worker in range(4):
+            assert sim.begin(worker, sim.own(worker)).end == 10**9
+        ready = [round(10**9 * (1 - 2 / 3 * (1 - part / 3))) for part in (1, 2, 3)]
+        check_together(
+            sim, [[0, 1, 2, 3]], [ready], [Traffic("down", begin, 2, 2) for begin in range(5 * 10**8, 14 * 10**8, 10**8)]
         )
+
+    @pytest.mark.parametrize(
+        ("collective", "volume"), [("ring", 1.0), ("recursive-doubling", 1.0), ("nccl", 1.011), ("gloo", 1.25)]
+    )
+    def test_groups_of_wagma_share_an_uplink(self, collective, volume):
+        """Pairs are inside racks and across the uplink in turn; across, both pairs share it. Gradients take 1 s."""
+        routes = [{"between": [[0, 1], [2, 3]], "through": ["uplink"]}]
+        network = {"bandwidth": 1e7, "message_bytes": SIZE, "sharing": "fair", "links": {"uplink": 1e7}, "routes": routes}
+        options = {"group_size": 2, "group_waits": True, "period": None, "group_collective": collective}
+        stop = {"seconds": 30.0}
+        schedule = outcome("wagma-sgd", options, constant(1, 1, 1, 1, network=network), 1, task=None, stop=stop).schedule
+        times = np.unique(schedule["time_ns"][schedule.rows(Verb.SYNC)]) / 1e9
+        assert sorted(np.diff(times)[:2]) == pytest.approx([1 + 0.1 * volume, 1 + 0.2 * volume], abs=1e-6)
+
+
+class Traffic(NamedTuple):
+    """A message of 1 MB: `up` to a server, `down` from it, or to a `peer`; when it is sent, ns."""
+
+    kind: str
+    begin: int
+    worker: int
+    other: int
+
+
+def check_together(sim: Simulation, groups: list[list[int]], ready: list[list[int]], traffic: list[Traffic]) -> None:
+    """Raise AssertionError unless operations and messages end as `reference` says, and slow each other."""
+    arrived = [0] * len(traffic)
+    assert sim.links is not None
+
+    def send(links: Links, number: int, message: Traffic):
+        yield message.begin
+        if message.kind == "down":
+            yield links.download(message.worker, SIZE)
+        elif message.kind == "up":
+            yield from links.upload(message.worker, SIZE)
+        else:
+            yield from links.send_between_workers(message.worker, message.other, SIZE)
+        arrived[number] = sim.now
+
+    for number, message in enumerate(traffic):
+        sim.process(send(sim.links, number, message))
+    operations = [sim.allreduce(group, begin=times[-1]) for group, times in zip(groups, ready, strict=True)]
+    sim.env.run()
+    ends = [times[-1] + operation.cost.nanoseconds for times, operation in zip(ready, operations, strict=True)]
+    expected = reference(sim, groups, ready, traffic)
+    assert ends == pytest.approx(expected[0], abs=300)  # each phase begins at a whole nanosecond
+    assert arrived == pytest.approx(expected[1], abs=300)
+    alone = [reference(sim, groups, ready)[0], reference(sim, [], [], traffic)[1]]
+    assert max(expected[0][0] - alone[0][0], max(np.subtract(expected[1], alone[1]))) > 10**6, "they have not met"
+
+
+Steps = list[
+    tuple[float, list[tuple[tuple[int, ...], float]]]
+]  # successive waits, ns, and the messages after them: path, bytes
+
+
+class Machines:
+    """The cards of a simulation as numbered links, and the paths and phases of what is sent."""
+
+    def __init__(self, sim: Simulation):
+        assert sim.network is not None
+        self.network, self.node_of = sim.network, sim.node_of.tolist()
+        self.latency = self.network.latency.mean * 1e9
+        workers, nodes = len(self.node_of), max(self.node_of) + 1
+        self.into_worker, self.out_of_node, self.into_node, self.server = (
+            workers,
+            2 * workers,
+            2 * workers + nodes,
+            2 * (workers + nodes),
+        )
+        cards = [
+            (self.network.upload or self.network.bandwidth, workers),
+            (self.network.download or self.network.bandwidth, workers),
+            (self.network.node_bandwidth, 2 * nodes),
+            (self.network.server_bandwidth, 2),
+        ]
+        self.capacities = [(bandwidth or np.inf) / 1e9 for bandwidth, number in cards for _ in range(number)]
+
+    def path(self, a: int, b: int) -> tuple[int, ...]:
+        links, nodes = (a, self.into_worker + b), (self.node_of[a], self.node_of[b])
+        return links if nodes[0] == nodes[1] else (*links, self.out_of_node + nodes[0], self.into_node + nodes[1])
+
+    def message(self, message: Traffic) -> Steps:
+        worker, node = message.worker, self.node_of[message.worker]
+        paths = {
+            "up": (worker, self.out_of_node + node, self.server),
+            "down": (self.into_worker + worker, self.into_node + node, self.server + 1),
+            "peer": self.path(worker, message.other),
+        }
+        return [(self.latency, [(paths[message.kind], SIZE)])]
+
+    def stages(self, group: list[int], size: int) -> list[list[Steps]]:
+        """Return the messages of an allreduce."""
+        by_node = [[worker for worker in group if self.node_of[worker] == node] for node in dict.fromkeys(self.node_of)]
+        groups = [of_node for of_node in by_node if of_node] if self.network.two_levels else [group]
+        return [
+            [
+                [
+                    (
+                        max(phase.waits.rounds, phase.waits.segments * size / 2**20) * self.latency,
+                        [(self.path(a, b), volume * size) for a, b, volume in phase.messages],
+                    )
+                    for phase in chain
+                ]
+                for chain in stage
+            ]
+            for stage in patterns.stages(self.network, "allreduce", groups, None, size)
+        ]
+
+
+def reference(
+    sim: Simulation, groups: list[list[int]], ready: list[list[int]], traffic: Sequence[Traffic] = ()
+) -> tuple[list[float], list[float]]:
+    """Return when operations and other messages end, ns, by the rates of all messages under way at every moment.
+
+    Each operation sends as many buckets as it has times in `ready`, ns, one after the other and not before these times.
+    """
+    machines = Machines(sim)
+    stages = [
+        [(time, stage) for time in times for stage in machines.stages(group, SIZE // len(times))]
+        for group, times in zip(groups, ready, strict=True)
+    ]
+    stages += [[(message.begin, [machines.message(message)])] for message in traffic]
+    ends = ends_of([times[0] for times in ready] + [message.begin for message in traffic], stages, machines.capacities)
+    return ends[: len(ready)], ends[len(ready) :]
+
+
+def ends_of(begins: list[int], stages: list[list[tuple[int, list[Steps]]]], capacities: list[float]) -> list[float]:
+    """Return when operations end, ns: of stages that begin after a time, whose chains of phases run at the same time."""
     flows: dict[tuple[int, int], list[list]] = {}  # operation, chain: its messages under way: path, bytes left
     waiting: dict[tuple[int, int], float] = {}  # operation, chain: when its next phase begins
     ends, now = [float(begin) for begin in begins], 0.0
-    open_chains: list[list] = [[] for _ in groups]
+    open_chains: list[list] = [[] for _ in begins]
 
     def begin_stage(number: int, time: float) -> None:
         while stages[number]:
-            open_chains[number] = [chain for chain in stages[number].pop(0) if chain]
+            ready_at, chains = stages[number].pop(0)
+            time, open_chains[number] = max(time, ready_at), [chain for chain in chains if chain]
             if open_chains[number]:
                 waiting.update({(number, chain): time + phases[0][0] for chain, phases in enumerate(open_chains[number])})
                 return
         ends[number] = time
 
-    pending = sorted(range(len(groups)), key=lambda number: begins[number])
+    pending = sorted(range(len(begins)), key=lambda number: begins[number])
     while pending or waiting or flows:
         under_way = [message for flow in flows.values() for message in flow]
         messages = [max_min.Message(0, way, size) for way, size in under_way]
@@ -229,7 +381,7 @@ def reference(network: Network, node_of: list[int], groups: list[list[int]], beg
             begin_stage(number := pending.pop(0), float(begins[number]))
         for key in [key for key, time in waiting.items() if time <= now]:
             del waiting[key]
-            flows[key] = [[path(a, b), volume * SIZE] for a, b, volume in open_chains[key[0]][key[1]][0][1]]
+            flows[key] = [[*message] for message in open_chains[key[0]][key[1]][0][1]]
         for key in list(flows):
             flows[key] = [message for message in flows[key] if message[1] > 1e-6]
             if not flows[key]:

@@ -27,6 +27,21 @@ def test_closed_forms_are_what_a_simulation_of_the_messages_comes_to(algorithm):
         assert Network(**OUTER).allreduce(members, SIZE, algorithm) == cost, "the algorithm can be asked for"
 
 
+@pytest.mark.parametrize("algorithm", PROGRAMS)
+@pytest.mark.parametrize(("upload", "download"), [(BANDWIDTH, 3 * BANDWIDTH), (2 * BANDWIDTH, BANDWIDTH / 2)])
+def test_collectives_take_the_slower_direction_of_links_that_send_and_receive_at_once(algorithm, upload, download):
+    for members in (1, 2, 3, 5, 8):
+        programs, chunks = PROGRAMS[algorithm](members)
+        expected = simulate(programs, chunks, lambda a, b, part: LATENCY + max(part * SIZE / upload, part * SIZE / download))[0]
+        for bandwidths in (
+            {"upload": upload, "download": download},
+            {"bandwidth": upload, "download": download},
+            {"upload": upload, "bandwidth": download},
+        ):
+            cost = Network(**OUTER | {"bandwidth": None} | bandwidths, collective=algorithm).allreduce(members, SIZE)
+            assert cost.nanoseconds == pytest.approx(expected * 1e9), (members, bandwidths)
+
+
 def hierarchical(algorithm: str, nodes: int, per_node: int) -> tuple[Programs, int]:
     """Worker i x each leads node i: a tree in each node, `algorithm` among leaders, the tree again."""
     leaders, chunks = PROGRAMS[algorithm](nodes)

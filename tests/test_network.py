@@ -227,6 +227,8 @@ def test_impossible_networks_are_refused():
         ({"contention": [{"of": "servers", "regime": job(nodes=[7])}]}, "there are 4 nodes, .* `nodes` names 7"),
         ({"collective": "star"}, "collective"),
         ({"bandwidth": "10G"}, "unknown card `10G`; expected bytes/s, or one of 1GbE, 10GbE"),
+        ({"bandwidth": 1e6, "upload": 1e6, "download": 2e6}, "`upload` and `download` replace `bandwidth`: leave out `bandw"),
+        ({"regions": {"bandwidth": [[1e6]]}, "upload": 1e6}, "`regions` define bandwidths .*: leave out `upload`"),
         ({"window": 1e6}, "`window` needs `sharing: fair`"),
         ({"initial_window": 1e6}, "`initial_window` needs `sharing: fair`"),
         (THROUGH_A, "`links` needs `sharing: fair`"),

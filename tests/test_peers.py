@@ -254,6 +254,7 @@ class TestExchanges:
         site = {"sharing": "fair", "links": {"site": 1e6}, "routes": [{"between": [[0], [1]], "through": ["site"]}]}
         delays = {"regime": {"name": "random-delays", "seconds": 1.0, "workers": 1}}
         for cluster, message in (
+            ({"network": {"upload": 1e6}}, "leave out the network's `upload` and `download`"),
             ({"network": {"node_bandwidth": 1e6}}, "leave out the network's `node_bandwidth` .a node's messages queue there."),
             ({"network": {"contention": [delays]}}, "single"),
             ({"network": site}, "links"),

@@ -12,8 +12,9 @@ import numpy as np
 from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
 from fred.base.errors import FredError
+from fred.cluster.bandwidths import Way
 from fred.cluster.contention import Contention, Load, NodeOf, start_regime
-from fred.cluster.devices import Devices, Way
+from fred.cluster.devices import Devices
 from fred.cluster.durations import check_median
 from fred.cluster.failures import Failures
 from fred.cluster.faults import Fault, FaultProcess
@@ -150,12 +151,11 @@ class Cluster(Component):
         network = self.network
         if network is None:
             return [None] * self.size
+        usual = network.effective.directions[way]
         if self.devices is None:
-            return [network.effective.bandwidth] * self.size
+            return [usual] * self.size
         bandwidths = self.devices.bandwidths(way, self.size)
-        return [
-            network.effective.bandwidth if bandwidth is None else network.efficiency * bandwidth for bandwidth in bandwidths
-        ]
+        return [usual if bandwidth is None else network.efficiency * bandwidth for bandwidth in bandwidths]
 
     def _check_latencies(self) -> None:
         members = list(zip(self.latencies(), self.worker_speeds(), strict=True))

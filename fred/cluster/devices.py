@@ -21,7 +21,7 @@ from pydantic import Field, ValidationInfo, model_validator
 from fred.base import streams
 from fred.base.errors import FredError
 from fred.base.words import listed
-from fred.cluster.bandwidths import Bandwidth
+from fred.cluster.bandwidths import Bandwidth, Way
 from fred.cluster.latency import AnyLatency, Positive, draw_positive
 from fred.components.component import Component
 from fred.components.input_path import InputPath, file_instead
@@ -32,7 +32,6 @@ from fred.tables.table_commands import rewrite_command
 from fred.tables.table_kinds import Column, match_column
 from fred.tables.table_kinds import Kind as _Kind
 
-Way = Literal["upload", "download"]
 _COLUMNS = ("speed", "upload", "download")
 _LEAST = 1000.0  # bytes/s: a table below it has other units, and does not name them
 _RATES = ("flops", "gflops", "tflops", "mips", "ghz", "mhz", "second", "throughput", "fps", "tops", "score")

@@ -25,7 +25,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 from pydantic import Field, ModelWrapValidatorHandler, SerializerFunctionWrapHandler, model_serializer, model_validator
 
 from fred.base.errors import FredError
-from fred.cluster.bandwidths import Bandwidth, Connection, Route, check_routes
+from fred.cluster.bandwidths import Bandwidth, Connection, Route, Way, check_routes
 from fred.cluster.collectives import ALLGATHER, ALLREDUCE, LIBRARIES, Effort, one_way
 from fred.cluster.contention import Contention
 from fred.cluster.latency import AnyLatency, Constant, Latency
@@ -122,8 +122,11 @@ class Network(Component):
     of their nodes, which the node's workers share. Collectives are then hierarchical: reduce to one worker in each node
     along a binomial tree, allreduce among these workers, and broadcast in each node.
 
-    Collectives have mean latencies. With `sharing: queue` they take `bandwidth` in closed form (`collectives.py`), and other
-    messages do not delay them.
+    A worker's link has both directions at once, and `upload` and `download` make them differ. A message between workers takes
+    the slower one of the sender's upload and the receiver's download, and so does a collective, whose members all do both.
+
+    Collectives have mean latencies. With `sharing: queue` they take a closed form (`collectives.py`), and other messages do not
+    delay them.
     """
 
     preset: str | None = Field(
@@ -138,6 +141,8 @@ class Network(Component):
     bandwidth: Bandwidth | None = Field(
         default=None, description="bandwidth of a worker's link, bytes/s or a card such as `10GbE`; absent: unlimited"
     )
+    upload: Bandwidth | None = Field(default=None, description="bandwidth from a worker, bytes/s; absent: `bandwidth`")
+    download: Bandwidth | None = Field(default=None, description="bandwidth to a worker, bytes/s; absent: `bandwidth`")
     server_bandwidth: Bandwidth | None = Field(
         default=None, description="bandwidth of a server's card, bytes/s; absent: no queueing"
     )
@@ -234,8 +239,15 @@ class Network(Component):
         return self
 
     @model_validator(mode="after")
+    def _check_directions(self) -> "Network":
+        if self.bandwidth and self.upload and self.download:
+            raise ValueError("`upload` and `download` replace `bandwidth`: leave out `bandwidth`")
+        return self
+
+    @model_validator(mode="after")
     def _regions_alone(self) -> "Network":
-        settings = {name: getattr(self, name) for name in ("bandwidth", "within", "node_bandwidth", "servers")}
+        names = ("bandwidth", "upload", "download", "within", "node_bandwidth", "servers")
+        settings = {name: getattr(self, name) for name in names}
         settings["collective"] = None if self.collective == "ring" else self.collective
         if self.regions is not None and (conflicts := [name for name, value in settings.items() if value]):
             raise ValueError(f"`regions` define bandwidths and the algorithm of allreduces: leave out `{conflicts[0]}`")
@@ -251,6 +263,15 @@ class Network(Component):
         return self
 
     @property
+    def directions(self) -> dict[Way, float | None]:
+        """Return the bandwidth of a worker's link by direction, bytes/s; None: unlimited.
+
+        >>> Network(bandwidth=1e6, download=5e6).directions
+        {'upload': 1000000.0, 'download': 5000000.0}
+        """
+        return {"upload": self.upload or self.bandwidth, "download": self.download or self.bandwidth}
+
+    @property
     def effective(self) -> "Network":
         """Return the network with the bandwidths that links actually reach.
 
@@ -264,7 +285,8 @@ class Network(Component):
             return None if bandwidth is None else self.efficiency * bandwidth
 
         changes: dict[str, Any] = {
-            name: reached(getattr(self, name)) for name in ("bandwidth", "server_bandwidth", "node_bandwidth")
+            name: reached(getattr(self, name))
+            for name in ("bandwidth", "upload", "download", "server_bandwidth", "node_bandwidth")
         }
         changes["links"] = {name: self.efficiency * bandwidth for name, bandwidth in self.links.items()}
         changes["servers"] = tuple(entry.model_copy(update={"bandwidth": reached(entry.bandwidth)}) for entry in self.servers)
@@ -359,7 +381,8 @@ class Network(Component):
 
     def _seconds(self, effort: Effort, size: int, inside: bool) -> float:
         link = self.within if inside and self.within is not None else self
-        cards = [link.bandwidth, None if inside else self.node_bandwidth]
+        directions = [link.bandwidth] if isinstance(link, Within) else link.directions.values()
+        cards = [*directions, None if inside else self.node_bandwidth]
         slowest = min((bandwidth for bandwidth in cards if bandwidth is not None), default=math.inf)
         latency = mean_latency(link) if effort.rounds or effort.segments else 0.0
         return effort.seconds(size, Connection(latency, slowest, self.window or math.inf, self.initial_window or math.inf))

@@ -203,6 +203,7 @@ def check_exchanges(cluster: Cluster) -> None:
     loads = cluster.link_loads("workers", 0)
     refused = {
         "the network's `node_bandwidth` (a node's messages queue there)": cluster.network and cluster.network.node_bandwidth,
+        "the network's `upload` and `download`": cluster.network and (cluster.network.upload or cluster.network.download),
         "the network's `links` (messages share them)": cluster.network and cluster.network.links,
         "the network's `regions`": cluster.network and cluster.network.regions,
         "delays of single messages, in the network's `contention`": any(type(load).delay is not Load.delay for load in loads),

@@ -31,7 +31,7 @@ _UNTRAINED = {  # settings that need a task
     **dict.fromkeys(f"evaluate.target_{name}" for name in ("loss", "error", "gradient_norm")),
     "evaluate.gradient_norm": False,
 }
-_BANDWIDTHS = ("bandwidth", "server_bandwidth", "node_bandwidth", "within", "servers", "regions", "links")
+_BANDWIDTHS = ("bandwidth", "upload", "download", "server_bandwidth", "node_bandwidth", "within", "servers", "regions", "links")
 
 
 def explore(

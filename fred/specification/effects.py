@@ -102,7 +102,8 @@ def _sends_checkpoints(run: Run) -> bool:
 def _lacks_bandwidths(run: Run, _: Any) -> bool:
     """Return True if no link has a bandwidth."""
     network, devices = _network(run), run.cluster.devices
-    bandwidths = (network.bandwidth, network.server_bandwidth, network.node_bandwidth, network.regions, network.links)
+    cards = (*network.directions.values(), network.server_bandwidth, network.node_bandwidth)
+    bandwidths = (*cards, network.regions, network.links)
     inside = network.within is not None and network.within.bandwidth
     return not (
         any((*bandwidths, *(entry.bandwidth for entry in network.servers), inside))
@@ -191,7 +192,7 @@ def _paths(prefix: str, *options: str) -> str:
 
 _LINKS = _paths(
     "cluster.network",
-    *("bandwidth", "server_bandwidth", "node_bandwidth", "within.bandwidth", "servers.*.bandwidth"),
+    *("bandwidth", "upload", "download", "server_bandwidth", "node_bandwidth", "within.bandwidth", "servers.*.bandwidth"),
     *("regions.bandwidth", "links", "window", "initial_window"),
 )
 _DEVICE_LINKS = _paths("cluster.devices", "upload", "download", "kinds.*.upload", "kinds.*.download")

@@ -214,8 +214,31 @@ class FairLinks(Links):
         volume, weight, limit = self._terms(path, size, latency)
         if self._network.initial_window is None or not latency:
             return self._flows.send(path, volume, weight, limit)
-        seconds = self._connection(latency, min(map(self._flows.capacity, path))).startup_delay(volume)
-        return self._env.process(self._flow_later(round(seconds * NANOSECONDS), path, volume, weight, limit))
+        return self._env.process(self._start_slowly(self._network.initial_window, 2 * latency, path, volume, weight, limit))
+
+    def _start_slowly(
+        self, window: float, round_trip: int, path: tuple[int, ...], volume: float, weight: float, limit: float
+    ) -> Generator[Wait, Any, None]:
+        """Send along a path with a window that doubles every round trip.
+
+        A round trip allows one window of further bytes. The flow takes its fair share until it has sent all bytes that were
+        allowed so far, and then waits for the next round trip. Alone, it loses `Connection.startup_delay`. With others, it
+        waits only if its share is larger than window / round trip.
+        """
+        # A limit of window / round trip on the rate, raised every round trip, ends within a round trip of this. It needs
+        # a new division in each round trip of each flow, also where the limit does not bind; here a flow that others hold
+        # back sends in two parts. A message of one window alone would take a round trip, in place of window / rate.
+        begin, rate = self._env._now, min(limit, *map(self._flows.capacity, path))
+        sent, allowed = 0.0, window
+        while allowed < volume and window < rate * round_trip:
+            yield self._flows.send(path, allowed - sent, weight, limit)
+            sent = allowed
+            yield max(0, begin + round_trip - self._env._now)
+            while allowed < volume and begin + round_trip <= self._env._now:
+                begin += round_trip
+                window *= 2
+                allowed += window
+        yield self._flows.send(path, volume - sent, weight, limit)
 
     def _terms(self, path: tuple[int, ...], size: float, latency: int) -> tuple[float, float, float]:
         """Return the volume of a message of `size` bytes, its share of a link relative to others, and its highest rate."""
@@ -228,13 +251,6 @@ class FairLinks(Links):
         """Return a connection with this latency, ns, along links that have at least this rate, bytes per ns."""
         windows = self._network.window or math.inf, self._network.initial_window or math.inf
         return Connection(latency / NANOSECONDS, rate * NANOSECONDS, *windows)
-
-    def _flow_later(
-        self, delay: int, path: tuple[int, ...], volume: float, weight: float, limit: float
-    ) -> Generator[Wait, Any, None]:
-        """Send along a path after the time that the message loses because its window still grows, ns."""
-        yield delay
-        yield self._flows.send(path, volume, weight, limit)
 
     def _lay_cards(
         self, network: Network, workers: int, upload: Sequence[float | None], download: Sequence[float | None]
