@@ -157,11 +157,11 @@ def _describe_ends(gaps: NDArray[np.bool_], cells: Cells) -> str:
     ended_workers = np.flatnonzero(missing >= _LEAST_MISSING).tolist()
     if not ended_workers:
         return "; some workers end before others" if missing.sum() == gaps.sum() else ""
-    since = [
+    ends = [
         f"{cells.worker.names[worker]} (from iteration {cells.iteration.names[len(gaps) - missing[worker]]})"
         for worker in ended_workers
     ]
-    return f"; without times to the end: {briefly(since, _MOST_PLACES)}"
+    return f"; without times to the end: {briefly(ends, _MOST_PLACES)}"
 
 
 def _drop_gaps(table: Table, cells: Cells, source: str) -> tuple[Table, str]:
