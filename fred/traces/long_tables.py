@@ -37,7 +37,7 @@ from fred.traces.roles import (
 _LEAST_UNIQUE = 0.8  # with a smaller share of rows without duplicates, rows of one gradient are operations
 _LEAST_DATE = 1e9  # s since 1970
 _FEWEST_POINTS = 10  # iterations over which a duration does not keep growing by chance
-_MANY_POINTS = 20  # likewise, in a column that is called `seconds`
+_MANY_POINTS = 20  # likewise, in a column called `seconds`: FRED's own name for durations, so growth has to last longer
 
 
 def read_cells(file: File, options: FileOptions) -> Cells:
