@@ -358,6 +358,16 @@ def test_times_since_the_start_become_durations_by_the_command_in_the_refusal(tm
     np.testing.assert_allclose(read("log-2.csv").seconds, times[1:], rtol=1e-9)
 
 
+def test_a_file_of_each_node_with_a_column_of_each_worker_gives_the_nodes(tmp_path):
+    frames = {node: pd.DataFrame(np.random.default_rng(place).uniform(1, 2, (5, 2))) for place, node in enumerate(("x", "y"))}
+    files = [write(tmp_path, frame.add_prefix("rank").to_csv(index=False), f"{node}.csv") for node, frame in frames.items()]
+    for columns in ({"node": "FILE"}, {"node": "FILE", "worker": "FILE"}):
+        trace = read(*files, columns=columns, unit="s")
+        assert trace.workers == ("x/rank0", "x/rank1", "y/rank0", "y/rank1") and trace.nodes == ("x", "y")
+        assert trace.node_of is not None and trace.node_of.tolist() == [0, 0, 1, 1]
+        np.testing.assert_allclose(trace.seconds, np.hstack(list(frames.values())))
+
+
 def test_a_digest_is_of_the_numbers_alone(tmp_path):
     trace, wide = read(write(tmp_path, LONG)), read(write(tmp_path, "a,b\n1.5,2.5\n3.5,4.5\n", "wide.csv"), unit="s")
     assert trace.digest == wide.digest
