@@ -332,17 +332,20 @@ def test_a_few_rows_of_another_kind_are_no_duplicates(tmp_path):
     assert refused.value.options == {"only": {"mode": "train"}}
 
 
-def test_iterations_of_sampled_workers_are_not_filled_and_the_command_numbers_the_times(tmp_path, monkeypatch):
+@pytest.mark.parametrize("options", [{}, {"sep": ";", "decimal": ","}])
+def test_iterations_of_sampled_workers_are_not_filled_and_the_command_numbers_the_times(options, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    rows = [(t, f"client{(t + k) % 8}", 1.0 + t + k) for t in range(32) for k in range(2)]
-    pd.DataFrame(rows, columns=["round", "client", "seconds"]).to_csv("log.csv", index=False)
+    rows = [(t, f"client{(t + k) % 8}", 1.5 + t + k) for t in range(32) for k in range(2)]
+    pd.DataFrame(rows, columns=["round", "client", "seconds"]).to_csv("log.csv", index=False, **options)
     with pytest.raises(FredError, match="Workers take part in 25% of the iterations, and no iteration has all") as refused:
         read("log.csv")
     assert not getattr(refused.value, "fix", ())
     command = re.search('`(python -c "[^"]+")`', str(refused.value))
     assert command
     exec(shlex.split(command[1])[2], {})
-    assert read("numbered.csv", mend="drop").seconds.shape == (8, 8)
+    numbered = read("log-2.csv", mend="drop")
+    assert numbered.seconds.shape == (8, 8)
+    assert numbered.seconds[:, 0].tolist() == [seconds for _, client, seconds in rows if client == "client0"]
 
 
 def test_times_since_the_start_become_durations_by_the_command_in_the_refusal(tmp_path, monkeypatch):
