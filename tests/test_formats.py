@@ -445,8 +445,8 @@ def test_reports_without_steps_are_refused_as_what_they_are(content, message, tm
         read(tmp_path / "report.txt")
 
 
-@pytest.mark.parametrize("name", ["time", "date"])
-def test_the_command_for_begins_and_ends_writes_their_durations(name, tmp_path, monkeypatch):
+@pytest.mark.parametrize(("name", "ending"), [("time", "jsonl"), ("date", "jsonl"), ("time", "csv"), ("time", "parquet")])
+def test_the_command_for_begins_and_ends_writes_their_durations(name, ending, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     rows = []
     for (step, rank), seconds in np.ndenumerate(SECONDS.round(3)):
@@ -454,11 +454,25 @@ def test_the_command_for_begins_and_ends_writes_their_durations(name, tmp_path, 
         for event, moment in (("compute_begin", begin), ("compute_end", begin + pd.Timedelta(seconds=seconds))):
             date = moment.isoformat(timespec="milliseconds")
             rows.append({name: date, "host": f"n{rank}", "rank": rank, "event": event, "step": step})
-    Path("events.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    frame = pd.DataFrame(rows)
+    if ending == "jsonl":
+        frame.to_json("events.jsonl", orient="records", lines=True)
+    elif ending == "csv":
+        frame.to_csv("events.csv", sep=";", index=False)
+    else:
+        frame.to_parquet("events.parquet")
     with pytest.raises(FredError, match="its rows are events") as refused:
-        read("events.jsonl")
+        read(f"events.{ending}")
     exec(re.findall(r'python -c "(.*)"`', str(refused.value))[0], {})
-    np.testing.assert_allclose(read("durations.csv").seconds, SECONDS.round(3), atol=1e-9)
+    np.testing.assert_allclose(read("events-2.csv").seconds, SECONDS.round(3), atol=1e-9)
+
+
+def test_begins_and_ends_that_no_command_can_read_are_refused_without_one(tmp_path):
+    moments = [f"2026-05-01T10:00:{second:02},{rank},compute_{kind},{second}" for second in range(9) for rank in range(2)
+               for kind in ("begin", "end")]  # fmt: skip
+    (tmp_path / "events.csv").write_text("time,rank,event,step\n" + "\n".join([*moments, "never,0,compute_end,9"]))
+    with pytest.raises(FredError, match=r"its rows are events.*read it: by hand, because"):
+        read(tmp_path / "events.csv")
 
 
 RECORD = '{"_step": 1, "Run ID": 2, "State": 3, "Notes": 4, "run_id": 5, "step": [1, 2]}, '

@@ -206,7 +206,7 @@ class TestStart:
             visited += names
             assert len(visited) == len(set(visited)), "no point is tried twice"
             table = pd.DataFrame({"run": "run", "point": visited, "mean": [values[name] for name in visited]})
-            names = sweeps.following(scenario, table, sweeps.best_points(table))
+            names = sweeps.find_next_points(scenario, table, sweeps.best_points(table))
         return visited
 
     @pytest.mark.slow

@@ -332,17 +332,20 @@ def test_a_few_rows_of_another_kind_are_no_duplicates(tmp_path):
     assert refused.value.options == {"only": {"mode": "train"}}
 
 
-def test_iterations_of_sampled_workers_are_not_filled_and_the_command_numbers_the_times(tmp_path, monkeypatch):
+@pytest.mark.parametrize("options", [{}, {"sep": ";", "decimal": ","}])
+def test_iterations_of_sampled_workers_are_not_filled_and_the_command_numbers_the_times(options, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    rows = [(t, f"client{(t + k) % 8}", 1.0 + t + k) for t in range(32) for k in range(2)]
-    pd.DataFrame(rows, columns=["round", "client", "seconds"]).to_csv("log.csv", index=False)
+    rows = [(t, f"client{(t + k) % 8}", 1.5 + t + k) for t in range(32) for k in range(2)]
+    pd.DataFrame(rows, columns=["round", "client", "seconds"]).to_csv("log.csv", index=False, **options)
     with pytest.raises(FredError, match="Workers take part in 25% of the iterations, and no iteration has all") as refused:
         read("log.csv")
     assert not getattr(refused.value, "fix", ())
     command = re.search('`(python -c "[^"]+")`', str(refused.value))
     assert command
     exec(shlex.split(command[1])[2], {})
-    assert read("numbered.csv", mend="drop").seconds.shape == (8, 8)
+    numbered = read("log-2.csv", mend="drop")
+    assert numbered.seconds.shape == (8, 8)
+    assert numbered.seconds[:, 0].tolist() == [seconds for _, client, seconds in rows if client == "client0"]
 
 
 def test_times_since_the_start_become_durations_by_the_command_in_the_refusal(tmp_path, monkeypatch):
@@ -356,6 +359,16 @@ def test_times_since_the_start_become_durations_by_the_command_in_the_refusal(tm
     assert command
     exec(shlex.split(command[1])[2], {})
     np.testing.assert_allclose(read("log-2.csv").seconds, times[1:], rtol=1e-9)
+
+
+def test_a_file_of_each_node_with_a_column_of_each_worker_gives_the_nodes(tmp_path):
+    frames = {node: pd.DataFrame(np.random.default_rng(place).uniform(1, 2, (5, 2))) for place, node in enumerate(("x", "y"))}
+    files = [write(tmp_path, frame.add_prefix("rank").to_csv(index=False), f"{node}.csv") for node, frame in frames.items()]
+    for columns in ({"node": "FILE"}, {"node": "FILE", "worker": "FILE"}):
+        trace = read(*files, columns=columns, unit="s")
+        assert trace.workers == ("x/rank0", "x/rank1", "y/rank0", "y/rank1") and trace.nodes == ("x", "y")
+        assert trace.node_of is not None and trace.node_of.tolist() == [0, 0, 1, 1]
+        np.testing.assert_allclose(trace.seconds, np.hstack(list(frames.values())))
 
 
 def test_a_digest_is_of_the_numbers_alone(tmp_path):

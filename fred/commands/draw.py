@@ -74,7 +74,7 @@ def run(options: argparse.Namespace) -> int:
     from fred.results.folder import load_result
 
     axes = tuple(dict.fromkeys(options.against or View().against))
-    view = View(options.width, axes, options.begin, options.end, options.workers)
+    view = View(width=options.width, against=axes, begin=options.begin, end=options.end, workers=options.workers)
     pictures = _pictures(load_result(options.folder), options.only, view)
     names = list(dict.fromkeys(options.figures or pictures))
     _check(names, list(pictures), options)

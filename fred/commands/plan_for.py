@@ -154,7 +154,7 @@ def _read_source(options: argparse.Namespace) -> _Source:
     path = shipped.located(options.source).resolve()
     runs = question.runs_of(path)
     first, cluster = runs[0], runs[0].cluster
-    task, target = question.of_run(first, str(options.source)) if options.task is None else (None, {})
+    task, target = question.task_of_run(first, str(options.source)) if options.task is None else (None, {})
     several = ("the runs of this scenario have different clusters: the plan is for the cluster of the first run",)
     sizes = {"worker": cluster.size, "node": len(set(cluster.node_of.tolist()))}
     names = Names(*(tuple(f"{kind} {number}" for number in range(size)) for kind, size in sizes.items()))

@@ -68,7 +68,7 @@ def tables(outcome: result.Result, out: Path) -> list[Table]:
     result_tables = [sweep_table(outcome)] if outcome.swept else []
     if outcome.reported_outcomes:
         best = outcome.with_its_best()
-        result_tables.append(_runs_table(best, out, outcome))
+        result_tables.append(_runs_table(outcome, best, out))
         if shared_seeds(best) > 1:
             result_tables.append(paired_table(best.paired))
         if best.summary["staleness_by_block"].notna().any():
@@ -76,17 +76,26 @@ def tables(outcome: result.Result, out: Path) -> list[Table]:
     return result_tables
 
 
-def _runs_table(outcome: result.Result, out: Path, swept: result.Result) -> Table:
-    """Return the table of the reported runs; of a sweep, the best points are reported."""
-    table = summary_table(outcome.summary, printed=True)
-    if any(len(unit.run.stop.limits) > 1 for unit in outcome.outcomes):
-        limits = {str(name): _limits(rows) for name, rows in outcome.summary.groupby("name", sort=False)}
+def _runs_table(outcome: result.Result, reported: result.Result, out: Path) -> Table:
+    """Return the table of the reported runs: of a sweep, its best points.
+
+    Args:
+        outcome: the result with all points of its sweeps.
+        reported: the result with the reported runs alone.
+        out: folder of the result.
+    """
+    table = summary_table(reported.summary, printed=True)
+    if any(len(unit.run.stop.limits) > 1 for unit in reported.outcomes):
+        limits = {str(name): _limits(rows) for name, rows in reported.summary.groupby("name", sort=False)}
         table = marked(table, "ended by", limits)
-    if swept.swept:
-        points = dict(zip(swept.best["point"].astype(str), swept.best["points"].map("{:,}".format), strict=True))
-        table = marked(table, "best of", {row[0].text: points.get(row[0].text, "1") for row in table.cells})
-    caption = f"{choice(swept)} {table.caption}" if swept.swept else table.caption
-    return replace(table, title=outcome.scenario.title or out.resolve().name, caption=caption)
+    caption = table.caption
+    if outcome.swept:
+        best_points, counts = outcome.best["point"].astype(str), outcome.best["points"].map("{:,}".format)
+        count_of_point = dict(zip(best_points, counts, strict=True))
+        names = [row[0].text for row in table.cells]
+        table = marked(table, "best of", {name: count_of_point.get(name, "1") for name in names})  # 1: a run without a sweep
+        caption = f"{choice(outcome)} {caption}"
+    return replace(table, title=reported.scenario.title or out.resolve().name, caption=caption)
 
 
 def _blocks_table(summary: pd.DataFrame) -> Table:

@@ -52,7 +52,7 @@ _READ = {
 class _Digests(NamedTuple):
     """A module's digests at its import."""
 
-    spec: Any  # differs after each import
+    spec: Any  # the module's `__spec__`, another one after each import
     code: str  # digest of the module's file
     inputs: dict[str, str]  # digests of its declared inputs
 
@@ -62,15 +62,14 @@ _DIGESTS: dict[str, _Digests] = {}  # by the module's name
 
 def facts() -> dict[str, str]:
     """Return the digests of the user's modules and of their declared inputs, at their import. Raises FredError."""
-    facts = dict[str, str]()
+    digest_of = dict[str, str]()
     for name, module in _modules():
         if not _is_recorded(name, module):
             _DIGESTS[name] = _Digests(getattr(module, "__spec__", None), _digest(Path(str(module.__file__))), _inputs(module))
         digests = _DIGESTS[name]
-        facts |= {f"module {name}": digests.code} | {
-            f"input {source} of {name}": digest for source, digest in digests.inputs.items()
-        }
-    return facts
+        digest_of[f"module {name}"] = digests.code
+        digest_of |= {f"input {source} of {name}": digest for source, digest in digests.inputs.items()}
+    return digest_of
 
 
 def why_unknown(modules: Iterable[str]) -> str:
@@ -111,7 +110,7 @@ def installed() -> list[str]:
 
 def line_of(error: BaseException | None) -> str:
     """Return the file and line of the user's code that raised an error or its cause; empty if there is none."""
-    place = ""
+    place = ""  # innermost frame in the user's code; that of the cause, if there is one, is nearer to the mistake
     while error is not None:
         for frame, line in traceback.walk_tb(error.__traceback__):
             file = frame.f_code.co_filename
@@ -143,6 +142,7 @@ def is_users(value: Any) -> bool:
 def is_user_file(file: str) -> bool:
     """Return True if a file is the user's code."""
     real = os.path.realpath(file)
+    # Code without a file has a name such as `<string>`. A package may be installed in an environment that is not this one.
     return not (file.startswith("<") or real.startswith(_places()) or _INSTALLED & {*Path(real).parts})
 
 
@@ -164,16 +164,17 @@ def _modules() -> Iterator[tuple[str, ModuleType]]:
 
 def _undeclared(modules: Mapping[str, ModuleType]) -> str:
     """Return a sentence about a module that does not declare its inputs, and how to do so; empty if all modules do."""
-    lists = dict[int, str]()
+    owners = dict[int, str]()  # the first module that has each list, by the identity of the list
     for name, module in modules.items():
         file, declared = Path(str(module.__file__)), vars(module).get(_DECLARATION)
         if declared is None and name not in _STARTUP_MODULES and not _only_computes(file, frozenset(modules)):
             return (
                 f"{name} does not say what it reads: write `{_DECLARATION} = []` into {file.name}, or its files and $VARIABLES"
             )
-        other = lists.setdefault(id(declared), name) if declared is not None else name
-        if modules[other] is not module:  # by `from other import *`
-            return f"{other} and {name} share one `{_DECLARATION}`: write a separate list into each"
+        owner = owners.setdefault(id(declared), name) if declared is not None else name
+        # `from owner import *` also imports its list. But this module reads files of its own, relative to its own folder.
+        if modules[owner] is not module:  # one module may have two names
+            return f"{owner} and {name} share one `{_DECLARATION}`: write a separate list into each"
     return ""
 
 
@@ -202,6 +203,7 @@ def _only_computes(file: Path, modules: frozenset[str]) -> bool:
 
 
 def _is_recorded(name: str, module: ModuleType) -> bool:
+    """Return True if a module's digests are those of its last import: each import makes another spec, also a reload."""
     return name in _DIGESTS and _DIGESTS[name].spec is getattr(module, "__spec__", None)
 
 
@@ -230,8 +232,8 @@ def _of_file(path: str | Path, module: str) -> str:
 def _digest(file: Path) -> str:
     """Return the SHA-256 of a file's bytes, or "absent" if it does not exist. Raises FredError if it cannot be read."""
     try:
-        facts = file.stat()
-        return _digest_of(file, (facts.st_dev, facts.st_ino, facts.st_size, facts.st_mtime_ns, facts.st_ctime_ns))
+        status = file.stat()
+        return _digest_of(file, (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns))
     except (FileNotFoundError, NotADirectoryError):
         return "absent"
     except OSError as error:
@@ -240,5 +242,6 @@ def _digest(file: Path) -> str:
 
 @lru_cache(1024)
 def _digest_of(file: Path, _: tuple[int, ...]) -> str:
+    """Return the digest of a file's bytes. Its status is a part of the cache's key: a file is read again once it changes."""
     with file.open("rb") as content:
         return hashlib.file_digest(content, "sha256").hexdigest()

@@ -282,10 +282,10 @@ def task_of(name: str) -> tuple[dict[str, Any], dict[str, float]]:
         run = next(iter(validated(source.specification(), source.locate, folder=path.parent).runs.values()))
     else:
         run = runs_of(path)[0]
-    return of_run(run, str(path))
+    return task_of_run(run, str(path))
 
 
-def of_run(run: Run, path: str) -> tuple[dict[str, Any], dict[str, float]]:
+def task_of_run(run: Run, path: str) -> tuple[dict[str, Any], dict[str, float]]:
     """Return a run's task, and its target if it has one. Raises FredError if the run has no task.
 
     Args:

@@ -2,16 +2,16 @@
 
 | remedy         | a round                                                                                            |
 |----------------|----------------------------------------------------------------------------------------------------|
-| all            | ends with the slowest worker                                                                       |
-| repair X       | ends with the slowest worker, with X as fast as the median of the others                           |
-| remove X       | ends with the slowest worker other than X                                                          |
-| b backups      | ends with the worker n - b                                                                         |
-| pauses at once | ends with the slowest worker, with regular pauses of all in the same rounds                        |
-| deadline       | ends at the deadline that was best in earlier rounds                                               |
-| auto           | ends as the cutoff rule `auto` decides, trained on earlier rounds                                  |
-| H local steps  | is one of H rounds that end together, with the worker whose sum of times is largest                |
-| asynchronous   | does not end: each worker continues at its own pace                                                |
-| bound          | ends optimally for the total throughput, with all times known in advance [Dinkelbach 1967]         |
+| all            | ends with the slowest worker.                                                                      |
+| repair X       | ends with the slowest worker, with X as fast as the median of the others.                          |
+| remove X       | ends with the slowest worker other than X.                                                         |
+| b backups      | ends with the worker n - b.                                                                        |
+| pauses at once | ends with the slowest worker, with regular pauses of all in the same rounds.                       |
+| deadline       | ends at the deadline that was best in earlier rounds.                                              |
+| auto           | ends as the cutoff rule `auto` decides, trained on earlier rounds.                                 |
+| H local steps  | is one of H rounds that end together, with the worker whose sum of times is largest.               |
+| asynchronous   | does not end: each worker continues at its own pace.                                               |
+| bound          | ends optimally for the total throughput, with all times known in advance [Dinkelbach 1967].        |
 
 All remedies use the recorded times, assuming that compute times do not depend on how rounds end.
 

@@ -2,7 +2,6 @@
 
 All drifts have the same period, twice the trace, so that workers that drifted together continue to do so."""
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -16,34 +15,14 @@ _STEP = 0.25  # step of the grid of half-periods
 _SLOWDOWNS = np.exp(np.linspace(0, np.log(30), 60))
 
 
-@dataclass(frozen=True)
-class Waves:
-    """The wave that fits each series best: a cosine or a triangle [series].
+class Waves(NamedTuple):
+    """A wave for each series, a cosine or a triangle, with its least-squares slowdown [series].
 
     Args:
         period: period, s.
         peak: time of the slowest moment, s.
         linear: True for a triangle wave.
         slowdown: slowdown at the peak, relative to the trough.
-        effect: contribution to the logarithm at each time [iterations, series].
-        likelihood: log-likelihood of all values given the wave.
-        most_half_periods: most half-periods in the trace that were tried.
-    """
-
-    period: NDArray[np.float64]
-    peak: NDArray[np.float64]
-    linear: NDArray[np.bool_]
-    slowdown: NDArray[np.float64]
-    effect: Matrix
-    likelihood: NDArray[np.float64]
-    most_half_periods: int
-
-
-class _Candidate(NamedTuple):
-    """A wave for each series, with its least-squares slowdown [series].
-
-    Args:
-        period, peak, linear, slowdown: as in `Waves`.
         effect: contribution to the logarithm at each time [iterations, series].
         misfit: sum of squares that it leaves.
     """
@@ -55,9 +34,21 @@ class _Candidate(NamedTuple):
     effect: Matrix
     misfit: NDArray[np.float64]
 
+    @property
+    def likelihood(self) -> NDArray[np.float64]:
+        """Return the log-likelihood of all values given the wave."""
+        iterations = len(self.effect)
+        variance = np.maximum(self.misfit / iterations, 1e-12)
+        return -0.5 * iterations * (np.log(2 * np.pi * variance) + 1)
+
+    @property
+    def most_half_periods(self) -> int:
+        """Return the most half-periods in the trace that were tried."""
+        return _most_half_periods(len(self.effect))
+
 
 def fit_waves(values: Matrix, times: NDArray[np.float64]) -> Waves:
-    """Fit a wave to each series: a cosine or a triangle.
+    """Fit a wave to each series: the one that fits it best.
 
     It has the period and the peak of the least-squares cosine whose period is not longer than the trace. Or it is a drift, and
     its period is twice the trace. Slowdowns are on a grid up to 30.
@@ -73,21 +64,19 @@ def fit_waves(values: Matrix, times: NDArray[np.float64]) -> Waves:
     ([100.0], [20.0], [2.0])
     """
     span = times[-1] + (times[-1] - times[0]) / max(len(times) - 1, 1)
-    most_half_periods = max(1, min(_MOST_HALF_PERIODS, len(times) // _FEWEST_ITERATIONS))
     centred = values - values.mean(0)
-    period, peak = _best_cosine(centred, times, span, most_half_periods)
-    best = _choose(_candidates(centred, times, span, period, peak))
-    variance = np.maximum(best.misfit / len(times), 1e-12)
-    likelihood = -0.5 * len(times) * (np.log(2 * np.pi * variance) + 1)
-    return Waves(best.period, best.peak, best.linear, best.slowdown, best.effect, likelihood, most_half_periods)
+    period, peak = _best_cosine(centred, times, span)
+    return _choose(_candidates(centred, times, span, period, peak))
 
 
-def _best_cosine(
-    centred: Matrix, times: NDArray[np.float64], span: float, most_half_periods: int
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _most_half_periods(iterations: int) -> int:
+    return max(1, min(_MOST_HALF_PERIODS, iterations // _FEWEST_ITERATIONS))
+
+
+def _best_cosine(centred: Matrix, times: NDArray[np.float64], span: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return the period and the peak of the least-squares cosine of each series, both in s."""
     best, best_half_periods, best_angle = np.full(centred.shape[1], np.inf), *np.zeros((2, centred.shape[1]))
-    for half_periods in np.arange(2.0, max(most_half_periods, 2) + _STEP, _STEP):
+    for half_periods in np.arange(2.0, max(_most_half_periods(len(times)), 2) + _STEP, _STEP):
         phase = np.pi * half_periods * times / span
         design = np.stack([np.ones_like(phase), np.cos(phase), np.sin(phase)], 1)
         coefficients = np.linalg.solve(design.T @ design, design.T @ centred)
@@ -104,7 +93,7 @@ def _best_cosine(
 
 def _candidates(
     centred: Matrix, times: NDArray[np.float64], span: float, period: NDArray[np.float64], peak: NDArray[np.float64]
-) -> list[_Candidate]:
+) -> list[Waves]:
     """Return a cosine and a triangle for each start: the least-squares cosine, and a drift."""
     # A drift, half a period, is not in the grid: it is tried with its peak at either end.
     drift = np.full_like(period, 2 * span)
@@ -115,15 +104,15 @@ def _candidates(
             phase = (times[:, None] - start_peak) / start_period
             shape = np.abs(1 - 2 * (phase % 1)) if linear else (1 + np.cos(2 * np.pi * phase)) / 2
             is_linear = np.full(len(period), linear)
-            candidates.append(_Candidate(start_period, start_peak, is_linear, *_slowdown(centred, shape)))
+            candidates.append(Waves(start_period, start_peak, is_linear, *_slowdown(centred, shape)))
     return candidates
 
 
-def _choose(candidates: list[_Candidate]) -> _Candidate:
-    """Return the candidate with the least misfit for each series, in one."""
+def _choose(candidates: list[Waves]) -> Waves:
+    """Return the candidate with the least misfit for each series."""
     choice, series = np.argmin([candidate.misfit for candidate in candidates], axis=0), np.arange(len(candidates[0].period))
     fields = (np.array(values) for values in zip(*candidates, strict=True))
-    return _Candidate(*(field[choice, series] if field.ndim == 2 else field[choice, :, series].T for field in fields))
+    return Waves(*(field[choice, series] if field.ndim == 2 else field[choice, :, series].T for field in fields))
 
 
 def _slowdown(centred: Matrix, shape: Matrix) -> tuple[NDArray[np.float64], Matrix, NDArray[np.float64]]:

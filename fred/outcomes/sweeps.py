@@ -96,7 +96,7 @@ def best_points(points: pd.DataFrame, highest: bool = False) -> pd.DataFrame:
     return rows.assign(points=rows["run"].map(points["run"].value_counts()))
 
 
-def following(scenario: Scenario, points: pd.DataFrame, best: pd.DataFrame) -> list[str]:
+def find_next_points(scenario: Scenario, points: pd.DataFrame, best: pd.DataFrame) -> list[str]:
     """Return the points to try next: of each run, those next to its best point, or to any if none has a finite mean.
 
     Two points are next to each other if they differ in one key, by one step of its values.
@@ -106,31 +106,32 @@ def following(scenario: Scenario, points: pd.DataFrame, best: pd.DataFrame) -> l
         points: a row per point that has been tried, as returned by `table`.
         best: some of these rows: the best point of each run.
     """
-    tried_points, names_to_try = dict(list(points.groupby("run", sort=False)["point"])), list[str]()
-    for run, names in tried_points.items():
+    tried_names, next_names = dict(list(points.groupby("run", sort=False)["point"])), list[str]()
+    for run, tried in tried_names.items():
         points_of_run = {name: point for name, point in scenario.points.items() if point.of == run}
         if not any(point.later for point in points_of_run.values()):
             continue  # all points of this run are tried at first
-        ladders = _ladders([point.values for point in points_of_run.values()])
-        centres = best[best["run"] == run]["point"].tolist() or names.tolist()
-        neighbours = [values for name in centres for values in _neighbours(points_of_run[name].values, ladders)]
-        names_to_try += [name for name in points_of_run if points_of_run[name].values in neighbours and name not in set(names)]
-    return names_to_try
+        ranges = _ranges([point.values for point in points_of_run.values()])
+        centres = best[best["run"] == run]["point"].tolist() or tried.tolist()
+        neighbours = [values for name in centres for values in _neighbours(points_of_run[name].values, ranges)]
+        untried = {name: point for name, point in points_of_run.items() if name not in set(tried)}
+        next_names += [name for name, point in untried.items() if point.values in neighbours]
+    return next_names
 
 
-def _ladders(points: Sequence[dict[str, Any]]) -> dict[str, list[float]]:
+def _ranges(points: Sequence[dict[str, Any]]) -> dict[str, list[float]]:
     """Return the increasing values of each key that has numbers."""
     return {
         key: sorted({values[key] for values in points}) for key in points[0] if all(is_number(values[key]) for values in points)
     }
 
 
-def _neighbours(values: dict[str, Any], ladders: dict[str, list[float]]) -> list[dict[str, Any]]:
-    """Return the values of the points next to one."""
+def _neighbours(point: dict[str, Any], ranges: dict[str, list[float]]) -> list[dict[str, Any]]:
+    """Return the points next to one, all as values by key."""
     neighbours = []
-    for key, ladder in ladders.items():
-        place = ladder.index(values[key])
-        neighbours += [values | {key: ladder[position]} for position in (place - 1, place + 1) if 0 <= position < len(ladder)]
+    for key, values in ranges.items():
+        place = values.index(point[key])
+        neighbours += [point | {key: values[position]} for position in (place - 1, place + 1) if 0 <= position < len(values)]
     return neighbours
 
 

@@ -41,7 +41,7 @@ from fred.timing.simulation import Process, Simulation
 
 
 class Centred(Protocol):
-    """A protocol with a model for each worker and a server model, which is the last replica."""
+    """A protocol with a model for each worker and a server model, which is the last replica, number `sim.workers`."""
 
     faults: ClassVar[str] = "A returning worker starts from the server model, and its unsent work is lost; no worker waits."
 

@@ -251,6 +251,8 @@ class _Round:
 
     def add(self, message: Gradient) -> None:
         """Add a pseudo-gradient; the last one that is needed ends the round."""
+        # It joins the server's sum at once. The factor that makes the sum a mean is known only when the round ends, from the
+        # weights and shares of all that have joined. A message that comes later is dropped: see `accepts`.
         weight, share = self._rounds.weight_of(message.worker)
         self._sim.add(message, _SERVER, weight=weight)
         self._weights.append(weight)

@@ -189,13 +189,13 @@ class _Lowering:
             )
 
     def _syncs(self) -> None:
-        """Emit the calls of `synchronize`; `other` is the register of the mailbox that a SYNC row reads."""
+        """Emit the calls of `synchronize`; `synced_with` is the register of the mailbox that a SYNC row reads."""
         rows = self._schedule.rows(Verb.SYNC)
         scales = {name: self._schedule[name][rows] for name in ("keep", "weight")}
         for group, positions, state in self._states(rows):
             selected = {name: array[positions] for name, array in scales.items()}
-            other = self._versions.other[rows[positions]]
-            self._code.emit(Kind(Op.SYNC, How.NOTHING, group), rows[positions], _ITSELF, **state, **selected, other=other)
+            selected |= {"synced_with": self._versions.synced_with[rows[positions]]}
+            self._code.emit(Kind(Op.SYNC, How.NOTHING, group), rows[positions], _ITSELF, **state, **selected)
 
     def _publishes(self) -> None:
         rows = self._schedule.rows(Verb.PULL)

@@ -252,7 +252,7 @@ class _Machine(NamedTuple):
         return carry._replace(registers=_put(carry.registers, self.kind.group, operands["into"], mixed))
 
     def sync(self, carry: Carry, operands: Operands) -> Carry:
-        mixed = carry.registers[self.kind.group].item(operands["other"])
+        mixed = carry.registers[self.kind.group].item(operands["synced_with"])
         state = self.arithmetic.synchronize(self._state(carry, operands), mixed, operands["keep"], operands["weight"])
         return self._store_state(carry, state, operands)
 

@@ -264,7 +264,7 @@ class _Tracing:
         if kind.op == Op.COMMIT and kind.how == How.SUM:
             inputs = (self._value_at(Place("sum", group, cell)),)
         elif kind.op == Op.SYNC:
-            inputs = (self._value_at(Place("parameters", group, operands["other"])),)
+            inputs = (self._value_at(Place("parameters", group, operands["synced_with"])),)
         replica = cell if self._layers else cell // self._blocks
         task = Task(action, state + inputs, (), kind, index, block, replica=replica)
         self._task(task, Place("parameters", group, operands["into"]), rest)

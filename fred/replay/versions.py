@@ -36,7 +36,7 @@ class Versions:
     computable: Ints  # [rows]: for the use of a gradient, the row after which all of these are known
     fresh: NDArray[np.bool_]  # [rows]: True if all of these are still the current version at the use
     read: Ints  # [rows]: the block before the row; ADD: the block whose round is joined
-    other: Ints  # [rows]: SYNC: the mailbox
+    synced_with: Ints  # [rows]: SYNC: the mailbox
     output: Ints  # [rows]: the block after the row; PULL: the published value, if it is not the block itself
     ends: Ints  # [rows, blocks]: where a pseudo-gradient ends
     mixes: list[Mix]
@@ -79,7 +79,7 @@ class _Tracer:
         self._mailboxes: dict[int, list[tuple[int, int]]] = {}  # version, and row of its PULL or MIX, by block
         self._lone = _lone_sources(schedule)
         self._sources, self._ends = np.full((rows, blocks), NONE), np.full((rows, blocks), NONE)
-        self._computable, self._read, self._other, self._outputs = (np.full(rows, NONE) for _ in range(4))
+        self._computable, self._read, self._synced_with, self._outputs = (np.full(rows, NONE) for _ in range(4))
         self._fresh = np.zeros(rows, bool)
         self._mixes: list[Mix] = []
         self._mixing: tuple[int, int] | None = None  # mailbox and block of the last MIX
@@ -98,10 +98,10 @@ class _Tracer:
         for mix in self._mixes:
             mix.target, mix.sources = int(registers[mix.target]), registers[mix.sources].tolist()
         registers = np.append(registers, NONE)  # index NONE yields NONE
-        read, other, outputs = (registers[versions] for versions in (self._read, self._other, self._outputs))
+        read, synced_with, outputs = (registers[versions] for versions in (self._read, self._synced_with, self._outputs))
         sources, ends = registers[self._sources], registers[self._ends]
         return Versions(
-            sources, self._computable, self._fresh, read, other, outputs, ends, self._mixes, registers[current], counts
+            sources, self._computable, self._fresh, read, synced_with, outputs, ends, self._mixes, registers[current], counts
         )
 
     def _registers(self) -> tuple[Ints, tuple[int, ...]]:
@@ -198,7 +198,7 @@ class _Tracer:
 
     def _sync(self, row: int, cell: int, block: int, version: int, keep: float, weight: float) -> None:
         self._reads(version, row)
-        self._other[row] = version
+        self._synced_with[row] = version
         if self._hooks.synchronizes:
             self._replace(row, cell, self._add_version(row, block))
         elif (keep, weight) == (0.0, 1.0):

@@ -242,7 +242,8 @@ class Result(Tables):
         if ax is not None and against is None:
             axes = axes[:1]
         result, looks = self._selection(runs, labels or {})
-        view = View(None, axes, begin, end, None if workers is None else tuple(workers), looks, ax)
+        drawn_workers = None if workers is None else tuple(workers)
+        view = View(against=axes, begin=begin, end=end, workers=drawn_workers, looks=looks, ax=ax)
         return _pictures().DRAW_FUNCTIONS[figure](result, view=view)
 
     def _selection(self, runs: Sequence[str] | None, labels: Mapping[str, str]) -> "tuple[Result, dict[str, Look]]":

@@ -159,7 +159,7 @@ def stages(
             units = [*units, *(_unit(scenario, name, seed, inline) for name in names for seed in seeds_of(scenario, name))]
             yield Stage(scenario, units)
             tables = Tables(scenario, [outcomes[unit] for unit in units])
-            points = sweeps.following(scenario, tables.sweep, tables.best) if tables.swept else []
+            points = sweeps.find_next_points(scenario, tables.sweep, tables.best) if tables.swept else []
             names = [name for name in points if name in selected]
         if scenario.report_seeds and tables.swept:
             best = tables.best["point"]

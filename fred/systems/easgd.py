@@ -86,19 +86,20 @@ class Elastic(Centred):
 
     def _work(self, sim: Simulation, worker: int) -> Process:
         share = self.elasticity or _USUAL / sim.workers
+        server = sim.workers  # its replica follows those of the workers
         model: Copy = yield from self._fetch(sim, worker)
         while True:
             for _ in range(self.period):
                 yield from self._step(sim, worker, model)
                 model = sim.own(worker)
-            server_model = yield from sim.pull(worker, sim.workers)
+            server_model = yield from sim.pull(worker, server)
             # The server model minus the worker's: the commit moves the server model against it, towards the worker. `model`
             # stays the copy from before the SYNC, as the next gradient is computed there.
             pseudo_gradient = sim.pseudo_gradient(worker, server_model, model)
             sim.sync(worker, server_model, keep=1 - share, weight=share)
             yield from sim.send(pseudo_gradient)
-            sim.add(pseudo_gradient, sim.workers)
-            sim.commit(sim.workers, weight=share)
+            sim.add(pseudo_gradient, server)
+            sim.commit(server, weight=share)
 
 
 class Accumulating(Centred):
@@ -134,10 +135,11 @@ class Accumulating(Centred):
 
     def _push(self, sim: Simulation, accrued: list[Gradient]) -> Process:
         """Send the sum of the pseudo-gradients to the server as one message."""
+        server = sim.workers  # its replica follows those of the workers
         *earlier_sums, last = accrued
         yield from sim.send(last)
         for pseudo_gradient in earlier_sums:
-            sim.add(pseudo_gradient, sim.workers, NOTHING)
-        sim.add(last, sim.workers)
-        sim.commit(sim.workers, weight=1.0)
+            sim.add(pseudo_gradient, server, NOTHING)
+        sim.add(last, server)
+        sim.commit(server, weight=1.0)
         accrued.clear()

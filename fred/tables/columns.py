@@ -178,7 +178,7 @@ class File(ABC):
         return values
 
     def command(self, change: str, options: str = "") -> str:
-        """Return a command that writes the table with a change; an empty text if the table is not in text.
+        """Return a command that writes the table with a change; an empty text if no file has the table as it is.
 
         Args:
             change: calls of methods of a data frame.
@@ -291,15 +291,19 @@ class ArrowFile(File):
         path: the file as messages name it.
         table: its columns.
         place: function that names the place of a row; default: its number.
+        content: content of the file, from which commands in messages read the table; None: a reader made it from other data.
     """
 
-    def __init__(self, path: Path, table: pa.Table, place: Callable[[int], str] | None = None):
+    def __init__(self, path: Path, table: pa.Table, place: Callable[[int], str] | None = None, content: Content | None = None):
         super().__init__(path, table.column_names)
         if not table.num_rows:
             raise FredError(f"{path} has no rows")
-        self._arrow_table, self._place = table, place
+        self._arrow_table, self._place, self._content = table, place, content
         self._inspect({name: _texts(table[name].slice(0, _SAMPLE_ROWS)) for name in self.header})
         self._moments |= {name for name in self.header if pa.types.is_timestamp(table.schema.field(name).type)}
+
+    def command(self, change: str, options: str = "") -> str:
+        return table_commands.rewrite_command(self._content, change, options) if self._content else ""
 
     def _describe_row(self, row: int) -> str:
         return self._place(row) if self._place else f"{self.path}, row {row + 1}"

@@ -31,7 +31,7 @@ def open_table(file: Content, example: str = TRACE_HEADER) -> File:
     """
     try:
         if file.kind in _BINARY:
-            return ArrowFile(file.path, _BINARY[file.kind](file))
+            return ArrowFile(file.path, _BINARY[file.kind](file), content=file)
         if file.kind != "text" or file.name.endswith((".parquet", ".pq", ".feather", ".arrow")):
             raise FredError(f"cannot read {file.path}: it is not text, Parquet, Arrow or SQLite; expected a table, such as CSV")
         if file.name.endswith(".json") and not re.match(r"\s*\{.*\}[ \t]*\r?\n\s*\{", file.head):
@@ -52,7 +52,7 @@ def _read_lines(file: Content) -> File:
     try:
         table = pyarrow.json.read_json(pa.BufferReader(file.data))
         if not any(pa.types.is_nested(kind) for kind in table.schema.types):
-            return ArrowFile(file.path, table, lambda row: f"{file.path}:{row + 1}")
+            return ArrowFile(file.path, table, lambda row: f"{file.path}:{row + 1}", file)
     except pa.ArrowException:
         pass
     records, lines = list[dict[str, Any]](), list[int]()
@@ -76,7 +76,7 @@ def _read_lines(file: Content) -> File:
         return _read_document(file)
     if not records:
         raise FredError(f"{file.path} is empty; expected an object of JSON in each line")
-    return table_from_records(file.path, records, lambda row: f"{file.path}:{lines[row]}")
+    return table_from_records(file.path, records, lambda row: f"{file.path}:{lines[row]}", file)
 
 
 def _read_document(file: Content) -> File:
@@ -106,7 +106,7 @@ def _read_document(file: Content) -> File:
             f"{file.path}: expected a table in JSON: a list of objects with the same names, an object of lists, or an object "
             f"in each line{matrix}"
         )
-    return table_from_records(file.path, document)
+    return table_from_records(file.path, document, content=file)
 
 
 def _has_series(record: Any) -> bool:
@@ -117,7 +117,10 @@ def _has_series(record: Any) -> bool:
 
 
 def table_from_records(
-    path: Path, records: Iterable[Mapping[str, Any]], place: Callable[[int], str] | None = None
+    path: Path,
+    records: Iterable[Mapping[str, Any]],
+    place: Callable[[int], str] | None = None,
+    content: Content | None = None,
 ) -> ArrowFile:
     """Return a table of records, whose nested values get names such as `perf/step_time`. Raises FredError.
 
@@ -125,6 +128,7 @@ def table_from_records(
         path: the file.
         records: a mapping for each row.
         place: function that names the place of a row.
+        content: content of the file, if it has the records as they are.
     """
     rows = [dict(_flatten(record)) for record in records]
     names = list(dict.fromkeys(name for row in rows for name in row))
@@ -142,7 +146,7 @@ def table_from_records(
             columns[name] = pa.array([None if value is None else _to_float(value) for value in values], pa.float64())
         else:
             columns[name] = pa.array([None if value is None else str(value) for value in values], pa.string())
-    return ArrowFile(path, pa.table(columns), place)
+    return ArrowFile(path, pa.table(columns), place, content)
 
 
 def _to_float(value: float) -> float:

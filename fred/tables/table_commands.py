@@ -20,7 +20,7 @@ _THOUSANDS = re.compile(r"[-+]?\d{1,3}(,\d{3})+")
 _METHODS = {
     *("read_csv", "read_table", "read_parquet", "json_normalize", "load", "loads", "to_datetime"),
     *("drop", "rename", "assign", "replace", "fillna", "dropna", "apply", "set_axis"),
-    *("astype", "isin", "median", "groupby", "diff", "name", "reset_index"),
+    *("astype", "isin", "median", "groupby", "diff", "cumcount", "name", "reset_index", "pivot_table", "dt", "total_seconds"),
 }
 
 

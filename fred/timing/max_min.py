@@ -35,12 +35,12 @@ class Flow:
         done: event that happens when all bytes have passed.
     """
 
-    __slots__ = ("done", "end", "group", "limit", "max_rate", "path", "shared", "size", "weight")
+    __slots__ = ("amount_at_end", "done", "group", "limit", "max_rate", "path", "shared", "size", "weight")
 
     def __init__(self, path: tuple[int, ...], size: float, weight: float, limit: float, done: simpy.Event):
         self.path, self.size, self.weight, self.limit, self.done = path, size, weight, limit, done
         self.group: _Group | None = None
-        self.end = 0.0  # bytes per weight that its group will have moved when it is done
+        self.amount_at_end = 0.0  # bytes per weight that its group will have moved when it is done
         self.shared: list[int] = []  # links that other flows pass, too
         self.max_rate = limit / weight  # its highest rate per weight, if shared links are left out
 
@@ -50,14 +50,14 @@ class _Group:
 
     Args:
         link: number of the link.
-        since: time of the last change, ns.
+        last_change: time of the last change, ns.
     """
 
-    __slots__ = ("ends", "isolated", "level", "link", "max_load", "moved", "since", "version")
+    __slots__ = ("amounts_at_end", "isolated", "last_change", "level", "link", "max_load", "moved", "version")
 
-    def __init__(self, link: int | None, since: float):
-        self.link, self.since = link, since
-        self.ends: list[tuple[float, int, Flow]] = []  # heap
+    def __init__(self, link: int | None, last_change: float):
+        self.link, self.last_change = link, last_change
+        self.amounts_at_end: list[tuple[float, int, Flow]] = []  # heap: see `Flow.amount_at_end`
         self.level = self.moved = 0.0  # bytes per ns and weight; bytes per weight since the group began
         self.version = 0  # of its entry among the ends of all groups
         self.isolated = False  # True if links connect its flows with no other group's
@@ -65,9 +65,9 @@ class _Group:
 
     def advance(self, now: float) -> None:
         """Move the flows on to the time `now`, ns."""
-        if now > self.since:
-            self.moved += self.level * (now - self.since)
-            self.since = now
+        if now > self.last_change:
+            self.moved += self.level * (now - self.last_change)
+            self.last_change = now
 
 
 class Flows:
@@ -205,9 +205,9 @@ class Flows:
             _, _, version, group = heappop(self._ends)
             if group.version != version:
                 continue
-            group.moved, group.since = group.ends[0][0], self._now
-            while group.ends and group.ends[0][0] <= group.moved:
-                departures.append(heappop(group.ends)[2])
+            group.moved, group.last_change = group.amounts_at_end[0][0], self._now
+            while group.amounts_at_end and group.amounts_at_end[0][0] <= group.moved:
+                departures.append(heappop(group.amounts_at_end)[2])
         for flow in departures:
             for link in flow.path:
                 del self._flows_on[link][flow]
@@ -249,7 +249,7 @@ class Flows:
                 starts.update(self._flows_on[link])
         for group in groups:
             if group is not None and group.link is None:  # links need not connect its flows any more
-                starts.update(dict.fromkeys(flow for _, _, flow in group.ends))
+                starts.update(dict.fromkeys(flow for _, _, flow in group.amounts_at_end))
         for flow in starts:
             if flow not in visited:
                 self._fill(self._connected(flow, visited))
@@ -304,9 +304,9 @@ class Flows:
 
     def _join(self, group: _Group, flow: Flow) -> None:
         """Add a flow to a group."""
-        flow.end = group.moved + flow.size / flow.weight
+        flow.amount_at_end = group.moved + flow.size / flow.weight
         flow.group = group
-        heappush(group.ends, (flow.end, next(self._number), flow))
+        heappush(group.amounts_at_end, (flow.amount_at_end, next(self._number), flow))
 
     def _set_level(self, group: _Group, level: float) -> None:
         """Set the rate per weight of a group, bytes per ns."""
@@ -314,8 +314,8 @@ class Flows:
         # Entries that the group already has in `_ends` stay there: their version is older, so they are skipped. Its first end
         # is nearest, as all its flows have one rate per weight.
         group.version += 1
-        if group.ends:
-            remaining = group.ends[0][0] - group.moved
+        if group.amounts_at_end:
+            remaining = group.amounts_at_end[0][0] - group.moved
             heappush(self._ends, (self._now + remaining / level, next(self._number), group.version, group))
 
     def _connected(self, flow: Flow, visited: set[Flow]) -> list[Flow]:
@@ -381,7 +381,7 @@ class Flows:
             if flow.group is not None:
                 flow.group.advance(self._now)
                 flow.group.version += 1  # nothing of it ends any more
-                flow.size = (flow.end - flow.group.moved) * flow.weight
+                flow.size = (flow.amount_at_end - flow.group.moved) * flow.weight
             self._bound(flow)
 
     def _isolate(self, group: _Group, flows: list[Flow], links: Iterable[int]) -> None:

@@ -136,17 +136,18 @@ def join_files(files: Sequence[Cells]) -> Cells:
     # `_describe_row` finds the file by bisection, and asks it for the line only if a message needs it.
     offsets = np.cumsum([0, *(int(file.row.max(initial=0)) + 1 for file in files)])
     notes = tuple(dict.fromkeys(note for file in files for note in file.notes))
+    collectives = list(dict.fromkeys(file.collective for file in files))
     cells = Cells(
-        _concatenate([file.iteration for file in files]),
-        _concatenate([file.worker for file in files]),
-        _concatenate([file.node for file in files if file.node]) if all(file.node for file in files) else None,
-        np.concatenate([file.seconds for file in files]),
-        np.concatenate([file.row + offset for file, offset in zip(files, offsets[:-1], strict=True)]),
-        lambda row: _describe_row(files, offsets, row),
-        files[0].columns,
-        notes,
-        _join_operations(files),
-        briefly(list(dict.fromkeys(file.collective for file in files))) if all(file.collective for file in files) else "",
+        iteration=_concatenate([file.iteration for file in files]),
+        worker=_concatenate([file.worker for file in files]),
+        node=_concatenate([file.node for file in files if file.node]) if all(file.node for file in files) else None,
+        seconds=np.concatenate([file.seconds for file in files]),
+        row=np.concatenate([file.row + offset for file, offset in zip(files, offsets[:-1], strict=True)]),
+        describe_row=lambda row: _describe_row(files, offsets, row),
+        columns=files[0].columns,
+        notes=notes,
+        operations=_join_operations(files),
+        collective=briefly(collectives) if all(collectives) else "",
     )
     return _subtract_waiting(_check_distinct(name_workers_by_node(cells), files))
 

@@ -37,7 +37,7 @@ from fred.traces.roles import (
 _LEAST_UNIQUE = 0.8  # with a smaller share of rows without duplicates, rows of one gradient are operations
 _LEAST_DATE = 1e9  # s since 1970
 _FEWEST_POINTS = 10  # iterations over which a duration does not keep growing by chance
-_MANY_POINTS = 20  # likewise, in a column that is called `seconds`
+_MANY_POINTS = 20  # likewise, in a column called `seconds`: FRED's own name for durations, so growth has to last longer
 
 
 def read_cells(file: File, options: FileOptions) -> Cells:
@@ -138,16 +138,16 @@ class _LongTable:
             self._check_repeated_rows(len(first) / len(keys))
             first, operations = np.arange(len(keys)), self._phases()
         return Cells(
-            Labels(iteration.codes[first], iteration.names),
-            Labels(worker.codes[first], worker.names),
-            node and Labels(node.codes[first], node.names),
-            seconds,
-            self.row[first],
-            self.file.describe_row,
-            self.roles.columns,
-            (*self.file.notes, *self.notes),
-            operations,
-            listed(times) if (times := self._names("time")) != [""] and all(map(is_waiting_time, times)) else "",
+            iteration=Labels(iteration.codes[first], iteration.names),
+            worker=Labels(worker.codes[first], worker.names),
+            node=node and Labels(node.codes[first], node.names),
+            seconds=seconds,
+            row=self.row[first],
+            describe_row=self.file.describe_row,
+            columns=self.roles.columns,
+            notes=(*self.file.notes, *self.notes),
+            operations=operations,
+            collective=listed(times) if (times := self._names("time")) != [""] and all(map(is_waiting_time, times)) else "",
         )
 
     def _operations(self, seconds: Floats, gradient_of: NDArray[np.int64]) -> Operations | None:

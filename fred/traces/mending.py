@@ -1,5 +1,6 @@
 """A full table of iterations and workers from single times. Gaps and duplicates are refused, or repaired with `mend`."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -10,6 +11,8 @@ from fred.base.errors import FredError
 from fred.base.intervals import FEWEST_ROUNDS
 from fred.base.words import briefly
 from fred.components.limits import LONGEST
+from fred.tables.content import Content
+from fred.tables.table_commands import rewrite_command
 from fred.traces.cells import Cells
 from fred.traces.refusal import UnclearTraceError
 from fred.traces.roles import FILE, PLUS
@@ -37,11 +40,12 @@ class MendedTable:
     rows: NDArray[np.int64]
 
 
-def mend_table(cells: Cells, source: str, mend: Mend, longest: float | None) -> MendedTable:
+def mend_table(cells: Cells, files: Sequence[Content], source: str, mend: Mend, longest: float | None) -> MendedTable:
     """Return the full table of the times in files.
 
     Args:
         cells: the times.
+        files: the files.
         source: name of the trace in messages.
         mend: `refuse` gaps and duplicates; or use the first of several times of one gradient, and `drop` iterations with
             gaps or `fill` them with the worker's previous time.
@@ -58,7 +62,7 @@ def mend_table(cells: Cells, source: str, mend: Mend, longest: float | None) -> 
     table[cells.iteration.codes[selected], cells.worker.codes[selected]] = valid.seconds[selected]
     gaps = np.isnan(table)
     if mend == "refuse" and (gaps.any() or len(duplicates)):
-        raise _refusal(cells, source, gaps, invalid, duplicates, longest or LONGEST)
+        raise _refusal(cells, files, source, gaps, invalid, duplicates, longest or LONGEST)
     repairs = []
     if len(invalid):
         places = [f"{cells.describe_time(int(cell))} ({cells.seconds[cell]:g} s)" for cell in invalid[:_MOST_PLACES]]
@@ -100,6 +104,7 @@ def _split_duplicates(cells: Cells) -> tuple[NDArray[np.int64], NDArray[np.int64
 
 def _refusal(
     cells: Cells,
+    files: Sequence[Content],
     source: str,
     gaps: NDArray[np.bool_],
     invalid: NDArray[np.int64],
@@ -130,7 +135,7 @@ def _refusal(
         problems.append(f"{place}: no time for {step}. {number} of {gaps.size:,} missing{ends}")
     complete, size, share = int((~gaps.any(axis=1)).sum()), len(gaps), float(gaps.mean())
     if share > _MOST_FILLED and not complete:
-        return FredError(*problems[:-1], f"{problems[-1]}. {_sparse_cure(cells, source, 1 - share)}")
+        return FredError(*problems[:-1], f"{problems[-1]}. {_sparse_cure(cells, files, 1 - share)}")
     problems[-1] += (
         f". Choose what to do: `mend: drop` keeps the {complete:,} of {size:,} iterations that have all times; "
         "`mend: fill` keeps all, with the worker's previous time in each gap"
@@ -140,15 +145,17 @@ def _refusal(
     return UnclearTraceError(*problems, remedies=[{"mend": repair} for repair in repairs])
 
 
-def _sparse_cure(cells: Cells, source: str, share: float) -> str:
+def _sparse_cure(cells: Cells, files: Sequence[Content], share: float) -> str:
     """Return what to do with iterations in which only some workers take part, such as sampled clients."""
     iteration, worker = cells.columns.get("iteration", FILE), cells.columns.get("worker", FILE)
-    advice = f"Workers take part in {share:.0%} of the iterations, and no iteration has all. Compare their k-th times instead"
-    if not source.endswith(".csv") or any(PLUS in name or name == FILE for name in (iteration, worker)):
-        return f"{advice}: number the times of each worker in the column of iterations, and set `mend: drop`"
-    numbered = f"t['{iteration}'] = t.groupby('{worker}').cumcount(); t.to_csv('numbered.csv', index=False)"
-    command = f"import pandas; t = pandas.read_csv('{source}', sep=None, engine='python'); {numbered}"
-    return f'{advice}: `python -c "{command}"`, and read `numbered.csv` with `mend: drop`'
+    advice = (
+        f"Workers take part in {share:.0%} of the iterations, and no iteration has all. To compare their k-th times instead, "
+        "number the times of each worker in the column of iterations"
+    )
+    if len(files) > 1 or any(PLUS in name or name == FILE for name in (iteration, worker)):
+        return f"{advice}, and set `mend: drop`"
+    numbers = f".assign(**{{{iteration!r}: lambda t: t.groupby({worker!r}).cumcount()}})"
+    return f"{advice}, and read the new table with `mend: drop`: {rewrite_command(files[0], numbers)}"
 
 
 def _describe_ends(gaps: NDArray[np.bool_], cells: Cells) -> str:
@@ -157,11 +164,11 @@ def _describe_ends(gaps: NDArray[np.bool_], cells: Cells) -> str:
     ended_workers = np.flatnonzero(missing >= _LEAST_MISSING).tolist()
     if not ended_workers:
         return "; some workers end before others" if missing.sum() == gaps.sum() else ""
-    since = [
+    ends = [
         f"{cells.worker.names[worker]} (from iteration {cells.iteration.names[len(gaps) - missing[worker]]})"
         for worker in ended_workers
     ]
-    return f"; without times to the end: {briefly(since, _MOST_PLACES)}"
+    return f"; without times to the end: {briefly(ends, _MOST_PLACES)}"
 
 
 def _drop_gaps(table: Table, cells: Cells, source: str) -> tuple[Table, str]:

@@ -175,15 +175,15 @@ def _use_starts(operations: Operations, start: Floats, steps: _Steps) -> Compute
     first, last = np.full(count, np.inf), np.full(count, -np.inf)
     np.minimum.at(first, cell, start)
     np.maximum.at(last, cell, end)
-    shortest = _LEAST_SPREAD * float(np.median((last - first)[np.unique(cell)]))
+    least_spread = _LEAST_SPREAD * float(np.median((last - first)[np.unique(cell)]))
     wait, kinds = np.zeros(len(cell)), []
     for code in np.unique(kind[members[:, 0]]):
         matches = members[kind[members[:, 0]] == code]
         # Clocks of workers may differ, so their moments are compared in two ways: from the beginning of each worker's step, or
         # without a constant offset for each worker. One of them is enough.
-        since = first[cell[matches]]
-        if _end_together(start[matches] - since, end[matches] - since, shortest) or _end_together(
-            _remove_offsets(start[matches]), _remove_offsets(end[matches]), shortest
+        step_begin = first[cell[matches]]
+        if _end_together(start[matches] - step_begin, end[matches] - step_begin, least_spread) or _end_together(
+            _remove_offsets(start[matches]), _remove_offsets(end[matches]), least_spread
         ):
             wait[matches] = operations.seconds[matches] - operations.seconds[matches].min(1, keepdims=True)
             kinds.append(int(code))
@@ -231,10 +231,13 @@ def _remove_offsets(moments: Floats) -> Floats:
     return deviations - np.median(deviations, axis=0)
 
 
-def _end_together(start: Floats, end: Floats, shortest: float) -> bool:
-    """Return True if workers start an operation at different times and end it together: [operations, workers]."""
+def _end_together(start: Floats, end: Floats, least_spread: float) -> bool:
+    """Return True if workers start an operation at different times and end it together: [operations, workers].
+
+    `least_spread` is the spread of starts, s, from which they differ.
+    """
     starts, ends = (float(np.quantile(np.ptp(moments, axis=1), _QUANTILE)) for moments in (start, end))
-    return len(start) >= _FEWEST and starts > shortest and ends < _END_SPREAD * starts
+    return len(start) >= _FEWEST and starts > least_spread and ends < _END_SPREAD * starts
 
 
 def _use_durations(operations: Operations, steps: _Steps) -> ComputeTimes | None:

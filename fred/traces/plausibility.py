@@ -46,7 +46,7 @@ def find_implausibility(seconds: NDArray[np.float64], workers: tuple[str, ...]) 
 
 
 def check_no_event_pairs(file: File, roles: Roles) -> None:
-    """Raise FredError, with a command that was made for the file, if its rows are begins and ends of operations.
+    """Raise FredError, with a command that writes their durations, if the rows of a table are begins and ends of operations.
 
     Args:
         file: the table.
@@ -62,17 +62,15 @@ def check_no_event_pairs(file: File, roles: Roles) -> None:
     if not pairs:
         return
     begin, end = next((pair for pair in pairs if "comput" in pair[0].lower()), pairs[0])
-    is_json = file.path.suffix in (".jsonl", ".ndjson", ".json")
-    load = f"p.read_json('{file.path}', lines=True)" if is_json else f"p.read_csv('{file.path}', sep=None, engine='python')"
-    command = (
-        f"import pandas as p; t = {load}; t['{moment}'] = p.to_datetime(t['{moment}']); "
-        f"w = t.pivot_table(index=['{step}', '{worker}'], columns='{event}', values='{moment}', aggfunc='first'); "
-        f"w['seconds'] = (w['{end}'] - w['{begin}']).dt.total_seconds(); "
-        "w['seconds'].reset_index().to_csv('durations.csv', index=False)"
+    command = file.command(
+        f".assign(**{{{moment!r}: lambda t: pandas.to_datetime(t[{moment!r}])}})"
+        f".pivot_table(index={[step, worker]}, columns={event!r}, values={moment!r}, aggfunc='first')"
+        f".assign(seconds=lambda t: (t[{end!r}] - t[{begin!r}]).dt.total_seconds())"
+        f".reset_index()[{[step, worker, 'seconds']}]"
     )
     raise FredError(
-        f"{file.path}: its rows are events, such as `{begin}` and `{end}`, and FRED needs durations. Write them: "
-        f'`python -c "{command}"`, and read `durations.csv`'
+        f"{file.path}: its rows are events, such as `{begin}` and `{end}`, and FRED needs durations. Write a table of these, "
+        f"and read it{f': {command}' if command else ''}"
     )
 
 

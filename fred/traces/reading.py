@@ -78,7 +78,7 @@ class Reading(Component):
         if all(map(recorded_steps.sniff, files)):
             cells = recorded_steps.drop_incomplete(cells)
         formats.check_several_workers(files, len(cells.worker.names))
-        table = mend_table(cells, source, self.mend, self.longest)
+        table = mend_table(cells, files, source, self.mend, self.longest)
         node_of, node_names = _find_nodes(cells) if nodes is None else (_assign_nodes(nodes, len(cells.worker.names)), ())
         table.seconds.flags.writeable = False  # shared by several runs
         notes = dict.fromkeys((*cells.notes, *(note for file in files for note in file.notes)))

@@ -196,12 +196,13 @@ def find_roles(
 def is_wide(roles: Roles) -> bool:
     """Return True if no column names workers or nodes or has times, so each column may hold a worker's times.
 
-    `worker: FILE` names no column: it puts the file's name before those of the columns (`wide_tables.py`).
+    `FILE` names no column: as `worker` it puts the file's name before those of the columns, as `node` it is the node of all
+    of them (`wide_tables.py`).
 
     Args:
         roles: roles of the columns.
     """
-    return not has_times(roles) and not roles.get("node") and roles.columns.get("worker", FILE).startswith(FILE)
+    return not has_times(roles) and roles.get("node") in ("", FILE) and roles.columns.get("worker", FILE).startswith(FILE)
 
 
 def has_times(roles: Roles) -> bool:

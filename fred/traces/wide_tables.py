@@ -72,14 +72,14 @@ def read_cells(file: File, options: FileOptions, roles: Roles) -> Cells:
     notes = [f"each column is a worker: {briefly(names)}", *([f"columns left out: {briefly(excluded)}"] if excluded else [])]
     node = Labels(np.zeros(rows * columns, np.int64), [options.name]) if options.columns.get("node") == FILE else None
     return Cells(
-        Labels(np.repeat(iteration.codes, columns), iteration.names),
-        worker_of_cell,
-        node,
-        np.stack([numbers[column] for column in workers], axis=1).ravel() / PER_SECOND[unit],
-        np.repeat(np.arange(rows), columns),
-        file.describe_row,
-        roles.columns,
-        (*file.notes, *notes),
+        iteration=Labels(np.repeat(iteration.codes, columns), iteration.names),
+        worker=worker_of_cell,
+        node=node,
+        seconds=np.stack([numbers[column] for column in workers], axis=1).ravel() / PER_SECOND[unit],
+        row=np.repeat(np.arange(rows), columns),
+        describe_row=file.describe_row,
+        columns=roles.columns,
+        notes=(*file.notes, *notes),
         collective=briefly(workers) if all(is_waiting_time(name) and not _MACHINE.search(name) for name in workers) else "",
     )
 

@@ -79,14 +79,18 @@ class Flows:
         return np.append(self._busy.index, NONE)[positions]
 
     def _join(self, **places: Ints) -> None:
-        """Add one flow per position, which joins its drawn items from first to last, if there are at least two."""
-        is_drawn = np.array([numbers != NONE for numbers in places.values()])
+        """Add one flow per position, which joins its drawn items from first to last, if there are at least two.
+
+        `places` are the kinds of items in the order in which the flows pass them. Each has the item of every flow: the number
+        of a span or message, or a row of the schedule; NONE if it is not drawn.
+        """
+        is_drawn = np.array([items != NONE for items in places.values()])
         is_joined = is_drawn.sum(axis=0) > 1
-        flow = self._count + np.cumsum(is_joined)
+        flow_numbers = self._count + np.cumsum(is_joined)
         self._count += int(is_joined.sum())
-        for rank, (kind, places_) in enumerate(places.items()):
-            last = ~is_drawn[rank + 1 :].any(axis=0)
-            for flows, is_here in ((self.ending, last), (self.passing, ~last)):
-                positions = np.flatnonzero(is_joined & is_drawn[rank] & is_here)
-                for item, number in zip(places_[positions].tolist(), flow[positions].tolist(), strict=True):
+        for rank, (kind, items) in enumerate(places.items()):
+            ends_here = ~is_drawn[rank + 1 :].any(axis=0)
+            for flows, selected in ((self.ending, ends_here), (self.passing, ~ends_here)):
+                positions = np.flatnonzero(is_joined & is_drawn[rank] & selected)
+                for item, number in zip(items[positions].tolist(), flow_numbers[positions].tolist(), strict=True):
                     flows[kind].setdefault(item, []).append(number)

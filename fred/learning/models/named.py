@@ -66,14 +66,16 @@ def for_evaluation(params: Params, model: Model, data: Data, seed: int) -> Param
 
 
 def predict(params: Params, model: Model, data: Data, seed: int, inputs: Any) -> NDArray[Any]:
-    """Return a model's outputs [n, outputs] for `inputs` [n, ...]. Raises FredError for inputs of another shape.
+    """Return a model's outputs for n examples, such as a score for each class: [n, outputs].
 
     Args:
         params: its parameters, from `for_evaluation`.
         model: the model.
-        data: the training data.
+        data: the training data, whose examples have the shape that the model takes.
         seed: seed of generated data.
-        inputs: inputs of n examples, in the form of the training data.
+        inputs: inputs of n examples [n, ...]; they are reshaped if each has as many numbers as a training example.
+
+    Raises FredError if they have more or fewer.
     """
     shape, expected = np.shape(inputs), loaded(data, seed).train.inputs.shape[1:]
     if not shape or math.prod(shape[1:]) != math.prod(expected):

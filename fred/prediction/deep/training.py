@@ -46,7 +46,7 @@ _FEWEST = 8  # iterations needed to train
 
 
 class Training(NamedTuple):
-    """The training schedule and its options."""
+    """The options of a training."""
 
     steps: int
     learning_rate: float
@@ -81,20 +81,20 @@ def prepare_rounds(network: Network, seconds: NDArray[np.float64], grid: Grid) -
 
 
 def train(
-    network: Network, seconds: NDArray[np.float64], grid: Grid, schedule: Training, progress: Callable[[float], None]
+    network: Network, seconds: NDArray[np.float64], grid: Grid, training: Training, progress: Callable[[float], None]
 ) -> tuple[Params, NDArray[np.float32]]:
     """Train the network; return its parameters, and the loss per observed time of every step."""
     rounds = prepare_rounds(network, seconds, grid)
-    machine = _machine(network, schedule._replace(window=min(schedule.window, len(seconds) - 2), seed=0, restart=0))
-    key, first, begin = jax.random.split(jax.random.fold_in(key_of(schedule.seed), schedule.restart), 3)
-    state = machine.begin(first, begin, rounds)
+    machine = _machine(network, training._replace(window=min(training.window, len(seconds) - 2), seed=0, restart=0))
+    key, initial_key, state_key = jax.random.split(jax.random.fold_in(key_of(training.seed), training.restart), 3)
+    state = machine.begin(initial_key, state_key, rounds)
     losses = []
-    steps_per_call = math.gcd(schedule.steps, _STEPS_PER_CALL)  # a remainder would need another compilation
-    for start in range(0, schedule.steps, steps_per_call):
+    steps_per_call = math.gcd(training.steps, _STEPS_PER_CALL)  # a remainder would need another compilation
+    for start in range(0, training.steps, steps_per_call):
         numbers = jnp.arange(start, start + steps_per_call)
         state, loss = machine.steps(state, jax.vmap(partial(jax.random.fold_in, key))(numbers), rounds)
         losses.append(np.asarray(loss))
-        progress((start + len(numbers)) / schedule.steps)
+        progress((start + len(numbers)) / training.steps)
     return machine.params(state), np.concatenate(losses)
 
 
@@ -107,24 +107,25 @@ class _Machine(NamedTuple):
 
 
 @lru_cache(maxsize=4)
-def _machine(network: Network, schedule: Training) -> _Machine:
-    """Compile the training functions for a schedule without its seed."""
-    rates = optax.warmup_cosine_decay_schedule(0.0, schedule.learning_rate, schedule.steps // 20, schedule.steps)
+def _machine(network: Network, training: Training) -> _Machine:
+    """Compile the training functions. The options are without a seed, so that trainings with other seeds share them."""
+    rates = optax.warmup_cosine_decay_schedule(0.0, training.learning_rate, training.steps // 20, training.steps)
     optimizer = optax.chain(optax.clip_by_global_norm(_CLIP), optax.adam(rates))
-    svi = SVI(model, guide, optax_to_numpyro(optimizer), Trace_ELBO(), predictive=schedule.predictive)
-    draw = partial(_windows, network, schedule.window, schedule.random_normaliser)
+    svi = SVI(model, guide, optax_to_numpyro(optimizer), Trace_ELBO(), predictive=training.predictive)
+    draw = partial(_windows, network, training.window, training.random_normaliser)
 
     @jax.jit
-    def begin(first: Array, key: Array, rounds: PreparedRounds) -> SVIState:
-        windows = draw(rounds, first)
-        return svi.init(key, network, network.init(first, windows.inputs.shape[-1]), windows)
+    def begin(initial_key: Array, state_key: Array, rounds: PreparedRounds) -> SVIState:
+        windows = draw(rounds, initial_key)
+        return svi.init(state_key, network, network.init(initial_key, windows.inputs.shape[-1]), windows)
 
     @jax.jit
     def steps(state: SVIState, keys: Array, rounds: PreparedRounds) -> tuple[SVIState, Array]:
         def step(state: SVIState, key: Array) -> tuple[SVIState, Array]:
             windows = draw(rounds, key)
-            state, loss = svi.update(state, network, {}, windows)
-            return state, loss / (windows.y[:, :, 0, 0].size * windows.weight.sum())
+            state, loss = svi.update(state, network, {}, windows)  # {}: the state has the parameters
+            rounds_and_windows = windows.y.shape[0] * windows.y.shape[1]  # every place has a time in each of them
+            return state, loss / (rounds_and_windows * windows.weight.sum())
 
         return lax.scan(step, state, keys)
 
@@ -198,10 +199,10 @@ def learn(rule: Learner, seconds: NDArray[np.float64], node_of: NodeOf, progress
     if rule.variant != "shared":
         node_of = np.zeros_like(node_of)
     repaired = rule.variant != "printed"
-    schedule = Training(rule.steps, rule.learning_rate, rule.window, rule.seed, restart, repaired, repaired)
+    training = Training(rule.steps, rule.learning_rate, rule.window, rule.seed, restart, repaired, repaired)
     network = create_network(rule.variant, seconds.shape[1])
     normaliser = _FACTOR * math.fsum(seconds.ravel()) / seconds.size
-    params, losses = train(network, seconds, Grid(node_of), schedule, progress)
+    params, losses = train(network, seconds, Grid(node_of), training, progress)
     if not np.isfinite(losses).all() or not all(np.isfinite(a).all() for layer in params.values() for a in layer.values()):
         raise ValueError("training has diverged; give a smaller `learning_rate`")
     record = saved.ModelRecord(

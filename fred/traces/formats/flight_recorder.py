@@ -58,13 +58,13 @@ def read(file: Content, options: FileOptions) -> Cells:
     rank = _RANK.search(options.name)
     names = briefly(list(dict.fromkeys(str(timed[step].get("profiling_name")) for step in steps)))
     return Cells(
-        Labels(rows, list(map(str, steps))),
-        sort_labels(Labels(np.zeros(len(steps), np.int64), [rank[1] if rank else options.name])),
-        None,
-        np.array([timed[step]["duration_ms"] for step in steps]) / 1e3,
-        rows,
-        lambda row: f"{path}, collective_seq_id {steps[row]}",
-        {},
-        (f"{NAME}: `duration_ms` of each collective, {names}",),
+        iteration=Labels(rows, list(map(str, steps))),
+        worker=sort_labels(Labels(np.zeros(len(steps), np.int64), [rank[1] if rank else options.name])),
+        node=None,
+        seconds=np.array([timed[step]["duration_ms"] for step in steps]) / 1e3,
+        row=rows,
+        describe_row=lambda row: f"{path}, collective_seq_id {steps[row]}",
+        columns={},
+        notes=(f"{NAME}: `duration_ms` of each collective, {names}",),
         collective=names,
     )

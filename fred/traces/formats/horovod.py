@@ -89,14 +89,14 @@ def read(file: Content, options: FileOptions) -> Cells:
     rows = np.arange(seconds.size)
     tensor = "tensor" if len(reduced) == 1 else f"{len(reduced)} tensors"
     return Cells(
-        Labels(rows // len(ranks), list(map(str, numbers))),
-        sort_labels(Labels(rows % len(ranks), ranks)),
-        None,
-        seconds.ravel(),
-        rows,
-        lambda row: f"{path}, step {numbers[row // len(ranks)]}",
-        {},
-        (f"{NAME}: time of each rank from {origin} until it is ready to reduce the {tensor}",),
+        iteration=Labels(rows // len(ranks), list(map(str, numbers))),
+        worker=sort_labels(Labels(rows % len(ranks), ranks)),
+        node=None,
+        seconds=seconds.ravel(),
+        row=rows,
+        describe_row=lambda row: f"{path}, step {numbers[row // len(ranks)]}",
+        columns={},
+        notes=(f"{NAME}: time of each rank from {origin} until it is ready to reduce the {tensor}",),
     )
 
 

@@ -72,9 +72,9 @@ def read(file: Content, options: FileOptions) -> Cells:
     metadata, events = _events(file)
     steps = _find_spans(path, events)
     work = _find_work(events) or _step_spans(steps)
-    step = _find_steps(work.launch, steps)
-    inside = step >= 0
-    seconds = busy_times(step[inside], work.start[inside], work.end[inside], len(steps)) / _PER_SECOND
+    step_of_operation = _find_steps(work.launch, steps)
+    inside = step_of_operation >= 0
+    seconds = busy_times(step_of_operation[inside], work.start[inside], work.end[inside], len(steps)) / _PER_SECOND
     numbers = list(map(str, steps))
     rank = metadata.get("distributedInfo", {}).get("rank") if isinstance(metadata.get("distributedInfo"), dict) else None
     host = match["host"] if (match := _FILE.fullmatch(path.name)) else None
@@ -82,26 +82,26 @@ def read(file: Content, options: FileOptions) -> Cells:
     notes = [f"steps of PyTorch's profiler: {work.description}"]
     notes += [f"left out as communication or waiting: {briefly(work.excluded)}"] if work.excluded else []
     return Cells(
-        Labels(rows, numbers),
-        Labels(zeros, [name if rank is None else str(rank)]),
-        Labels(zeros, [host]) if host else None,
-        seconds,
-        rows,
-        lambda row: f"{path}, ProfilerStep#{numbers[row]}",
-        {},
-        tuple(notes),
-        _operations(work, step),
+        iteration=Labels(rows, numbers),
+        worker=Labels(zeros, [name if rank is None else str(rank)]),
+        node=Labels(zeros, [host]) if host else None,
+        seconds=seconds,
+        row=rows,
+        describe_row=lambda row: f"{path}, ProfilerStep#{numbers[row]}",
+        columns={},
+        notes=tuple(notes),
+        operations=_operations(work, step_of_operation),
     )
 
 
-def _operations(work: _Work, step: NDArray[np.int64]) -> Operations | None:
+def _operations(work: _Work, step_of_operation: NDArray[np.int64]) -> Operations | None:
     """Return the operations inside steps; None if the file has only steps."""
     if work.kind is None:
         return None
-    inside = step >= 0
+    inside = step_of_operation >= 0
     start, end = (moments[inside] / _PER_SECOND for moments in (work.start, work.end))
     kind = Labels(work.kind.codes[inside], work.kind.names)
-    return Operations(step[inside], kind, end - start, start - start.min(initial=np.inf), mixed=not work.kernels)
+    return Operations(step_of_operation[inside], kind, end - start, start - start.min(initial=np.inf), mixed=not work.kernels)
 
 
 def _events(file: Content) -> tuple[Mapping[str, Any], list[Mapping[str, Any]]]:

@@ -94,15 +94,15 @@ def read(file: Content, options: FileOptions) -> Cells:
         seconds = busy_times(operations.cell, operations.start, operations.start + operations.seconds, len(steps))
     several = (f"{len(processes)} processes, by their numbers",) if len(processes) > 1 else ()
     return Cells(
-        Labels(np.searchsorted(numbers, steps), list(map(str, numbers))),
-        Labels(worker, worker_names),
-        Labels(np.zeros(len(steps), np.int64), [options.name]) if len(processes) > 1 else None,
-        seconds,
-        rows,
-        lambda row: f"{file.path}, step {steps[row]}",
-        {},
-        (f"{NAME}: {note}", *several),
-        operations,
+        iteration=Labels(np.searchsorted(numbers, steps), list(map(str, numbers))),
+        worker=Labels(worker, worker_names),
+        node=Labels(np.zeros(len(steps), np.int64), [options.name]) if len(processes) > 1 else None,
+        seconds=seconds,
+        row=rows,
+        describe_row=lambda row: f"{file.path}, step {steps[row]}",
+        columns={},
+        notes=(f"{NAME}: {note}", *several),
+        operations=operations,
     )
 
 

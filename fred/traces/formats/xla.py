@@ -101,14 +101,14 @@ def _cells(
     notes = [f"{NAME}: time in which operations of a step ran on {briefly(device_names)}"]
     notes += [f"left out as communication or waiting: {briefly(sorted(excluded))}"] if excluded else []
     return Cells(
-        Labels(np.array([places[number] for number in iterations]), list(places)),
-        Labels(np.array(workers), labels),
-        Labels(np.zeros(len(rows), np.int64), [options.name]) if len(devices) > 1 else None,
-        np.array(seconds),
-        rows,
-        lambda row: f"{file.path}, step {iterations[row]} on {device_names[workers[row]]}",
-        {},
-        tuple(notes),
+        iteration=Labels(np.array([places[number] for number in iterations]), list(places)),
+        worker=Labels(np.array(workers), labels),
+        node=Labels(np.zeros(len(rows), np.int64), [options.name]) if len(devices) > 1 else None,
+        seconds=np.array(seconds),
+        row=rows,
+        describe_row=lambda row: f"{file.path}, step {iterations[row]} on {device_names[workers[row]]}",
+        columns={},
+        notes=tuple(notes),
     )
 
 
