@@ -287,7 +287,7 @@ def test_step_times_of_trainings_are_read_and_predicted():
 def test_rates_of_single_connections_are_those_of_their_windows():
     rows = streams.table_of()
     first, last = rows.iloc[0], rows[rows["bytes"].notna()].iloc[0]
-    assert first["table"] == pytest.approx(8e-6 * 3 * 2**20 / 0.266047)
+    assert first["table"] == pytest.approx(8e-6 * 2.7 * 2**20 / 0.266047)
     assert last["bytes"] * 8e-6 / last["table"] == pytest.approx(9.536, abs=1e-3)  # s; with slow start
     assert (rows["own"] / rows["mbit_per_s"] - 1).abs().median() < 0.05
 

@@ -42,7 +42,7 @@ def account(outcome: Outcome, worker: int) -> str:
 
 QUARTER = slow_network(0.25)
 CRASH = outage(1, 1.5, 4.0)
-LAST_IS_SLOW, TWELVE = constant(1, 1, 2, network=slow_network(0.1)), {"exchanges": 12}  # of 0.1 s
+LAST_IS_SLOW, TWELVE = constant(1, 1, 2, network=slow_network(0.1)), {"topology": "ring", "exchanges": 12}  # of 0.1 s
 SECOND_IS_FAR = {**QUARTER, "servers": [{"servers": [1], "latency": {"name": "constant", "seconds": 1.0}}]}
 EARLY_PULLS = {"name": "asynchronous", "clocks": "each", "pulls": "at-once"}
 TREE = {"collective": "tree", **QUARTER}
@@ -65,7 +65,7 @@ ACCOUNTS: dict[str, list[Any]] = {
     # Of six in a ring the first begins 2 s late; two exchanges of 0.25 s bring it to its neighbours and theirs. Workers one or
     # two edges away wait 1.75 s: their own models are on their way for 0.25 s of those 2 s.
     "a delay travels one neighbour for each exchange": [
-        ("sgp", {"exchanges": 2}, constant(3, 1, 1, 1, 1, 1, network=QUARTER), {"updates": 30},
+        ("sgp", {"topology": "ring", "exchanges": 2}, constant(3, 1, 1, 1, 1, 1, network=QUARTER), {"updates": 30},
          {0: "computing 3, network worker 3.5, computing 6.5, ...",
           1: "computing 1, waiting worker 2.75, network worker 3.25, ...",
           2: "computing 1, waiting worker 2.75, network worker 3.5, ...",

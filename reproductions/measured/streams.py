@@ -34,7 +34,7 @@ def rate(round_trip: float, bandwidth: float, size: float) -> float:
         bandwidth: of the sender, bytes/s.
         size: bytes that are sent from the beginning; nan: the rate long after it.
 
-    Example: 3 MiB are under way at most.
+    Example: 2.7 MiB are under way at most.
         >>> round(rate(0.1, 1e9, float("nan")))
         31457280
     """
