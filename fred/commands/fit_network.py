@@ -163,7 +163,7 @@ def _print_judgements(judgements: Sequence[Judgement], why_no_block: str) -> Non
     show(Table(["measurements", "times", "fitted", *_COLUMNS], rows, "predicted times", caption, words=3), terminal())
     rows = [row for judgement in judgements for row in _held_out_rows(judgement)]
     if rows:
-        caption = "a delay or bandwidth that only this setting leaves open is fitted to it; –: too few times for a fit"
+        caption = "what only this setting leaves open is fitted to it; –: too few times for a fit"
         title = "each setting predicted by a fit to the others"
         show(Table(["measurements", "left out", "times", *_COLUMNS], rows, title, caption, words=2), terminal())
 
