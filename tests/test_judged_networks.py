@@ -7,10 +7,10 @@ import fred
 from fred.base.errors import FredError
 from fred.cluster.bandwidths import Connection
 from fred.cluster.collectives import LIBRARIES
+from fred.commands.network_choice import select
 from fred.fitting.communication import fit_network
 from fred.fitting.judgement import judge
 from fred.fitting.measurements import read
-from fred.fitting.selected_rows import select
 from tests.program import fred_command, refusal
 
 HEADER = "library,operation,nodes,megabytes,delay_ms,gbit_per_s,seconds\n"

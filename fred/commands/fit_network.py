@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 from fred.base import places
 from fred.base.errors import FredError
 from fred.commands import command_options
+from fred.commands.network_choice import list_networks, select
 from fred.fitting.communication import FittedNetwork, explain_several, fit_network
 from fred.fitting.judgement import NEAR, HeldOut, Judgement, judge, judge_network, worst_error
 from fred.fitting.measurement import Measurement
 from fred.fitting.measurements import FORMATS, read_file
-from fred.fitting.selected_rows import list_networks, select
 from fred.specification.text import written
 from fred.views.table import NONE, Cell, Table, show, terminal
 
@@ -110,11 +110,14 @@ def _write_files(options: argparse.Namespace, fitted: FittedNetwork | None, judg
         shared = "".join(f"; {sentence}" for sentence in _sentences_of_ranks(measurements)[:1])
         places.write(options.out, written({"network": fitted.options}, f"{_MARK}, from {names}{shared}").encode())
     if options.errors:
-        from fred.fitting.prediction_errors import picture, tabulate  # with Matplotlib, which takes a second
+        import pandas as pd  # this and Matplotlib take a second
 
-        rows = tabulate(judgements)
+        from fred.views.predicted_times import picture
+
+        rows = pd.DataFrame([row for judgement in judgements for row in judgement.rows()])
+        rows["measured"] = [row.seconds for judgement in judgements for row in judgement.measurements]
         places.write(options.errors, rows.to_csv(index=False, float_format="%.6g").encode())
-        picture(rows).save(options.errors.with_suffix(".svg"))
+        picture(rows, NEAR).save(options.errors.with_suffix(".svg"))
 
 
 def _choose_network(options: argparse.Namespace, measurements: Sequence[Measurement]) -> str:

@@ -8,11 +8,11 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from fred.fitting import prediction_errors
 from fred.fitting.communication import errors, fit, held_out_errors
-from fred.fitting.judgement import Judgement, judge
+from fred.fitting.judgement import NEAR, Judgement, judge
 from fred.fitting.measurement import Measurement
 from fred.fitting.measurements import read
+from fred.views import predicted_times
 from fred.views.figures import Picture
 from reproductions.common import RESULTS, say, write
 from reproductions.measured import page, steps
@@ -110,4 +110,4 @@ def picture(found: pd.DataFrame) -> Picture:
     names = dict.fromkeys(map(str, found["name"]))
     starts = _COLORS.items()
     colors = {name: next((color for start, color in starts if name.startswith(start)), "#0072B2") for name in names}
-    return prediction_errors.picture(found, colors)
+    return predicted_times.picture(found, NEAR, colors)
