@@ -4,7 +4,6 @@ import argparse
 import importlib
 import sys
 import textwrap
-from pathlib import Path
 
 from fred.base.errors import FredError
 
@@ -38,18 +37,10 @@ def main() -> int:
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--timing", action="store_true", help="measure only what needs no training: minutes")
     which.add_argument("--report", action="store_true", help="measure nothing: pages from the last measurements")
-    which.add_argument(
-        "--points", nargs="+", type=Path, metavar="FILE", help="with `measured`: predict these measurements instead"
-    )
     options = parser.parse_args()
     if unknown := [name for name in options.names if name not in PAGES]:
         parser.error(f"no page `{unknown[0]}`; expected some of {', '.join(PAGES)}")
-    if options.points and options.names != ["measured"]:
-        parser.error("`--points` belongs to `measured`: python -m reproductions measured --points FILE")
     try:
-        if options.points:
-            print(f"wrote {importlib.import_module('reproductions.measured').points(options.points)}")
-            return 0
         for name in options.names or PAGES:
             module = importlib.import_module(f"reproductions.{name}")
             if not options.report:

@@ -182,7 +182,7 @@ def test_a_wrong_file_is_refused_in_one_line(tmp_path):
         ("gloo-reduce.csv", "nodes,bytes,seconds\n", "no measurement"),
         ("gloo-reduce.csv", "nodes,bytes,seconds\n2,1,1\n", "expected at least 3"),
         ("gloo-reduce.csv", "nodes,bytes,seconds\n2,1,1\n2,1,1\n2,1,2\n", "of at least 2 sizes"),
-        ("gloo-reduce.csv", "nodes,bytes,seconds,source\n2,1,1,a\n2,1,1,a\n2,2,2,b\n", "sources differ"),
+        ("gloo-reduce.csv", "nodes,bytes,seconds,source\n2,1,1,a\n2,1,1,a\n2,2,2,b\n", "differ in source"),
         ("gloo-reduce.csv", "bytes,seconds\n1,1,1\n", "gloo-reduce.csv:2: there are more fields than columns"),
         ("gloo-reduce.csv", "bytes,bytes,seconds\n1,1,1\n", "there are two columns `bytes`"),
         ("gloo-reduce.csv", "nodes,bytes,seconds\n1e300,1,1\n", "`nodes` is '1e300'"),

@@ -14,7 +14,7 @@ and receives one at a time, both at once. Reductions take no time.
 others, so few latencies add up, whatever the number of members. Gloo's ring waits for each segment of 1 MiB, which the receiver
 must have asked for; its broadcast sends whole models down a tree. `in use` is one synchronization by a data-parallel program:
 operations on parts of the model, one after the other, and other work at the same time. `textbook` has MPICH's
-algorithms for long messages, for libraries that were not measured.
+algorithms for long messages, for libraries that were not measured, and a round with one server, as `ssgd` has it.
 
 Sizes are those of the whole result (allgather, gather) or of the whole input (reduce-scatter, scatter, all-to-all).
 """
@@ -226,6 +226,19 @@ def one_way(members: int) -> Effort:
     return Effort(rounds, rounds, members - 1, members - 1)
 
 
+def one_server(workers: int) -> Effort:
+    """Send all gradients to one server, then all models back: all messages share the server's card, in either direction.
+
+    Args:
+        workers: number of workers that send; one on the server's machine does not count.
+
+    >>> one_server(4)[:4]
+    (2, 8.0, 8, 8.0)
+    """
+    messages = 2 * workers
+    return Effort(2, float(messages), messages, float(messages))
+
+
 ALLREDUCE: dict[str, Callable[[int], Effort]] = {
     "ring": ring,
     "recursive-doubling": recursive_doubling,
@@ -343,6 +356,8 @@ LIBRARIES: dict[str, dict[str, Callable[[int], Effort]]] = {  # library -> opera
         "gather": lambda members: _root_operation_on_parts(members, _depth(members), 1.0),
         "scatter": lambda members: _root_operation_on_parts(members, _depth(members), 1.0),
         "point-to-point": lambda members: Effort(1, 1.0, 1, 1.0),
+        "one-server": one_server,
+        "worker-as-server": lambda members: one_server(members - 1),
     },
     "in use": {"allreduce": allreduce_in_use, "sharded-servers": servers_in_use},
 }

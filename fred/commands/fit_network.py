@@ -1,29 +1,36 @@
 """`fred fit-network`: fit a network to measured times of communication."""
 
 import argparse
-from collections.abc import Sequence
+import shlex
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fred.base import places
+from fred.base.errors import FredError
 from fred.commands import command_options
-from fred.fitting.communication import FittedNetwork, fit_network
+from fred.commands.network_choice import list_networks, select
+from fred.fitting.communication import FittedNetwork, explain_several, fit_network
+from fred.fitting.judgement import NEAR, HeldOut, Judgement, judge, judge_network, worst_error
 from fred.fitting.measurement import Measurement
-from fred.fitting.measurements import FORMATS, MeasuredFile, read_file
+from fred.fitting.measurements import FORMATS, read_file
 from fred.specification.text import written
-from fred.views.table import Cell, Table, show, terminal
+from fred.views.table import NONE, Cell, Table, show, terminal
 
 _MARK = "fitted by fred fit-network"
-_NEAR = 0.15
+_ERRORS = "name,nodes,bytes,"  # beginning of a file of errors
+_COLUMNS = ("median error", "within 15 %", "worst")
+_UNTESTED = "As many numbers are fitted as there are times: no time tests them."
+_MOST_SETTINGS = 12  # of one operation, of one kind, that have rows of their own
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the files of measurements, what the files do not say, and the output."""
     parser.description = (
         "Fit latency, bandwidth and the algorithm of allreduces to times of operations of NCCL, Gloo or MPI, and print "
-        "the `network:` block of a scenario, with its errors."
+        "the `network:` block of a scenario, with its errors. Times of several networks are compared with predictions."
     )
     tools = ", ".join(form.tool for form in FORMATS)
     parser.add_argument("files", type=Path, nargs="+", metavar="FILE", help=f"one or more files: tables, or output of {tools}")
@@ -37,55 +44,157 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         metavar="NAME=VALUE,...",
         help="what the files do not say; NAME is nodes, operation, library, delay_ms or gbit_per_s",
     )
+    parser.add_argument(
+        "--only",
+        metavar="NAME=VALUE,...",
+        help="only times with these values, such as those of one network; NAME is library, operation, nodes, source, delay_ms "
+        "or gbit_per_s, whose VALUE may be `unknown`",
+    )
     parser.add_argument("-o", "--out", type=Path, metavar="FILE", help="YAML file for the `network:` block")
+    parser.add_argument(
+        "--errors", type=Path, metavar="FILE.csv", help="table with the prediction of each time; FILE.svg is its figure"
+    )
     command_options.add_quiet(parser)
 
 
 def run(options: argparse.Namespace) -> int:
-    """Read the measurements, fit the network, then write and print it. Raises FredError."""
-    if options.out:
-        places.check_free(options.out, lambda beginning: beginning.startswith(f"# {_MARK}".encode()))
+    """Read the measurements, fit a network or judge several, then write and print the result. Raises FredError."""
+    _check_places(options)
     columns = (
         command_options.parse_pairs("--columns", options.columns, "bytes=msg,milliseconds=took") if options.columns else {}
     )
     values = command_options.parse_pairs("--values", options.values, "nodes=8,operation=allreduce") if options.values else {}
+    only = command_options.parse_pairs("--only", options.only, "delay_ms=1,gbit_per_s=5") if options.only else {}
     files = [read_file(path, columns, values) for path in options.files]
-    measurements = [measurement for file in files for measurement in file.measurements]
-    fitted = fit_network(measurements)
-    block = {"network": fitted.options}
-    if options.out:
-        names = ", ".join(str(path) for path in options.files)
-        shared = "".join(f"; {sentence}" for sentence in _sentences_of_ranks(measurements)[:1])
-        places.write(options.out, written(block, f"{_MARK}, from {names}{shared}").encode())
-    if options.out and options.quiet:
-        print(options.out)
+    measurements = select([measurement for file in files for measurement in file.measurements], only)
+    difference = explain_several(measurements)
+    cure = _choose_network(options, measurements) if difference else ""
+    if difference and options.out:
+        raise FredError(f"{difference}; --out needs one network{cure or '; without it, FRED prints the errors'}")
+    fitted = None if difference else fit_network(measurements)
+    judgements = judge_network(fitted, measurements) if fitted else judge(measurements)
+    _write_files(options, fitted, judgements)
+    outputs = [path for path in (options.out, options.errors) if path]
+    if outputs and options.quiet:
+        print(*outputs, sep="\n")
+        return 0
+    _print_sentences([file.sentence for file in files])
+    if options.only:
+        number = sum(len(file.measurements) for file in files)
+        _print_sentences([f"chosen: {len(measurements)} of {number} times, with {options.only}"])
+    if fitted:
+        _print_network(fitted, measurements)
+        print(written({"network": fitted.options}), end="")
     else:
-        _print(fitted, files)
-        print(written(block), end="")
+        _print_judgements(judgements, f"No `network:` block: {difference}{cure}")
     return 0
 
 
-def _print(fitted: FittedNetwork, files: Sequence[MeasuredFile]) -> None:
-    """Print a summary of each file, and how far the predictions are off."""
-    console = terminal()
-    measurements = [measurement for file in files for measurement in file.measurements]
-    for sentence in [*(file.sentence for file in files), *_sentences(fitted), *_sentences_of_ranks(measurements)]:
-        console.print(sentence, highlight=False, markup=False, soft_wrap=True)
-    rows = [_error_row(name, errors) for name, errors in fitted.errors.items()]
-    show(Table(["operation", "median error", "within 15 %", "worst"], rows, "times predicted by the network below"), console)
+def _check_places(options: argparse.Namespace) -> None:
+    """Raise FredError for a file that cannot be written, or that this command did not write."""
+    if options.out:
+        places.check_free(options.out, lambda beginning: beginning.startswith(f"# {_MARK}".encode()))
+    if options.errors:
+        if options.errors.suffix != ".csv":
+            raise FredError(f"--errors {options.errors}: expected a name that ends in .csv, such as {options.errors.stem}.csv")
+        exists = options.errors.exists()
+        places.check_free(options.errors, lambda beginning: beginning.startswith(_ERRORS.encode()))
+        places.check_free(options.errors.with_suffix(".svg"), lambda _: exists)
+
+
+def _write_files(options: argparse.Namespace, fitted: FittedNetwork | None, judgements: Sequence[Judgement]) -> None:
+    """Write the `network:` block, and the errors with their figure, as far as they were asked for."""
+    if options.out and fitted:
+        names = ", ".join(str(path) for path in options.files)
+        measurements = [measurement for judgement in judgements for measurement in judgement.measurements]
+        shared = "".join(f"; {sentence}" for sentence in _sentences_of_ranks(measurements)[:1])
+        places.write(options.out, written({"network": fitted.options}, f"{_MARK}, from {names}{shared}").encode())
+    if options.errors:
+        import pandas as pd  # this and Matplotlib take a second
+
+        from fred.views.predicted_times import picture
+
+        rows = pd.DataFrame([row for judgement in judgements for row in judgement.rows()])
+        rows["measured"] = [row.seconds for judgement in judgements for row in judgement.measurements]
+        places.write(options.errors, rows.to_csv(index=False, float_format="%.6g").encode())
+        picture(rows, NEAR).save(options.errors.with_suffix(".svg"))
+
+
+def _choose_network(options: argparse.Namespace, measurements: Sequence[Measurement]) -> str:
+    """Return how to choose one network, with a command that works; empty: no choice gives one."""
+    for choice in list_networks(measurements):
+        only = ",".join([*([options.only] if options.only else []), choice])
+        try:
+            fit_network(select(measurements, command_options.parse_pairs("--only", choice, "delay_ms=1")))
+        except FredError:
+            continue
+        others = {"columns": options.columns, "values": options.values, "only": only, "out": options.out}
+        words = [word for name, value in others.items() if value for word in (f"--{name}", str(value))]
+        return f"; choose one, as in: {shlex.join(['fred', 'fit-network', *map(str, options.files), *words])}"
+    return ""
+
+
+def _print_sentences(sentences: Sequence[str]) -> None:
+    for sentence in sentences:
+        terminal().print(sentence, highlight=False, markup=False, soft_wrap=True)
+
+
+def _print_network(fitted: FittedNetwork, measurements: Sequence[Measurement]) -> None:
+    """Print how far the predictions by one network are off."""
+    _print_sentences([*_sentences(fitted), *_sentences_of_ranks(measurements)])
+    rows = [_error_row([name], errors) for name, errors in fitted.errors.items()]
+    show(Table(["operation", *_COLUMNS], rows, "times predicted by the network below"), terminal())
     if fitted.algorithm_errors:
-        rows = [_error_row(name, errors, strong=name == fitted.collective) for name, errors in fitted.algorithm_errors.items()]
+        rows = [_error_row([name], errors, name == fitted.collective) for name, errors in fitted.algorithm_errors.items()]
         caption = "each allreduce is predicted by a fit to other measurements"
-        show(Table(["allreduce", "median error", "within 15 %", "worst"], rows, "algorithms of allreduces", caption), console)
+        show(Table(["allreduce", *_COLUMNS], rows, "algorithms of allreduces", caption), terminal())
+
+
+def _print_judgements(judgements: Sequence[Judgement], why_no_block: str) -> None:
+    """Print how far predictions of several networks are off: of all times, and of each setting by a fit to the others."""
+    tested = [judgement.errors for judgement in judgements if judgement.is_tested]
+    near = _sentence_of_errors(np.concatenate(tested), "these predictions") if tested else _UNTESTED
+    _print_sentences([near, why_no_block])
+    rows = [
+        _error_row(
+            [judgement.name, str(len(judgement.measurements)), judgement.fitted],
+            judgement.errors if judgement.is_tested else np.array([]),
+        )
+        for judgement in judgements
+    ]
+    caption = "what the rows do not give is fitted, once for each row of this table"
+    show(Table(["measurements", "times", "fitted", *_COLUMNS], rows, "predicted times", caption, words=3), terminal())
+    rows = [row for judgement in judgements for row in _held_out_rows(judgement)]
+    if rows:
+        caption = "what only this setting leaves open is fitted to it; –: too few times for a fit"
+        title = "each setting predicted by a fit to the others"
+        show(Table(["measurements", "left out", "times", *_COLUMNS], rows, title, caption, words=2), terminal())
+
+
+def _held_out_rows(judgement: Judgement) -> Iterator[list[Cell | str]]:
+    """Yield a row for each setting; one row for all settings of a kind if they are many."""
+    settings = list(judgement.held_out())
+    for way in dict.fromkeys(setting.way for setting in settings):
+        several = [setting for setting in settings if setting.way == way]
+        if len(several) > _MOST_SETTINGS:
+            errors = np.concatenate([setting.errors for setting in several])
+            several = [HeldOut(way, f"{len(several)} settings in turn: {way}", errors)]
+        for _, setting, errors in several:
+            yield _error_row([judgement.name, setting, str(len(errors))], errors)
 
 
 def _sentences(fitted: FittedNetwork) -> list[str]:
-    errors = np.abs(np.concatenate(list(fitted.errors.values())))
+    errors = np.concatenate(list(fitted.errors.values()))
     if len(errors) == 1:
         return ["The bandwidth follows from one time and the latency: no other time tests it.", *_doubts_of_algorithm(fitted)]
-    near = f"{np.sum(errors <= _NEAR)} of {len(errors)} times are predicted within 15 %"
-    reliable = bool(np.median(errors) <= _NEAR)
-    return [f"{near}." if reliable else f"DO NOT RELY on this network: only {near}.", *_doubts_of_algorithm(fitted)]
+    return [_sentence_of_errors(errors, "this network"), *_doubts_of_algorithm(fitted)]
+
+
+def _sentence_of_errors(errors: NDArray[np.float64], subject: str) -> str:
+    """Return how many times are predicted well, and a warning if they are few."""
+    near = f"{np.sum(np.abs(errors) <= NEAR)} of {len(errors)} times are predicted within 15 %"
+    reliable = bool(np.median(np.abs(errors)) <= NEAR)
+    return f"{near}." if reliable else f"DO NOT RELY on {subject}: only {near}."
 
 
 def _doubts_of_algorithm(fitted: FittedNetwork) -> list[str]:
@@ -118,7 +227,10 @@ def _sentences_of_ranks(measurements: Sequence[Measurement]) -> list[str]:
     ]
 
 
-def _error_row(name: str, errors: NDArray[np.float64], strong: bool = False) -> list[Cell | str]:
-    worst = errors[np.argmax(np.abs(errors))]
-    texts = (name, f"{np.median(np.abs(errors)):.1%}", f"{np.mean(np.abs(errors) <= _NEAR):.0%}", f"{worst:+.0%}")
-    return [Cell(text, strong=strong) for text in texts]
+def _error_row(words: Sequence[str], errors: NDArray[np.float64], strong: bool = False) -> list[Cell | str]:
+    """Return a row of a table: words, and the errors in three numbers, or dashes without errors."""
+    texts = [NONE] * len(_COLUMNS)
+    if len(errors):
+        absolute = np.abs(errors)
+        texts = [f"{np.median(absolute):.1%}", f"{np.mean(absolute <= NEAR):.0%}", f"{worst_error(errors):+.0%}"]
+    return [Cell(text, strong=strong) for text in (*words, *texts)]

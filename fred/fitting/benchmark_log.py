@@ -13,9 +13,10 @@ from fred.base.errors import FredError, quoted
 from fred.base.words import listed
 from fred.cluster.collectives import LIBRARIES
 from fred.components.registry import nearest
-from fred.fitting.measurement import LIBRARY_NAMES, recognise_operations
+from fred.fitting.measurement import LIBRARY_NAMES, SYNCHRONIZATIONS, recognise_operations
 
 MEMBERS = ("nodes", "workers", "members", "machines", "ranks")  # FRED's names of the number of members
+OPERATIONS = (*LIBRARIES["nccl"], *SYNCHRONIZATIONS)
 VALUES = (*MEMBERS, "library", "operation", "delay_ms", "round_trip_ms", "gbit_per_s")  # keys of --values
 _NESTED = 4  # prefixes before each other
 _LEAST, _MOST = 1e-9, 1e15  # of any number
@@ -96,12 +97,13 @@ class BenchmarkLog:
         if len(operations) > 1:
             raise FredError(f"{place}: `{words}` names several operations: {listed(operations)}")
         if not operations and words != stem:
-            raise FredError(f"{place}: unknown operation `{words}`; expected one of {listed(tuple(LIBRARIES['nccl']))}")
+            raise FredError(f"{place}: unknown operation `{words}`; expected one of {listed(OPERATIONS)}")
         if nodes == 1:
             raise FredError(f"{place}: one member, which sends no message; measure at least two")
         members = self._members(nodes, place) or (2 if operations == ["point-to-point"] else 0)
-        self._require(place, name, operations, members)
-        return Setting(LIBRARY_NAMES[name.lower()], operations[0], members)
+        servers = SYNCHRONIZATIONS.get("".join(operations), "")
+        self._require(place, servers or name, operations, members)
+        return Setting(servers or LIBRARY_NAMES[name.lower()], operations[0], members)
 
     def _members(self, nodes: int, place: str) -> int:
         """Return the number of members: of the file, of --values, or of the file's name; 0: unknown."""

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize
 
 from fred.base.errors import FredError
+from fred.base.words import listed
 from fred.cluster.bandwidths import Connection
 from fred.cluster.collectives import ALLREDUCE, CONNECTIONS, LIBRARIES, Effort
 from fred.fitting.measurement import TEXTBOOK, Measurement
@@ -103,7 +104,7 @@ def fit(
         (0.001, 1.0)
     """
     constants = constants or {}
-    links = _unknown_quantities(measurements)
+    links = list_unknowns(measurements)
     names = (*links, *constants)
     if not names:
         return Unknowns()
@@ -204,7 +205,7 @@ def held_out_errors(
         training = [measurement for place, measurement in enumerate(measurements) if place not in places]
         test = [measurements[place] for place in places]
         unknowns = fit(training, form, constants)
-        if set(_unknown_quantities(test)) - set(unknowns.fitted):  # nothing else says what their latency and bandwidth are
+        if set(list_unknowns(test)) - set(unknowns.fitted):  # nothing else says what their latency and bandwidth are
             fixed = partial(form, **unknowns.constants) if form else None
             deviations[places] = errors(test, fit(test, fixed), fixed)
         else:
@@ -212,8 +213,15 @@ def held_out_errors(
     return deviations
 
 
-def _unknown_quantities(measurements: Sequence[Measurement]) -> list[str]:
-    """Return the names of what the measurements leave open."""
+def list_unknowns(measurements: Sequence[Measurement]) -> list[str]:
+    """Return the names of what the measurements leave open, of `latency`, `bandwidth` and `window`.
+
+    Args:
+        measurements: measured times or rates.
+
+    >>> list_unknowns([Measurement("nccl", "allreduce", 4, 2**27, 0.329, latency=0.001)])
+    ['bandwidth']
+    """
     names = [
         name for name in ("latency", "bandwidth") if any(getattr(measurement, name) is None for measurement in measurements)
     ]
@@ -240,6 +248,16 @@ class FittedNetwork:
     bandwidth: float
     algorithm_errors: dict[str, Floats]
     errors: dict[str, Floats]
+
+    def form(self, operation: str) -> Form:
+        """Return the cost of an operation in this network.
+
+        Args:
+            operation: operation, in FRED's words.
+        """
+        return (
+            _allreduce_forms(self.library)[self.collective] if operation == "allreduce" else LIBRARIES[self.library][operation]
+        )
 
     @property
     def options(self) -> dict[str, object]:
@@ -272,8 +290,8 @@ def fit_network(measurements: Sequence[Measurement]) -> FittedNetwork:
     """
     library = _require_one_cluster(measurements)
     allreduces = [measurement for measurement in measurements if measurement.operation == "allreduce"]
-    default = _DEFAULT_ALGORITHMS.get(library, library)
-    forms = {default: LIBRARIES[library]["allreduce"], **ALLREDUCE}
+    forms = _allreduce_forms(library)
+    default = next(iter(forms))
     settings = [(measurement.nodes, measurement.size) for measurement in allreduces]
     transfers = [measurement for measurement in measurements if measurement.operation == "point-to-point"]
     algorithm_errors: dict[str, Floats] = {}
@@ -295,17 +313,34 @@ def fit_network(measurements: Sequence[Measurement]) -> FittedNetwork:
     return FittedNetwork(library, best, latency, bandwidth, algorithm_errors, operation_errors)
 
 
+def _allreduce_forms(library: str) -> dict[str, Form]:
+    """Return the costs of allreduces by algorithm; that of the library is the first."""
+    return {_DEFAULT_ALGORITHMS.get(library, library): LIBRARIES[library]["allreduce"], **ALLREDUCE}
+
+
+def explain_several(measurements: Sequence[Measurement]) -> str:
+    """Return why the measurements are not those of one network, or an empty text if they are.
+
+    Args:
+        measurements: of any libraries and clusters.
+
+    >>> rows = [Measurement("nccl", "allreduce", 4, 2**27, 0.3, latency=latency) for latency in (0.001, 0.005)]
+    >>> explain_several(rows), explain_several(rows[:1])
+    ('the measurements differ in delay', '')
+    """
+    if any(measurement.is_rate for measurement in measurements):
+        return "the measurements are rates between regions, not durations"
+    if any(measurement.library == "in use" for measurement in measurements):
+        return "the measurements are synchronizations of training programs, which do other work at the same time"
+    names = {"library": "library", "where": "source", "latency": "delay", "bandwidth": "bandwidth"}
+    differences = [name for key, name in names.items() if len({getattr(measurement, key) for measurement in measurements}) > 1]
+    return f"the measurements differ in {listed(differences)}" if differences else ""
+
+
 def _require_one_cluster(measurements: Sequence[Measurement]) -> str:
     """Return the library of the measurements. Raises FredError if they are not of one library and cluster, or of one size."""
-    libraries = sorted({measurement.library for measurement in measurements})
-    if len(libraries) > 1 or libraries[0] == "in use":
-        raise FredError(
-            f"the measurements are of {' and '.join(libraries)}; expected one library: fit the files of each by themselves"
-        )
-    if any(measurement.is_rate for measurement in measurements):
-        raise FredError("the measurements are rates of point-to-point transfers between regions; expected durations")
-    if len({(measurement.latency, measurement.bandwidth, measurement.where) for measurement in measurements}) > 1:
-        raise FredError("delays, bandwidths or sources differ between the measurements; expected one cluster as it is")
+    if difference := explain_several(measurements):
+        raise FredError(f"{difference}; expected one library and one cluster as it is")
     shared = sorted({measurement.nodes / measurement.machines for measurement in measurements if measurement.machines})
     if len(shared) > 1:
         raise FredError(
@@ -318,4 +353,4 @@ def _require_one_cluster(measurements: Sequence[Measurement]) -> str:
             "too few measurements: expected at least 3, of at least 2 sizes, such as with -b 8 -e 1G -f 2 of nccl-tests, "
             "or -a of perftest; with the latency, such as --values delay_ms=0.1, one time of 1 MiB or more is enough"
         )
-    return libraries[0]
+    return measurements[0].library

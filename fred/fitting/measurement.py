@@ -13,6 +13,12 @@ LIBRARY_NAMES |= dict.fromkeys(("mpi", "openmpi", "mpich", "osu", "imb", "ccl", 
 _OPERATIONS = {name.replace("-", ""): name for name in LIBRARIES["nccl"]} | {"bcast": "broadcast", "alltoall": "all-to-all"}
 _OPERATIONS |= {"allr": "allreduce", "allg": "allgather", "redsct": "reduce-scatter"}  # as nccom-test abbreviates them
 _OPERATIONS |= dict.fromkeys(("p2p", "pt2pt", "sendrecv", "send", "pingpong", "permute"), "point-to-point")
+SYNCHRONIZATIONS = {  # synchronizations through servers -> the library that has their costs, whatever sends the messages
+    "sharded-servers": "in use",
+    "one-server": TEXTBOOK,
+    "worker-as-server": TEXTBOOK,
+}
+_OPERATIONS |= {name.replace("-", ""): name for name in SYNCHRONIZATIONS}
 _OTHER_OPERATIONS = re.compile(r"(all)?(gather|scatter|toall)v(?!\d)|hypercube|neighbo|nonblocking|pingping|barrier")
 _FACTORS = {"allreduce": 2.0, **dict.fromkeys(("allgather", "reduce-scatter", "all-to-all", "gather", "scatter"), 1.0)}
 NUMBER = re.compile(r"\d{1,15}(\.\d{0,15})?([eE][+-]?\d{1,2})?")  # as tools print times and bandwidths

@@ -63,7 +63,11 @@ class MeasuredFile:
         machines = sorted({measurement.machines for measurement in self.measurements if measurement.machines})
         place = f" on {listed([*map(str, machines)])} machine{'s' * (machines != [1])}" if machines else ""
         rows = "".join(f"; {n} row{'s' * (n > 1)} left out: {why}" for why, n in self.skipped.items())
-        span = _bytes(min(sizes)) if min(sizes) == max(sizes) else f"{_bytes(min(sizes))} to {_bytes(max(sizes))}"
+        span = (
+            format_bytes(min(sizes))
+            if min(sizes) == max(sizes)
+            else f"{format_bytes(min(sizes))} to {format_bytes(max(sizes))}"
+        )
         times = f"{len(sizes)} time{'s' * (len(sizes) > 1)}"
         summary = f"{self.tool}: {listed(operations)}, {listed([*map(str, members)])} members{place}"
         return f"read: {self.path}, {summary}, {times}, {span}{rows}"
@@ -142,10 +146,13 @@ def _complete(measurement: Measurement, log: BenchmarkLog) -> Measurement:
     )
 
 
-def _bytes(size: float) -> str:
+def format_bytes(size: float) -> str:
     """Return a size with its unit.
 
-    >>> _bytes(1536), _bytes(2**27)
+    Args:
+        size: size, bytes.
+
+    >>> format_bytes(1536), format_bytes(2**27)
     ('1.5 KiB', '128 MiB')
     """
     power = max(power for power in range(5) if power == 0 or size >= 1024**power)

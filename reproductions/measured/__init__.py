@@ -3,27 +3,25 @@
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from fred.fitting.communication import Unknowns, errors, fit, held_out_errors, predict_seconds
+from fred.fitting.communication import errors, fit, held_out_errors
+from fred.fitting.judgement import NEAR, Judgement, judge
 from fred.fitting.measurement import Measurement
 from fred.fitting.measurements import read
-from fred.views import figures
+from fred.views import predicted_times
 from fred.views.figures import Picture
-from reproductions.common import RESULTS, say, table, write
+from reproductions.common import RESULTS, say, write
 from reproductions.measured import page, steps
-from reproductions.measured.page import NEAR, summary
+from reproductions.measured.page import summary
 from reproductions.measured.sources import FOLDER, SOURCES, TRIED, Source, settings
 
 FILE, STEPS, SHARES, OTHERS = (RESULTS / f"measured{name}.csv" for name in ("", "-steps", "-bandwidths", "-tried"))
 # No constant was changed after `gloo-held-out` and `public` were read.
 OWN = (FOLDER / "gloo-emulated.csv", FOLDER / "gloo-held-out.csv", FOLDER / "public.csv")
-_NO_LATENCY = 1e-6  # s; the times do not tell a smaller one
-_MARKS = "osD^vP*X<>hdp8"
 _COLORS = {  # by the beginning of the name; others: those of the shared tables
     "gloo-emulated": "#E69F00",
     "gloo-held-out": "#D55E00",
@@ -37,19 +35,6 @@ _COLORS = {  # by the beginning of the name; others: those of the shared tables
 Floats = NDArray[np.float64]
 
 
-class Group(NamedTuple):
-    """Measurements of one operation in one file, and what FRED predicts."""
-
-    name: str
-    measurements: Sequence[Measurement]
-    unknowns: Unknowns
-
-    @property
-    def errors(self) -> Floats:
-        """Return predicted / measured - 1 of each measurement."""
-        return errors(self.measurements, self.unknowns)
-
-
 def timing() -> None:
     """Predict every measurement, with FRED's constants and with those fitted to the others; write the CSV file."""
     rows: list[dict[str, object]] = []
@@ -57,7 +42,7 @@ def timing() -> None:
         say(source.name)
         rows += _rows(source)
     for group in groups(OWN):
-        rows += _described(group.name, group)
+        rows += group.rows()
     pd.DataFrame(rows).to_csv(FILE, index=False, float_format="%.6g")
     say("step times of trainings")
     trained = list(steps.read())
@@ -80,38 +65,17 @@ def report() -> str:
     return write("measured", page.text(found, trained, pd.read_csv(SHARES), pd.read_csv(OTHERS)))
 
 
-def points(paths: Sequence[Path]) -> str:
-    """Predict the measurements in any files, print the errors, and write a page with a figure; return its path.
-
-    Latencies and bandwidths that the files do not give are fitted, once for each library and operation of a file.
-    """
-    found = groups(paths)
-    rows = [row for group in found for row in _described(group.name, group)]
-    overview = table(("measurements", "points", "fitted", "median error", "within 15 %", "worst"), map(_overview, found))
-    print(overview)
-    picture(pd.DataFrame(rows)).save(RESULTS / "measured-points.svg")
-    each = table(
-        ("measurements", "nodes", "bytes", "delay, s", "bytes/s", "predicted, s", "measured, s", "error"), map(_line, rows)
-    )
-    text = f"# Measured and predicted times\n\n![predicted and measured](measured-points.svg)\n\n{overview}\n\n{each}\n"
-    return write("measured-points", text)
-
-
-def groups(paths: Iterable[Path]) -> list[Group]:
-    """Return the measurements of each library and operation of each file, and the latencies and bandwidths fitted to them."""
-    found = []
+def groups(paths: Iterable[Path]) -> Iterator[Judgement]:
+    """Yield a judgement of each library and operation of each file."""
     for path in paths:
-        everything = read(path)
-        for source in dict.fromkeys(each.source for each in everything):
-            own = [each for each in everything if each.source == source]
-            found.append(Group(f"{path.stem}: {source}", own, fit(own)))
-    return found
+        for judgement in judge(read(path)):
+            yield replace(judgement, name=f"{path.stem}: {judgement.name}")
 
 
 def _rows(source: Source) -> Iterator[dict[str, object]]:
     """Yield a row for each measurement of a source, with its errors when its settings were left out of all fits."""
     own = source.measurements()
-    group = Group(source.name, own, fit(own))
+    judgement = Judgement(source.name, own, fit(own))
     ways = settings(own).items()
     unseen = {"number of nodes": source.unseen}
     out = {
@@ -120,7 +84,7 @@ def _rows(source: Source) -> Iterator[dict[str, object]]:
     out["plain"] = _plain(source, own)
     fitted = fit(own, source.form, source.constants)
     refitted = "; ".join(f"{name} {value:.4g}" for name, value in fitted.constants.items())
-    for place, row in enumerate(_described(source.name, group)):
+    for place, row in enumerate(judgement.rows()):
         yield {**row, "refitted": refitted, **{name: values[place] for name, values in out.items()}}
 
 
@@ -143,51 +107,9 @@ def _plain(source: Source, own: Sequence[Measurement]) -> Floats:
     return errors(own, fit(own, source.plain), source.plain)
 
 
-def _described(name: str, group: Group) -> Iterator[dict[str, object]]:
-    for each, error in zip(group.measurements, group.errors, strict=True):
-        yield {
-            "name": name,
-            "nodes": each.nodes,
-            "bytes": each.size,
-            "latency": each.latency,
-            "bandwidth": each.bandwidth,
-            "predicted": predict_seconds(each, group.unknowns),
-            "error": error,
-            "fitted": _fitted(group.unknowns),
-        }
-
-
-def _fitted(unknowns: Unknowns) -> str:
-    units = {"latency": (1e3, "ms"), "bandwidth": (8e-9, "Gbit/s"), "window": (2**-20, "MiB")}
-    values = [(name, getattr(unknowns, name), *units[name]) for name in unknowns.fitted]
-    if unknowns.latency < _NO_LATENCY:
-        values = [each for each in values if each[0] != "latency"]
-    return "; ".join(f"{name} {value * factor:.3g} {unit}" for name, value, factor, unit in values) or "nothing"
-
-
-def _overview(group: Group) -> tuple[object, ...]:
-    return (group.name, len(group.measurements), _fitted(group.unknowns), *summary(group.errors, _fitted(group.unknowns)))
-
-
-def _line(row: dict[str, object]) -> tuple[object, ...]:
-    given = ["–" if value is None else f"{value:.4g}" for value in (row["latency"], row["bandwidth"])]
-    measured = float(str(row["predicted"])) / (1 + float(str(row["error"])))
-    values = (f"{row['bytes']:.0f}", *given, f"{row['predicted']:.4g}", f"{measured:.4g}", f"{row['error']:+.1%}")
-    return (row["name"], row["nodes"], *values)
-
-
 def picture(found: pd.DataFrame) -> Picture:
     """Draw predicted against measured times, by source."""
-    with figures.style():
-        drawn = Picture(figsize=(7.2, 7.4), layout="constrained")
-        axis = drawn.subplots()
-        for mark, (name, own) in zip(_MARKS * 9, found.groupby("name", sort=False), strict=False):
-            color = next((color for start, color in _COLORS.items() if str(name).startswith(start)), "#0072B2")
-            measured = own["predicted"] / (1 + own["error"])
-            axis.plot(measured, own["predicted"], mark, label=name, color=color, markersize=4, alpha=0.8)
-        ends = [found["predicted"].min() / 1.5, found["predicted"].max() * 1.5]
-        for factor, dashes in ((1.0, "-"), (1 + NEAR, ":"), (1 / (1 + NEAR), ":")):
-            axis.plot(ends, [factor * end for end in ends], dashes, color="0.5", linewidth=0.8, zorder=0)
-        axis.set(xscale="log", yscale="log", xlabel="measured, s", ylabel="predicted, s", xlim=ends, ylim=ends)
-        drawn.legend(loc="outside lower center", ncols=2, fontsize=6.5)
-        return drawn
+    names = dict.fromkeys(map(str, found["name"]))
+    starts = _COLORS.items()
+    colors = {name: next((color for start, color in starts if name.startswith(start)), "#0072B2") for name in names}
+    return predicted_times.picture(found, NEAR, colors)

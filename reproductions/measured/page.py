@@ -8,12 +8,12 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from fred.fitting.judgement import NEAR, worst_error
 from reproductions.common import table
 from reproductions.measured import streams
 from reproductions.measured.sources import FOLDER
 from reproductions.measured.steps import FORECASTS, ranked
 
-NEAR = 0.15
 Floats = NDArray[np.float64]
 COLUMNS = ("median error", "within 15 %", "worst")
 
@@ -30,11 +30,7 @@ def summary(off: Floats, fitted: str = "") -> tuple[str, str, str]:
     """
     if len(off) <= len(fitted.split(";")) and fitted not in ("", "nothing"):
         return "–", "–", "–"
-    return f"{np.median(np.abs(off)):.1%}", f"{np.mean(np.abs(off) <= NEAR):.0%}", f"{_worst(off):+.0%}"
-
-
-def _worst(off: Floats) -> float:
-    return float(off[np.argmax(np.abs(np.log1p(np.maximum(off, -0.999))))])
+    return f"{np.median(np.abs(off)):.1%}", f"{np.mean(np.abs(off) <= NEAR):.0%}", f"{worst_error(off):+.0%}"
 
 
 def drawn(trained: pd.DataFrame) -> pd.DataFrame:
@@ -117,7 +113,7 @@ def _trained(trained: pd.DataFrame) -> Iterator[tuple[object, ...]]:
     for name, own in trained.groupby(_groups(trained), sort=False):
         off = [(own[each] / own["seconds"] - 1).to_numpy() for each in FORECASTS]
         blind = "yes" if own["is_blind"].all() else "no"
-        yield (name, len(own), blind, *(f"{np.median(np.abs(each)):.0%} ({_worst(each):+.0%})" for each in off))
+        yield (name, len(own), blind, *(f"{np.median(np.abs(each)):.0%} ({worst_error(each):+.0%})" for each in off))
 
 
 def _shares(shares: pd.DataFrame) -> Iterator[tuple[object, ...]]:
@@ -127,7 +123,7 @@ def _shares(shares: pd.DataFrame) -> Iterator[tuple[object, ...]]:
         for overlaps in (True, False):
             each = own[own["overlaps"] == overlaps]
             share, off = each["share"].to_numpy(), each["error"].to_numpy()
-            cells += [f"{share[0]:.2f}", f"{np.median(np.abs(off)):.0%} ({_worst(off):+.0%})"] if len(off) else "––"
+            cells += [f"{share[0]:.2f}", f"{np.median(np.abs(off)):.0%} ({worst_error(off):+.0%})"] if len(off) else "––"
         yield (name, len(own) // own["overlaps"].nunique(), *cells)
 
 
@@ -191,7 +187,7 @@ _TEXT = """# Measured times of communication, and FRED's
 
 Made by `python -m reproductions measured` from the CSV files beside this page. For {points} collectives and messages and
 {steps} step times, by others and over a network emulated on one machine, it compares the measured time with FRED's.
-`python -m reproductions measured --points FILE` does the same for any table of collectives.
+`fred fit-network FILE` does the same for any table of collectives.
 
 ![predicted against measured](measured.svg)
 

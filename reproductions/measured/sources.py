@@ -7,6 +7,7 @@ from typing import NamedTuple
 from fred.base.errors import FredError
 from fred.cluster import collectives
 from fred.cluster.collectives import Effort, ring
+from fred.fitting.judgement import list_settings
 from fred.fitting.measurement import Measurement
 from fred.fitting.measurements import read
 from reproductions.common import ROOT
@@ -106,13 +107,8 @@ TRIED = (  # forms to compare, two by two
 )
 
 
-def settings(measurements: Sequence[Measurement]) -> dict[str, list[object]]:
+def settings(measurements: Sequence[Measurement]) -> Mapping[str, Sequence[object]]:
     """Return the ways to leave measurements out: by name, the setting of each measurement."""
     if measurements[0].is_rate:
         return {"receiver": [place // PAIRS for place in range(len(measurements))]}
-    ways: dict[str, list[object]] = {
-        "delay and bandwidth": [(each.latency, each.bandwidth) for each in measurements],
-        "number of nodes": [each.nodes for each in measurements],
-    }
-    several = {name: keys for name, keys in ways.items() if len(set(keys)) > 1}
-    return several or {"size": [each.size for each in measurements]}
+    return list_settings(measurements)

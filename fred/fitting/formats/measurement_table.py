@@ -6,8 +6,8 @@ A row is one measurement. The columns are recognised by FRED's names and by othe
 | column                        | content                                                                 |
 |-------------------------------|-------------------------------------------------------------------------|
 | `library`                     | such as `nccl`, `gloo`, `mpi`; or the file's name has it: `gloo-allreduce.csv` |
-| `operation`                   | such as `allreduce`, `broadcast`; or the file's name has it             |
-| `how`                         | a synchronization in use: `allreduce` or `sharded-servers`              |
+| `operation`                   | such as `allreduce`, `broadcast`, `one-server`; or the file's name has it |
+| `how`                         | a synchronization in use: `allreduce`, `sharded-servers`, `one-server` or `worker-as-server` |
 | `nodes`                       | number of members; or the file's name has it: `nccl-allreduce-np8.csv`  |
 | `megabytes` (2^20) or `bytes` | size of the model or message                                            |
 | `delay_ms` or `round_trip_ms` | latency in one direction, or in both; empty: unknown                    |
@@ -27,11 +27,10 @@ from typing import NamedTuple
 
 from fred.base.errors import FredError, quoted
 from fred.base.words import listed
-from fred.cluster.collectives import LIBRARIES
 from fred.fitting.benchmark_log import BenchmarkLog, Setting
 from fred.fitting.formats.column_names import BANDWIDTHS, COLUMNS, SIZES, TIMES, Column, recognise
 from fred.fitting.formats.table_refusals import explain_refusal, is_header
-from fred.fitting.measurement import Measurement, Skipped, bus_factor
+from fred.fitting.measurement import SYNCHRONIZATIONS, Measurement, Skipped, bus_factor
 from fred.tables import quantities
 
 TOOL = "table"
@@ -41,6 +40,7 @@ _BARE_SIZES = 65536  # sizes without a unit are bytes if one is at least as larg
 _CUT = 0.8  # similarity from which on an unknown column is taken for a typing error
 _REDUCTIONS = ("sum", "prod", "min", "max", "avg", "none")  # of a column `op`, in the words of nccl-tests
 _RULE = re.compile(r"[-=+|:\s]+")
+_IN_USE = {"allreduce": "in use", **SYNCHRONIZATIONS}  # in a column `how` -> library
 _NONE = Skipped("have no positive time")
 _UNIT = re.compile(r"[\[(][^\[\]()]*[\])]")
 _CELL = re.compile(r"([\d.,]+(?:[eE][+-]?\d+)?)\s*([a-zA-Zµ]+)")
@@ -189,9 +189,9 @@ def _is_positive(text: str) -> bool:
 
 def _in_use(operation: str, nodes: float, place: str) -> Setting:
     """Return the setting of a synchronization in use."""
-    if operation not in LIBRARIES["in use"] or not nodes:
-        raise FredError(f"{place}: expected {' or '.join(LIBRARIES['in use'])} in `how`, and a number in `nodes`")
-    return Setting("in use", operation, int(nodes))
+    if operation not in _IN_USE or not nodes:
+        raise FredError(f"{place}: expected {' or '.join(_IN_USE)} in `how`, and a number in `nodes`")
+    return Setting(_IN_USE[operation], operation, int(nodes))
 
 
 def _quantity(log: BenchmarkLog, text: str, column: Column, place: str, least: float, sizes: Sequence[str]) -> float:
