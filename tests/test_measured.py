@@ -288,8 +288,8 @@ def test_rates_of_single_connections_are_those_of_their_windows():
     rows = streams.table_of()
     first, last = rows.iloc[0], rows[rows["bytes"].notna()].iloc[0]
     assert first["table"] == pytest.approx(8e-6 * 2.7 * 2**20 / 0.266047)
-    assert last["bytes"] * 8e-6 / last["table"] == pytest.approx(9.536, abs=1e-3)  # s; with slow start
-    assert (rows["own"] / rows["mbit_per_s"] - 1).abs().median() < 0.05
+    assert last["bytes"] * 8e-6 / last["table"] == pytest.approx(10.474, abs=1e-3)  # s; with slow start
+    assert (rows["own"] / rows["mbit_per_s"] - 1).abs().median() < 0.07
 
 
 def test_a_bandwidth_that_one_step_tells_predicts_others():

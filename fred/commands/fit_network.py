@@ -13,7 +13,7 @@ from fred.base.errors import FredError
 from fred.commands import command_options
 from fred.commands.network_choice import list_networks, select
 from fred.fitting.communication import FittedNetwork, explain_several, fit_network
-from fred.fitting.judgement import NEAR, HeldOut, Judgement, judge, judge_network, worst_error
+from fred.fitting.judgement import NEAR, HeldOut, Judgement, judge, judge_network, judge_presets, worst_error
 from fred.fitting.measurement import Measurement
 from fred.fitting.measurements import FORMATS, read_file
 from fred.specification.text import written
@@ -23,6 +23,7 @@ _MARK = "fitted by fred fit-network"
 _ERRORS = "name,nodes,bytes,"  # beginning of a file of errors
 _COLUMNS = ("median error", "within 15 %", "worst")
 _UNTESTED = "As many numbers are fitted as there are times: no time tests them."
+_NEAREST = 2  # presets that are compared
 _MOST_SETTINGS = 12  # of one operation, of one kind, that have rows of their own
 
 
@@ -148,6 +149,9 @@ def _print_network(fitted: FittedNetwork, measurements: Sequence[Measurement]) -
         rows = [_error_row([name], errors, name == fitted.collective) for name, errors in fitted.algorithm_errors.items()]
         caption = "each allreduce is predicted by a fit to other measurements"
         show(Table(["allreduce", *_COLUMNS], rows, "algorithms of allreduces", caption), terminal())
+    rows = [_error_row([name], errors) for name, errors in list(judge_presets(measurements).items())[:_NEAREST]]
+    caption = "nothing is fitted; `fred list presets` has what they are made of"
+    show(Table(["preset", *_COLUMNS], rows, "times predicted by the nearest presets", caption), terminal())
 
 
 def _print_judgements(judgements: Sequence[Judgement], why_no_block: str) -> None:

@@ -8,6 +8,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from fred.cluster.network import Network, mean_latency
+from fred.cluster.presets import PRESETS
 from fred.fitting.communication import (
     FittedNetwork,
     Form,
@@ -105,16 +107,30 @@ class Judgement:
                 yield HeldOut(way, setting, deviations[is_test if is_tested else is_test & ~is_open])
 
 
+def judge_presets(measurements: Sequence[Measurement]) -> dict[str, Floats]:
+    """Return the errors of each preset [measurements], the nearest first.
+
+    Args:
+        measurements: of one cluster; latencies and bandwidths that they have replace those of the preset.
+    """
+    networks = {name: Network(preset=name).effective for name in PRESETS}
+    every = {
+        name: errors(measurements, Unknowns(mean_latency(network), network.bandwidth or np.inf))
+        for name, network in networks.items()
+    }
+    return dict(sorted(every.items(), key=lambda entry: float(np.median(np.abs(entry[1])))))
+
+
 def judge(measurements: Sequence[Measurement]) -> tuple[Judgement, ...]:
     """Return a judgement of each library and operation of each cluster; what its rows do not give is fitted to them.
 
     Args:
         measurements: of any libraries, operations and clusters.
 
-    Example: at 1 GB/s, a broadcast takes 1.011 times as long as its bytes, and a latency of 1 ms counts twice.
-        >>> rows = [Measurement("nccl", "broadcast", 4, size, 0.002 + 1.011 * size / 1e9) for size in (1e4, 1e6, 1e8)]
+    Example: at 1 GB/s, an all-to-all among four takes .75 x 1.011 times as long as its bytes, and two latencies of 1 ms.
+        >>> rows = [Measurement("nccl", "all-to-all", 4, size, 0.002 + 0.75825 * size / 1e9) for size in (1e4, 1e6, 1e8)]
         >>> [(judgement.name, judgement.fitted) for judgement in judge(rows)]
-        [('nccl broadcast', 'latency 1 ms; bandwidth 8 Gbit/s')]
+        [('nccl all-to-all', 'latency 1 ms; bandwidth 8 Gbit/s')]
     """
     groups = {
         source: [measurement for measurement in measurements if measurement.source == source]

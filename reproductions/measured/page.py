@@ -238,10 +238,10 @@ and of 9,001 bytes, and six pairs of regions of another cloud were 16 to 32 % sl
 
 {streams}
 
-So windows explain the rates: with their own round trips all but one are 3 to 9 % slow, {own} in the median, as if 2.9 MiB were
-under way on this cloud. A table's round trips are up to 11 % off, and so are the rates. Lost segments matter little but for one run of three from Iowa to South Carolina, at a ninth of the rate of the others. FRED can lose
-messages, but no packets of one. Two more predictions, within London, could not be compared, as these files have connections
-to Los Angeles.
+So windows explain the rates: with their own round trips all but one are 3 to 9 % slow, {own} in the median, as if 2.9 MiB
+were under way on this cloud. A table's round trips are up to 11 % off, and so are the rates. Lost segments matter little but
+for one run of three from Iowa to South Carolina, at a ninth of the rate of the others. FRED can lose messages, but no packets
+of one. Two more predictions, within London, could not be compared, as these files have connections to Los Angeles.
 
 ## Step times of trainings
 
