@@ -10,6 +10,7 @@ import pytest
 
 from fred import Cluster, Layout, Recorder, Schedule, Simulation, Verb
 from fred.cluster import patterns
+from fred.cluster.bandwidths import Connection
 from fred.protocols.synchronous import Allreduce
 from fred.schedule.schedule import What
 from fred.timing.links import Links
@@ -306,6 +307,11 @@ class Machines:
         links, nodes = (a, self.into_worker + b), (self.node_of[a], self.node_of[b])
         return links if nodes[0] == nodes[1] else (*links, self.out_of_node + nodes[0], self.into_node + nodes[1])
 
+    def connection(self, messages: patterns.Messages) -> Connection:
+        """Return the connection of all messages of a phase, which pass equal links."""
+        (a, b, _), *_ = messages
+        return Connection(self.latency / 1e9, 1e9 * min(self.capacities[link] for link in self.path(a, b)))
+
     def message(self, message: Traffic) -> Steps:
         worker, node = message.worker, self.node_of[message.worker]
         paths = {
@@ -323,7 +329,7 @@ class Machines:
             [
                 [
                     (
-                        max(phase.waits.rounds, phase.waits.segments * size / 2**20) * self.latency,
+                        1e9 * phase.waits.seconds(size, self.connection(phase.messages)),
                         [(self.path(a, b), volume * size) for a, b, volume in phase.messages],
                     )
                     for phase in chain
