@@ -21,6 +21,7 @@ PAGES = {  # quick ones first
     "birch": "Birch SGD: eight methods where gradients, or messages, are slow or unequal",
     "clipped": "clipped asynchronous SGD: a quadratic with heavy-tailed noise",
     "fasgd": "FASGD: figures 1 to 3, and what else it says",
+    "index": "results/README.md: all papers and studies in two tables, from their pages",
 }
 
 

@@ -1,6 +1,7 @@
 """Reproductions run what they report; their quadratics by hand, and FRED's runs of them by NumPy."""
 
 import itertools
+import re
 from typing import Any
 
 import numpy as np
@@ -10,9 +11,16 @@ from scipy import stats
 
 import fred
 from fred import batch_indices
-from reproductions import clipped, predictors
+from reproductions import clipped, index, predictors
 from reproductions.asynchronous import by_numpy
 from reproductions.backup_workers import convergence
+
+
+def test_the_index_of_results_has_the_numbers_of_their_pages():
+    assert index.PLACE.read_text(encoding="utf-8") == index.text()
+    linked = re.findall(r"\]\(([^)]+)\)", index.text())
+    assert len(linked) >= 22 and all((index.PLACE.parent / path).exists() for path in linked)
+    assert all((index.ROOT / "scenarios" / f"{name}.yaml").exists() for name in re.findall(r"`fred run ([^`]+)`", index.text()))
 
 
 def test_gammas_are_chosen_on_other_seeds_than_those_that_are_reported():
