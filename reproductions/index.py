@@ -53,7 +53,12 @@ _STUDIES = {  # page -> question, answer, how surely, time
         "goodput exactly; times to a target hardly, with five seeds",
         "10 min, two cores",
     ),
-    "diagnosis": ("Do the intervals of `fred diagnose` hold?", "Nearly: see its table", "200 traces", "-"),
+    "diagnosis": (
+        "Do the intervals of `fred diagnose` hold?",
+        "In 94 % of clusters with spells, and no verdict is wrong; misses are mostly too low",
+        "200 traces of 8 clusters",
+        "hours",
+    ),
     "coverage": (
         "How often do intervals over seeds hold?",
         "Student's t: 95 % if normal, 82 to 89 % if skewed",
@@ -70,9 +75,12 @@ _CLOCK = (
         "[Twenty questions, predicted before the answers were read](reproductions/questions.md)",
         "11 % in the median, 64 % within 20 %",
     ),
-    ("[Do fitted clusters behave like their traces?](reproductions/fitted.md)", "see its table of criteria"),
     (
-        "[Which rule predicts stragglers?](reproductions/predictors.md) [And if the cluster changes?](reproductions/changes.md)",
+        "[Do fitted clusters behave like their traces?](reproductions/fitted.md)",
+        "one backup worker gains as much in 44 of 44 clusters",
+    ),
+    (
+        "[Which rule predicts stragglers?](reproductions/predictors.md) [And after a change?](reproductions/changes.md)",
         "`auto` loses more than .02 of the oracle in 5 % of windows",
     ),
 )
