@@ -41,7 +41,8 @@ RUNS: dict[str, dict[str, Any]] = {
     "layer by layer": {"protocol": BY_LAYERS, "cluster": TWO_SERVERS},
     "backup": {"algorithm": "ssgd", "protocol": {"name": "synchronous", "backup_workers": 1, "late": "interrupt"}},
     "clients": {"algorithm": "fedavg", "protocol": {"name": "client-rounds", "clients": 2}},
-    "gossip": {"algorithm": "sgp"},
+    "gossip": {"algorithm": "d-psgd"},
+    "gossip one way": {"algorithm": "sgp"},
     "pairs": {"algorithm": "ad-psgd"},
     "allreduce": {"algorithm": "allreduce-sgd", "cluster": {**CLUSTER, "nodes": 2}},
 }

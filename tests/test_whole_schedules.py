@@ -103,7 +103,7 @@ def test_what_comes_after_the_end_is_no_part_of_it():
     """
     cluster = constant(1.0, 1.0, 1.0, network={"latency": {"name": "constant", "seconds": 1.0}})
     for updates in (3, 4, 5, 6):
-        run = make_run("sgp", protocol="gossip", stop={"updates": updates}, task=None, cluster=cluster)
+        run = make_run("sgp", protocol={"topology": "ring"}, stop={"updates": updates}, task=None, cluster=cluster)
         schedule = execute("run", run, 1).schedule
         trips = schedule.intervals.select(What.TRIP)
         assert (trips.row < len(schedule)).all() and (trips.end_ns <= schedule.end_ns).all()

@@ -21,9 +21,10 @@ class Flows:
         account: the spans that are drawn, by number.
         sent: the messages that are drawn, by number.
         rows: the rows of the schedule that are drawn.
+        end: when the drawn part of the run ends, ns: messages under way by then have no arrival.
     """
 
-    def __init__(self, schedule: Schedule, account: pd.DataFrame, sent: pd.DataFrame, rows: Ints):
+    def __init__(self, schedule: Schedule, account: pd.DataFrame, sent: pd.DataFrame, rows: Ints, end: int):
         self._schedule, self._count = schedule, 0
         self.passing: dict[str, _Numbers] = defaultdict(dict)
         self.ending: dict[str, _Numbers] = defaultdict(dict)
@@ -37,7 +38,8 @@ class Flows:
         self._message[NONE] = NONE
         self._of_gradients()
         self._of_models()
-        arriving = sent.index[between_workers & sent["arrived"] & (sent["sender"] != NONE)].to_numpy()
+        arrives = sent["arrived"] & (sent["end_ns"] <= end)
+        arriving = sent.index[between_workers & arrives & (sent["sender"] != NONE)].to_numpy()
         self._join(messages=arriving, arrivals=arriving)
 
     def _of_gradients(self) -> None:

@@ -69,7 +69,7 @@ def trace(part: Part) -> bytes:
     sent = sent[(sent["begin_ns"] < sent["end_ns"]) | (sent["way"] == "between workers")]  # the others are drawn as rows
     rows = np.flatnonzero(part.holds(schedule["time_ns"]) & (schedule["verb"] != Verb.MIX))
     _check(part, len(account) + len(sent) + len(rows))
-    flows, packets = Flows(schedule, account, sent, rows), Packets()
+    flows, packets = Flows(schedule, account, sent, rows, part.end), Packets()
     top = packets.track(part.name)
     _counts(packets, top, part)  # the order matters: flows within one instant follow it
     _faults(packets, top, part)
