@@ -10,11 +10,12 @@ from fred.base.errors import FredError
 from fred.base.inputs import replaced
 
 
-def check_places(*files: Path) -> None:
+def check_places(*files: Path, option: str = "--out") -> None:
     """Raise FredError for files that could not be written. Their folders need not exist yet.
 
     Args:
         files: paths that a command will write to.
+        option: the command's option that names them.
 
     >>> Path("results").mkdir()
     >>> check_places(Path("results/new/times.csv"))
@@ -25,24 +26,25 @@ def check_places(*files: Path) -> None:
     """
     for file in files:
         if file.is_dir():
-            raise FredError(f"cannot write {file}: it is a folder; choose another place with --out")
+            raise FredError(f"cannot write {file}: it is a folder; choose another place with {option}")
         parent = next(folder for folder in file.absolute().parents if folder.exists())
         if not parent.is_dir():
-            raise FredError(f"cannot write {file}: {parent} is not a folder; choose another place with --out")
+            raise FredError(f"cannot write {file}: {parent} is not a folder; choose another place with {option}")
         try:
             with tempfile.TemporaryFile(dir=parent):
                 pass
         except OSError as error:
-            raise FredError(f"cannot write {file}: {error.strerror or error}; choose another place with --out") from error
+            raise FredError(f"cannot write {file}: {error.strerror or error}; choose another place with {option}") from error
 
 
-def check_free(file: Path, ours: Callable[[bytes], bool] = lambda beginning: False) -> None:
+def check_free(file: Path, ours: Callable[[bytes], bool] = lambda beginning: False, option: str = "--out") -> None:
     """Raise FredError if a file cannot be written, belongs to a result, or exists and is not the command's own.
 
     Args:
         file: path that a command will write to.
         ours: function that returns True for the first bytes of a file that the command may replace; by default it
             replaces none.
+        option: the command's option that names it.
 
     >>> _ = Path("mine.svg").write_text("drawn by hand")
     >>> check_free(Path("mine.svg"))
@@ -50,15 +52,15 @@ def check_free(file: Path, ours: Callable[[bytes], bool] = lambda beginning: Fal
     ...
     fred.FredError: mine.svg is there already, and not what this command writes; choose another place with --out, or ...
     """
-    check_places(file)
+    check_places(file, option=option)
     result = next((folder for folder in Path(os.path.realpath(file)).parents if contents.has(folder, file)), None)
     if result is not None:
         raise FredError(
-            f"{file} is part of the result in {result}, which `fred verify` checks; choose another place with --out"
+            f"{file} is part of the result in {result}, which `fred verify` checks; choose another place with {option}"
         )
     if os.path.lexists(file) and not (file.is_file() and ours(_beginning(file))):
         raise FredError(
-            f"{file} is there already, and not what this command writes; choose another place with --out, or remove it"
+            f"{file} is there already, and not what this command writes; choose another place with {option}, or remove it"
         )
 
 

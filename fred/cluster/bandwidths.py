@@ -75,7 +75,7 @@ class Connection(NamedTuple):
         window: bytes under way at most.
         initial_window: bytes under way at most in the first round trip.
 
-    Example: Linux's default window of 3 MiB limits a transfer over 10 Gbit/s and 20 ms to 157 MB/s.
+    Example: a window of 3 MiB limits a transfer over 10 Gbit/s and 20 ms to 157 MB/s.
         >>> connection = Connection(latency=0.01, bandwidth=1.25e9, window=3 * 2**20, initial_window=89_490)
         >>> connection.rate / 1e6
         157.2864
@@ -94,10 +94,10 @@ class Connection(NamedTuple):
         return min(self.bandwidth, self.window / (2 * self.latency)) if self.latency else self.bandwidth
 
     def times(self, streams: int) -> "Connection":
-        """Return what as many equal connections do together, over the same link.
+        """Return the connection that equals several connections over the same link.
 
         Args:
-            streams: number of connections.
+            streams: their number.
         """
         return self._replace(window=streams * self.window, initial_window=streams * self.initial_window)
 

@@ -20,6 +20,7 @@ from fred.cluster.failures import Failures
 from fred.cluster.faults import Fault, FaultProcess
 from fred.cluster.latency import AnyLatency, Constant, Latency, Positive
 from fred.cluster.network import Network
+from fred.cluster.presets import PRESETS
 from fred.cluster.prices import Place, Prices
 from fred.components.component import Component, Count
 from fred.components.limits import NANOSECONDS
@@ -83,7 +84,9 @@ class Cluster(Component):
     )
     contention: tuple[Annotated[Contention, OneOf("contention")], ...] = Field(default=(), description="temporary slowdowns")
     network: Network | None = Field(
-        default=None, description="links between workers and servers; absent: messages take no time"
+        default=None,
+        description="links between workers and servers, or the name of a preset; absent: messages take no time",
+        json_schema_extra=lambda schema: schema["anyOf"].insert(0, {"enum": list(PRESETS)}),
     )
     faults: tuple[Annotated[Fault, OneOf("fault")], ...] = Field(
         default=(), description="crashes, offline times and lost messages"

@@ -11,8 +11,9 @@ and receives one at a time, both at once. Reductions take no time.
     tree                 66.0    6.6
 
 **Libraries**, fitted to measurements (`results/reproductions/measured.md`): NCCL passes small chunks on while it still receives
-others, so few latencies add up, whatever the number of members. Gloo's ring waits for each segment of 1 MiB, which the receiver
-must have asked for; its broadcast sends whole models down a tree. `in use` is one synchronization by a data-parallel program:
+others. In its allreduce few latencies add up, whatever the number of members; its other operations go around a ring or down a
+chain of all members. Gloo's ring waits for segments of 1 MiB, two at a time, for which the receiver asks; its broadcast sends
+whole models down a tree. `in use` is one synchronization by a data-parallel program:
 operations on parts of the model, one after the other, and other work at the same time. `textbook` has MPICH's
 algorithms for long messages, for libraries that were not measured, and a round with one server, as `ssgd` has it.
 
@@ -380,9 +381,9 @@ def _exchange_parts(members: int, rounds: float, volume: float, passes: int = 1)
     return Effort(rounds, passes * volume * peers / members, passes * peers * members, float(passes * peers))
 
 
-def _root_operation(members: int, rounds: float, volume: float, starts: int = 0) -> Effort:
+def _root_operation(members: int, rounds: float, volume: float) -> Effort:
     """Return the cost of an operation between one member and all others."""
-    return Effort(rounds, float(volume), members - 1, float(members - 1), starts=starts)
+    return Effort(rounds, float(volume), members - 1, float(members - 1))
 
 
 def _root_operation_on_parts(members: int, rounds: float, volume: float) -> Effort:

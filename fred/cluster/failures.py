@@ -80,7 +80,7 @@ class Cause(Component):
     rate: AnyLatency | None = Field(
         default=None,
         description="distribution of the machines' rates of failure, which divide the times until they fail; drawn once for "
-        "each machine, and for each spare; absent: all 1",
+        "those that fail together (`of`), and for each spare; absent: all 1",
         examples=[{"name": "bimodal", "fast": 1.0, "slow": 5.0, "slow_fraction": 0.1}],
     )
     repair: AnyLatency | None = Field(

@@ -20,11 +20,19 @@ Example: two workers send and receive 1 MB each through a server's shared networ
 
 import math
 from collections.abc import Callable, Collection, Iterable
+from functools import cache
 from typing import Annotated, Any, Literal, NamedTuple
 
-from pydantic import Field, ModelWrapValidatorHandler, SerializerFunctionWrapHandler, model_serializer, model_validator
+from pydantic import (
+    Field,
+    ModelWrapValidatorHandler,
+    SerializationInfo,
+    SerializerFunctionWrapHandler,
+    model_serializer,
+    model_validator,
+)
 
-from fred.base.errors import FredError
+from fred.base.errors import FredError, quoted
 from fred.cluster.bandwidths import Bandwidth, Connection, Route, Way, check_routes
 from fred.cluster.collectives import ALLGATHER, ALLREDUCE, LIBRARIES, Effort, one_way
 from fred.cluster.contention import Contention
@@ -32,7 +40,7 @@ from fred.cluster.latency import AnyLatency, Constant, Latency
 from fred.cluster.presets import PRESETS
 from fred.cluster.regions import Regions
 from fred.components import registry
-from fred.components.component import Component, Count, Natural
+from fred.components.component import Component, Count, Natural, options_of
 from fred.components.limits import MOST_BYTES, NANOSECONDS
 from fred.components.one_of import OneOf
 
@@ -106,6 +114,11 @@ class SlowLinks(Component):
     )
 
 
+@cache
+def _preset(name: str) -> "Network":
+    return Network(name=name)
+
+
 class Network(Component):
     """The links of workers and servers, and the network cards where messages queue. Absent: messages take no time.
 
@@ -129,10 +142,11 @@ class Network(Component):
     delay them.
     """
 
-    preset: str | None = Field(
+    name: str | None = Field(
         default=None,
-        description="name of a network whose options replace the defaults here, such as `ethernet-25`; `fred list presets` has "
-        "all, with their errors",
+        description="a preset, whose options replace the defaults here, such as `ethernet-25`; `fred list presets` has all, "
+        "with their errors",
+        json_schema_extra={"enum": list(PRESETS)},
     )
     latency: AnyLatency = Field(default=Constant(seconds=0.0), description="propagation time of one message, s")
     pull_latency: AnyLatency | None = Field(
@@ -201,19 +215,35 @@ class Network(Component):
     @model_validator(mode="wrap")
     @classmethod
     def _with_preset(cls, options: Any, validate: ModelWrapValidatorHandler["Network"]) -> "Network":
-        """Put the options of a preset in place of the defaults; `network: ethernet-25` is short for `{preset: ethernet-25}`."""
-        options = {"preset": options} if isinstance(options, str) else options
-        name = options.get("preset") if isinstance(options, dict) else None
+        """Put the options of a preset in place of the defaults; `network: ethernet-25` is short for `{name: ethernet-25}`.
+
+        What a preset says of bandwidths or windows gives way to options that exclude it.
+        """
+        options = {"name": options} if isinstance(options, str) else options
+        name = options.get("name") if isinstance(options, dict) else None
         if name is None:
             return validate(options)
-        if name not in PRESETS:
-            raise ValueError(f"unknown preset `{name}`{registry.nearest(str(name), PRESETS)}; known: {', '.join(PRESETS)}")
-        return validate({**PRESETS[name].options, **options})
+        if not isinstance(name, str) or name not in PRESETS:
+            hint = registry.nearest(str(name), PRESETS)
+            raise ValueError(f"unknown preset {quoted(name)}{hint}; known: {', '.join(PRESETS)}")
+        if options.get("regions") is not None:
+            raise ValueError(f"`regions` define bandwidths and the algorithm of allreduces: leave out `name: {name}`")
+        preset = dict(PRESETS[name].options)
+        if options.get("upload") is not None and options.get("download") is not None:
+            del preset["bandwidth"]
+        if options.get("sharing") == "queue":
+            preset.pop("window", None)
+        return validate({**preset, **options})
 
     @model_serializer(mode="wrap")
-    def _leave_preset_out(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leave an absent preset out, so that files of networks without one do not mention it."""
-        return {name: option for name, option in serialize(self).items() if name != "preset" or option is not None}
+    def _as_given(self, serialize: SerializerFunctionWrapHandler, info: SerializationInfo) -> dict[str, Any]:
+        """Leave out an absent preset; beside a preset, write what differs from it instead of what differs from the defaults."""
+        if self.name is None:
+            return {name: option for name, option in serialize(self).items() if name != "name"}
+        if not info.exclude_defaults:
+            return dict(serialize(self))
+        every = self.model_dump(mode=info.mode, context=info.context)
+        return {name: every[name] for name in self.given_options()}
 
     def default_of(self, option: str) -> Any:
         """Return an option's value if it is not given: that of the preset, if it has one.
@@ -221,7 +251,11 @@ class Network(Component):
         Args:
             option: the option's name.
         """
-        return getattr(Network(preset=self.preset), option) if self.preset else super().default_of(option)
+        return super().default_of(option) if self.name is None or option == "name" else getattr(_preset(self.name), option)
+
+    def given_options(self) -> dict[str, Any]:
+        options = options_of(self)
+        return {name: value for name, value in options.items() if self.name is None or value != self.default_of(name)}
 
     def bucket_count(self, size: int) -> int:
         """Return the number of parts in which a message is allreduced.

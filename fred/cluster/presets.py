@@ -5,7 +5,7 @@ bandwidth that another step tells"): the step of the largest model with the most
 A worker is a machine, whatever the number of its GPUs, because they share the card.
 
     >>> from fred.cluster.network import Network
-    >>> network = Network(preset="ethernet-25", message_bytes=102_000_000)
+    >>> network = Network(name="ethernet-25", message_bytes=102_000_000)
     >>> f"{network.effective.bandwidth * 8 / 1e9:.1f} Gbit/s, {network.bucket_count(102_000_000)} buckets"
     '14.5 Gbit/s, 4 buckets'
 """

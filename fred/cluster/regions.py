@@ -70,7 +70,7 @@ class Regions(Component):
         default="ring",
         description="how to allreduce: in the ring whose slowest link is fastest; trees in regions and a ring of them; "
         "`all-to-all`: each worker adds up a part that all others send to it, and sends the sum to all (hivemind); or as a "
-        "library, whose ring passes the workers in their order",
+        "library, whose ring passes the regions in their order",
     )
 
     @field_validator("bandwidth", "latency", mode="before")

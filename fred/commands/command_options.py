@@ -44,4 +44,7 @@ def parse_pairs(option: str, text: str, example: str) -> dict[str, str]:
     pairs = [pair.partition("=") for pair in text.split(",")]
     if not all(name and value for name, _, value in pairs):
         raise FredError(f"{option} {text}: expected NAME=VALUE, separated by commas, such as {example}")
+    names = [name.strip() for name, _, _ in pairs]
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise FredError(f"{option} {text}: `{twice[0]}` has two values; expected one, such as {example}")
     return {name.strip(): value.strip() for name, _, value in pairs}

@@ -12,7 +12,7 @@ from fred.base import places
 from fred.base.errors import FredError
 from fred.commands import command_options
 from fred.commands.network_choice import list_networks, select
-from fred.fitting.communication import FittedNetwork, explain_several, fit_network
+from fred.fitting.communication import FittedNetwork, explain_several, fit_network, list_unknowns
 from fred.fitting.judgement import NEAR, HeldOut, Judgement, judge, judge_network, judge_presets, worst_error
 from fred.fitting.measurement import Measurement
 from fred.fitting.measurements import FORMATS, read_file
@@ -99,8 +99,8 @@ def _check_places(options: argparse.Namespace) -> None:
         if options.errors.suffix != ".csv":
             raise FredError(f"--errors {options.errors}: expected a name that ends in .csv, such as {options.errors.stem}.csv")
         exists = options.errors.exists()
-        places.check_free(options.errors, lambda beginning: beginning.startswith(_ERRORS.encode()))
-        places.check_free(options.errors.with_suffix(".svg"), lambda _: exists)
+        places.check_free(options.errors, lambda beginning: beginning.startswith(_ERRORS.encode()), "--errors")
+        places.check_free(options.errors.with_suffix(".svg"), lambda _: exists, "--errors")
 
 
 def _write_files(options: argparse.Namespace, fitted: FittedNetwork | None, judgements: Sequence[Judgement]) -> None:
@@ -116,7 +116,6 @@ def _write_files(options: argparse.Namespace, fitted: FittedNetwork | None, judg
         from fred.views.predicted_times import picture
 
         rows = pd.DataFrame([row for judgement in judgements for row in judgement.rows()])
-        rows["measured"] = [row.seconds for judgement in judgements for row in judgement.measurements]
         places.write(options.errors, rows.to_csv(index=False, float_format="%.6g").encode())
         picture(rows, NEAR).save(options.errors.with_suffix(".svg"))
 
@@ -149,9 +148,11 @@ def _print_network(fitted: FittedNetwork, measurements: Sequence[Measurement]) -
         rows = [_error_row([name], errors, name == fitted.collective) for name, errors in fitted.algorithm_errors.items()]
         caption = "each allreduce is predicted by a fit to other measurements"
         show(Table(["allreduce", *_COLUMNS], rows, "algorithms of allreduces", caption), terminal())
-    rows = [_error_row([name], errors) for name, errors in list(judge_presets(measurements).items())[:_NEAREST]]
-    caption = "nothing is fitted; `fred list presets` has what they are made of"
-    show(Table(["preset", *_COLUMNS], rows, "times predicted by the nearest presets", caption), terminal())
+    presets = judge_presets(measurements) if list_unknowns(measurements) else {}
+    if presets:
+        rows = [_error_row([name], errors) for name, errors in list(presets.items())[:_NEAREST]]
+        caption = "nothing is fitted; `fred list presets` has what they are made of"
+        show(Table(["preset", *_COLUMNS], rows, "allreduces predicted by the nearest presets", caption), terminal())
 
 
 def _print_judgements(judgements: Sequence[Judgement], why_no_block: str) -> None:
@@ -170,8 +171,10 @@ def _print_judgements(judgements: Sequence[Judgement], why_no_block: str) -> Non
     show(Table(["measurements", "times", "fitted", *_COLUMNS], rows, "predicted times", caption, words=3), terminal())
     rows = [row for judgement in judgements for row in _held_out_rows(judgement)]
     if rows:
-        caption = "what only this setting leaves open is fitted to it; –: too few times for a fit"
-        title = "each setting predicted by a fit to the others"
+        caption = (
+            "fitted to the other settings, as far as anything is; what only this setting leaves open, to it; –: too few times"
+        )
+        title = "each setting left out in turn"
         show(Table(["measurements", "left out", "times", *_COLUMNS], rows, title, caption, words=2), terminal())
 
 

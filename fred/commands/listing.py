@@ -51,8 +51,8 @@ def run(options: argparse.Namespace) -> int:
         print(components_page(options.markdown), end="")
     elif options.kind == _PYTHON:
         print(describe(options.component) if options.component else list_names())
-    elif options.kind == _PRESETS and options.component is None:
-        print(list_presets())
+    elif options.kind == _PRESETS:
+        print(list_presets(options.component))
     elif options.kind is None or (options.component is None and options.kind in _KINDS):
         print("\n".join(map(_table, [options.kind] if options.kind else _KINDS)))
     else:
@@ -121,14 +121,21 @@ def _with_article(kind: str) -> str:
     return f"{'an' if kind[0] in 'aeiou' else 'a'} {kind}"
 
 
-def list_presets() -> str:
+def list_presets(only: str | None = None) -> str:
     """Return a list of the networks that a scenario can name, each with its options, its error, and its source.
+
+    Args:
+        only: name of the only one to list; None: all.
+
+    Raises FredError for an unknown name.
 
     >>> print(list_presets().splitlines()[1])
       ethernet-1                bandwidth 1GbE, efficiency 0.9, latency 0.0001, collective nccl, buckets ddp
     """
+    if only is not None and only not in PRESETS:
+        raise FredError(f"there is no preset `{only}`{nearest(only, PRESETS)}; known: {', '.join(PRESETS)}")
     lines = ["presets:"]
-    for name, preset in PRESETS.items():
+    for name, preset in PRESETS.items() if only is None else [(only, PRESETS[only])]:
         values = {option: value["seconds"] if option == "latency" else value for option, value in preset.options.items()}
         del values["server_bandwidth"]  # the same as `bandwidth`
         lines += [

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from fred.base.errors import FredError
 from fred.base.words import briefly, listed
 from fred.components.registry import nearest
-from fred.fitting.measurement import LIBRARY_NAMES, Measurement
+from fred.fitting.measurement import LIBRARY_NAMES, Measurement, recognise_operations
 
 UNKNOWN = "unknown"
 _FIELDS = {"library": "library", "operation": "operation", "nodes": "nodes", "source": "where"}
@@ -42,7 +42,7 @@ def describe(measurement: Measurement, name: str) -> str:
     """Return a value of a measurement as `--only` has it.
 
     Args:
-        measurement: measurement, and
+        measurement: the measurement.
         name: FRED's name of the column.
 
     >>> describe(Measurement("nccl", "allreduce", 4, 2**27, 0.3, latency=0.001), "delay_ms")
@@ -80,6 +80,8 @@ def _has(measurement: Measurement, name: str, value: str) -> bool:
     text = describe(measurement, name)
     if name == "library":
         return LIBRARY_NAMES.get(value.lower(), value) == text
+    if name == "operation":
+        return text in (value, *recognise_operations(value))
     try:
         return math.isclose(float(value), float(text), rel_tol=1e-5)
     except ValueError:

@@ -112,6 +112,10 @@ class Component(BaseModel, metaclass=ComponentType):
         """
         return type(self).model_fields[option].default
 
+    def given_options(self) -> dict[str, Any]:
+        """Return the options from which the component can be made again, by name: all, or those that are not `default_of`."""
+        return options_of(self)
+
     def _instead_of_setting(self, name: str) -> str:
         """Return the way to change an attribute, in words."""
         if name in type(self).model_fields:
@@ -276,7 +280,7 @@ def settings_of(value: Any, keys: tuple[str | int, ...] = ()) -> Any:
         kind = next((kind for kind, base in registry.BASES.items() if base in bases), None)
         name = registry.name_of(kind, value) if kind else ""
         named = {"name": type(value) if ":" in name else name} if name else {}
-        return {**named, **settings_of(options_of(value))}
+        return {**named, **settings_of(value.given_options())}
     try:
         if (component := registry.object_of(value, _are_data(keys))) is not None:
             return component

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fred.cluster.network import Network, mean_latency
+from fred.cluster.network import Network
 from fred.cluster.presets import PRESETS
 from fred.fitting.communication import (
     FittedNetwork,
@@ -89,6 +89,7 @@ class Judgement:
                 "bytes": measurement.size,
                 "latency": measurement.latency,
                 "bandwidth": measurement.bandwidth,
+                "measured": measurement.seconds,
                 "predicted": predict_seconds(measurement, self.unknowns, self.form),
                 "error": error,
                 "fitted": self.fitted,
@@ -111,14 +112,16 @@ def judge_presets(measurements: Sequence[Measurement]) -> dict[str, Floats]:
     """Return the errors of each preset [measurements], the nearest first.
 
     Args:
-        measurements: of one cluster; latencies and bandwidths that they have replace those of the preset.
+        measurements: of one cluster, of unknown latency and bandwidth. Only its allreduces are predicted.
     """
-    networks = {name: Network(preset=name).effective for name in PRESETS}
-    every = {
-        name: errors(measurements, Unknowns(mean_latency(network), network.bandwidth or np.inf))
-        for name, network in networks.items()
+    allreduces = [measurement for measurement in measurements if measurement.operation == "allreduce"]
+    errors_of = {
+        name: np.array([Network(name=name).effective.allreduce(row.nodes, int(row.size)).nanoseconds for row in allreduces])
+        / [1e9 * row.seconds for row in allreduces]
+        - 1
+        for name in PRESETS
     }
-    return dict(sorted(every.items(), key=lambda entry: float(np.median(np.abs(entry[1])))))
+    return dict(sorted(errors_of.items(), key=lambda entry: float(np.median(np.abs(entry[1]))))) if allreduces else {}
 
 
 def judge(measurements: Sequence[Measurement]) -> tuple[Judgement, ...]:
@@ -143,8 +146,8 @@ def judge_network(fitted: FittedNetwork, measurements: Sequence[Measurement]) ->
     """Return a judgement of each operation, all predicted by one network.
 
     Args:
-        fitted: the network that was fitted to
-        measurements: measurements of one network.
+        fitted: the network.
+        measurements: those to which it was fitted.
     """
     unknowns = Unknowns(fitted.latency, fitted.bandwidth, fitted=tuple(list_unknowns(measurements)))
     return tuple(

@@ -17,6 +17,7 @@ from fred.base.errors import FredError
 from fred.cluster.faults import LostMessages
 from fred.cluster.latency import Constant, Latency
 from fred.cluster.network import Network
+from fred.cluster.regions import PAIRED
 from fred.components.component import is_user_class
 from fred.components.input_path import UnreadError
 from fred.components.rules import Rule, set_options
@@ -282,9 +283,14 @@ _REPORTED_RULES: tuple[Rule[Run], ...] = (
     ),
     Rule("cluster.faults.*", _loses_nothing, "the protocol sends no single messages in these `ways`"),
     Rule(
-        "cluster.network.collective cluster.network.buckets cluster.network.regions.collective",
+        "cluster.network.collective cluster.network.buckets",
         _lacks_allreduces,
         "the protocol has no allreduce",
+    ),
+    Rule(
+        "cluster.network.regions.collective",
+        lambda run, value: _lacks_allreduces(run, value) and (value not in PAIRED or _sends_to_servers_only(run, value)),
+        "the protocol has no allreduce, and no messages between workers",
     ),
     Rule(_TIMES, lambda run, _: not run.protocol.has_clock, "the protocol has no clock"),
 )

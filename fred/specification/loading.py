@@ -336,7 +336,7 @@ def revalidated(part: Any, keys: Keys = ()) -> Any:
     options = {
         name: revalidated(option, (*keys, name))
         for name, option in options_of(part).items()
-        if name not in fields or option is not fields[name].default
+        if name not in fields or option is not part.default_of(name)
     }
     try:
         return type(part).model_validate(options)

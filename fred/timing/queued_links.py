@@ -150,16 +150,6 @@ class QueuedLinks(Links):
             ]
             for width in (lambda home, region: table[home][region], lambda home, region: table[region][home])
         )
-        if regions.collective in PAIRED:
-            self._streams = {
-                (sender, receiver): (
-                    card_of(table[a][b], self._slow_workers, sender),
-                    card_of(table[a][b], self._slow_workers, receiver),
-                )
-                for sender, a in enumerate(self._region_of)
-                for receiver, b in enumerate(self._region_of)
-                if sender != receiver
-            }
         for_region = [([to[region] for to in self._to], [link[region] for link in self._from]) for region in numbers]
         self._upward = [for_region[region][0] for region in self._region_of_server]
         self._downward = [for_region[region][1] for region in self._region_of_server]
@@ -170,8 +160,9 @@ class QueuedLinks(Links):
 
     def _way(self, sender: int, receiver: int, inside: bool) -> tuple[tuple[Card, ...], tuple[Card, ...]]:
         """Return the cards that a message between workers passes before its latency, and those after it."""
-        if self._streams:
-            leaving, entering = self._streams[sender, receiver]
+        regions = self._network.regions
+        if regions is not None and regions.collective in PAIRED:
+            leaving, entering = self._stream(sender, receiver, regions)
             return (leaving,), (entering,)
         if self._region_of:
             return (self._to[sender][self._region_of[receiver]],), (self._from[receiver][self._region_of[sender]],)
@@ -179,6 +170,16 @@ class QueuedLinks(Links):
             inner_out, inner_in = self._inner
             return (inner_out[sender],), (inner_in[receiver],)
         return (self._out[sender], self._leaving(sender)), (self._entering(receiver), self._in[receiver])
+
+    def _stream(self, sender: int, receiver: int, regions: Regions) -> tuple[Card, Card]:
+        """Return the two ends of the connection that two workers have for themselves."""
+        if (sender, receiver) not in self._streams:
+            bandwidth = regions.bandwidth[self._region_of[sender]][self._region_of[receiver]]
+            self._streams[sender, receiver] = (
+                card_of(bandwidth, self._slow_workers, sender),
+                card_of(bandwidth, self._slow_workers, receiver),
+            )
+        return self._streams[sender, receiver]
 
     def _leaving(self, worker: int) -> Card:
         """Return the card through which messages leave the worker's node."""

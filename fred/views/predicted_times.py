@@ -13,7 +13,7 @@ def picture(rows: pd.DataFrame, near: float, colours: Mapping[str, str] | None =
     """Plot predicted against measured times, in s.
 
     Args:
-        rows: a row for each time, with its `name`, `predicted` time, s, and `error`, as of `Judgement.rows`.
+        rows: a row for each time, with its `name`, `measured` and `predicted` time, s, as of `Judgement.rows`.
         near: error that dotted lines mark, such as 0.15.
         colours: colour by name; absent: those of all figures, in turn.
     """
@@ -22,9 +22,8 @@ def picture(rows: pd.DataFrame, near: float, colours: Mapping[str, str] | None =
         axis = figure.subplots()
         for place, (name, group) in enumerate(rows.groupby("name", sort=False)):
             colour = colours[str(name)] if colours else COLOURS[place % len(COLOURS)]
-            measured = group["predicted"] / (1 + group["error"])
             mark = _MARKS[place % len(_MARKS)]
-            axis.plot(measured, group["predicted"], mark, label=name, color=colour, markersize=4, alpha=0.8)
+            axis.plot(group["measured"], group["predicted"], mark, label=name, color=colour, markersize=4, alpha=0.8)
         ends = [rows["predicted"].min() / 1.5, rows["predicted"].max() * 1.5]
         for factor, dashes in ((1.0, "-"), (1 + near, ":"), (1 / (1 + near), ":")):
             axis.plot(ends, [factor * end for end in ends], dashes, color="0.5", linewidth=0.8, zorder=0)

@@ -86,7 +86,7 @@ that measured on one machine. Nothing was fitted afterwards: `python -m reproduc
 
 ## What the misses have in common
 
-- **More than 100 machines' GPUs over TCP** (7, 8): Horovod on 128 V100 is 31 and 74 % slower than predicted, on 64 by 14 %. The
+- **More than 100 machines' GPUs over TCP** (7, 8): Horovod on 128 V100 is predicted 31 and 74 % too fast, on 64 by 14 %. The
   preset's share of 25 Gbit/s is from 16 GPUs, and does not fall with their number.
 - **Gossip among all GPUs** (8): 8 GPUs of a machine that all send to other machines need .26 s at 25 Gbit/s, if each sends
   the whole model; BlueFog's whole step took .125 s. So it sends less than the question says, or its graph is another one. FRED
