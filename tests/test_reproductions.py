@@ -14,13 +14,14 @@ from fred import batch_indices
 from reproductions import clipped, index, predictors
 from reproductions.asynchronous import by_numpy
 from reproductions.backup_workers import convergence
+from reproductions.common import ROOT
 
 
 def test_the_index_of_results_has_the_numbers_of_their_pages():
     assert index.PLACE.read_text(encoding="utf-8") == index.text()
     linked = re.findall(r"\]\(([^)]+)\)", index.text())
     assert len(linked) >= 22 and all((index.PLACE.parent / path).exists() for path in linked)
-    assert all((index.ROOT / "scenarios" / f"{name}.yaml").exists() for name in re.findall(r"`fred run ([^`]+)`", index.text()))
+    assert all((ROOT / "scenarios" / f"{name}.yaml").exists() for name in re.findall(r"`fred run ([^`]+)`", index.text()))
 
 
 def test_gammas_are_chosen_on_other_seeds_than_those_that_are_reported():

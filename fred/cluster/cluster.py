@@ -46,6 +46,10 @@ class Group(Component):
     )
 
 
+def _allow_presets(schema: dict[str, Any]) -> None:
+    schema["anyOf"].insert(0, {"enum": list(PRESETS)})
+
+
 class Cluster(Component):
     """The workers with their compute times, and the network between workers and servers.
 
@@ -86,7 +90,7 @@ class Cluster(Component):
     network: Network | None = Field(
         default=None,
         description="links between workers and servers, or the name of a preset; absent: messages take no time",
-        json_schema_extra=lambda schema: schema["anyOf"].insert(0, {"enum": list(PRESETS)}),
+        json_schema_extra=_allow_presets,
     )
     faults: tuple[Annotated[Fault, OneOf("fault")], ...] = Field(
         default=(), description="crashes, offline times and lost messages"

@@ -40,7 +40,7 @@ def drawn(trained: pd.DataFrame) -> pd.DataFrame:
         trained: as from `steps.table_of`.
     """
     forecast = np.where(trained["buckets"] > 1, trained[FORECASTS[2]], trained[FORECASTS[1]])
-    return pd.DataFrame({"name": _groups(trained), "predicted": forecast, "error": forecast / trained["seconds"] - 1})
+    return pd.DataFrame({"name": _groups(trained), "predicted": forecast, "measured": trained["seconds"]})
 
 
 def text(found: pd.DataFrame, trained: pd.DataFrame, shares: pd.DataFrame, tried: pd.DataFrame) -> str:
