@@ -27,7 +27,7 @@ SPEEDS = {  # name -> bytes/s, before headers
     "NDR": 50e9,
 }
 Kind = Literal["workers", "servers"]
-Way = Literal["upload", "download"]  # from workers, to workers
+Direction = Literal["upload", "download"]  # from workers, to workers
 Member = tuple[Kind, int]  # its kind and its number
 Members = tuple[Natural, ...] | Kind
 

@@ -12,7 +12,7 @@ import numpy as np
 from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
 from fred.base.errors import FredError
-from fred.cluster.bandwidths import Way
+from fred.cluster.bandwidths import Direction
 from fred.cluster.contention import Contention, Load, NodeOf, start_regime
 from fred.cluster.devices import Devices
 from fred.cluster.durations import check_median
@@ -149,7 +149,7 @@ class Cluster(Component):
         if self.devices is not None and self.devices.has_bandwidths:
             raise FredError(f"`devices` have bandwidths of their own, and {operation}: leave the bandwidths out")
 
-    def bandwidths(self, way: Way) -> list[float | None]:
+    def bandwidths(self, way: Direction) -> list[float | None]:
         """Return the bandwidth of each worker's link in one direction, bytes/s; None: unlimited.
 
         Args:

@@ -21,7 +21,7 @@ from pydantic import Field, ValidationInfo, model_validator
 from fred.base import streams
 from fred.base.errors import FredError
 from fred.base.words import listed
-from fred.cluster.bandwidths import Bandwidth, Way
+from fred.cluster.bandwidths import Bandwidth, Direction
 from fred.cluster.latency import AnyLatency, Positive, draw_positive
 from fred.components.component import Component
 from fred.components.input_path import InputPath, file_instead
@@ -140,7 +140,7 @@ class Devices(Component):
             return [self.kinds[kind].speed for kind in self._kinds_of(workers)]
         return [1.0] * workers if self.speed is None else draw_positive("speed", self.speed, _uniforms("speed", workers))
 
-    def bandwidths(self, way: Way, workers: int) -> list[float | None]:
+    def bandwidths(self, way: Direction, workers: int) -> list[float | None]:
         """Return the bandwidth of each worker's link in one direction, bytes/s; None for that of the network.
 
         Args:

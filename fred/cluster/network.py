@@ -33,7 +33,7 @@ from pydantic import (
 )
 
 from fred.base.errors import FredError, quoted
-from fred.cluster.bandwidths import Bandwidth, Connection, Route, Way, check_routes
+from fred.cluster.bandwidths import Bandwidth, Connection, Direction, Route, check_routes
 from fred.cluster.collectives import ALLGATHER, ALLREDUCE, LIBRARIES, Effort, one_way
 from fred.cluster.contention import Contention
 from fred.cluster.latency import AnyLatency, Constant, Latency
@@ -297,7 +297,7 @@ class Network(Component):
         return self
 
     @property
-    def directions(self) -> dict[Way, float | None]:
+    def directions(self) -> dict[Direction, float | None]:
         """Return the bandwidth of a worker's link by direction, bytes/s; None: unlimited.
 
         >>> Network(bandwidth=1e6, download=5e6).directions
