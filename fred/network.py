@@ -9,7 +9,7 @@ Example: links of 1 Gbit/s.
 
 from fred.cluster.bandwidths import Route as Route
 from fred.cluster.network import Network as Network
-from fred.cluster.network import SlowLinks as SlowLinks
-from fred.cluster.network import SomeServers as SomeServers
-from fred.cluster.network import Within as Within
 from fred.cluster.regions import Regions as Regions
+from fred.cluster.special_links import SlowLinks as SlowLinks
+from fred.cluster.special_links import SomeServers as SomeServers
+from fred.cluster.special_links import Within as Within

@@ -35,14 +35,13 @@ from pydantic import (
 from fred.base.errors import FredError, quoted
 from fred.cluster.bandwidths import Bandwidth, Connection, Direction, Route, check_routes
 from fred.cluster.collectives import ALLGATHER, ALLREDUCE, LIBRARIES, Effort, one_way
-from fred.cluster.contention import Contention
 from fred.cluster.latency import AnyLatency, Constant, Latency
 from fred.cluster.presets import PRESETS
 from fred.cluster.regions import Regions
+from fred.cluster.special_links import SlowLinks, SomeServers, Within
 from fred.components import registry
-from fred.components.component import Component, Count, Natural, options_of
+from fred.components.component import Component, Count, options_of
 from fred.components.limits import MOST_BYTES, NANOSECONDS
-from fred.components.one_of import OneOf
 
 DDP_BUCKET = 25 * 2**20  # bytes of a bucket of PyTorch's DistributedDataParallel by default
 Collective = Literal["ring", "recursive-doubling", "rabenseifner", "tree", "nccl", "gloo"]
@@ -72,46 +71,6 @@ class Cost(NamedTuple):
 
 
 NOTHING = Cost(0, 0, 0)
-
-
-class Within(Component):
-    """The links between workers of one node."""
-
-    latency: AnyLatency = Field(default=Constant(seconds=0.0), description="propagation time of one message, s")
-    bandwidth: Bandwidth | None = Field(
-        default=None, description="worker's bandwidth inside its node, bytes/s; absent: unlimited"
-    )
-
-
-class SomeServers(Component):
-    """Servers with links different from the others'."""
-
-    servers: tuple[Natural, ...] = Field(min_length=1, description="numbers of the servers, from 0", examples=[[0]])
-    latency: AnyLatency | None = Field(
-        default=None, description="propagation time of messages to them, s; absent: the network's"
-    )
-    pull_latency: AnyLatency | None = Field(
-        default=None, description="propagation time of messages from them, s; absent: `latency` here, or the network's"
-    )
-    bandwidth: Bandwidth | None = Field(default=None, description="bandwidth of each card, bytes/s; absent: `server_bandwidth`")
-
-    @model_validator(mode="after")
-    def _differ(self) -> "SomeServers":
-        if self.latency is None and self.pull_latency is None and self.bandwidth is None:
-            raise ValueError("give `latency`, `pull_latency` or `bandwidth`, in which these servers differ from the others")
-        return self
-
-
-class SlowLinks(Component):
-    """A contention regime that slows links down instead of processors."""
-
-    of: Literal["workers", "servers"] = Field(
-        default="workers", description="owners of the links; each server is on its own node"
-    )
-    regime: Annotated[Contention, OneOf("contention")] = Field(
-        description="regime that multiplies latencies and transfer times; its delays are added to single messages",
-        examples=[{"name": "job", "nodes": [0], "slowdown": 2.0}],
-    )
 
 
 @cache

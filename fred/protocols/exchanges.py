@@ -11,7 +11,8 @@ from fred.cluster.cluster import Cluster
 from fred.cluster.contention import Load
 from fred.cluster.durations import NEVER
 from fred.cluster.faults import LostMessages
-from fred.cluster.network import Network, Within, mean_latency
+from fred.cluster.network import Network, mean_latency
+from fred.cluster.special_links import Within
 from fred.components.limits import NANOSECONDS
 from fred.schedule.schedule import What
 from fred.timing.copies import Copy
