@@ -174,6 +174,7 @@ CIRCUMSTANCES: dict[str, tuple[Options, Any]] = {
     },
     "cluster/contention": ({}, [JOB]),
     "cluster/network": ({}, network()["cluster"]["network"]),
+    "cluster/network/name": ({"cluster": {"network": {"message_bytes": 100_000}}}, "ethernet-1"),
     "cluster/faults": ({}, OUTAGE["cluster"]["faults"]),
     "cluster/failures": (system("ssgd"), {"causes": [{"mean_up": 1.0}], "checkpoint": {"every_updates": 3}}),
     "cluster/prices": ({}, PRICED["cluster"]["prices"]),

@@ -115,12 +115,12 @@ def test_nccls_broadcast_passes_chunks_down_a_chain(members):
 
 
 def test_a_full_window_hides_the_waits_between_parts_in_use():
-    """1 GB over 1 Gbit/s and 50 ms: the window's 5.5 MB take a round trip each; 64 MB over 1 ms: 18 times four latencies."""
+    """1 GB over 1 Gbit/s and 50 ms: the window's 5.5 MB take a round trip each; 64 MB over 1 ms: 16 times four latencies."""
     effort = LIBRARIES["in use"]["allreduce"](4)
     window = CONNECTIONS["in use"].window
     slow, near = (CONNECTIONS["in use"]._replace(latency=latency, bandwidth=1.25e8) for latency in (0.05, 0.001))
     assert effort.seconds(1e9, slow) == pytest.approx(effort.volume * 1e9 / window * 0.1)
-    assert effort.seconds(6.4e7, near) == pytest.approx(effort.volume * 6.4e7 / 1.25e8 + 18.2 * 4 * 0.001)
+    assert effort.seconds(6.4e7, near) == pytest.approx(effort.volume * 6.4e7 / 1.25e8 + 16.4 * 4 * 0.001)
 
 
 def test_a_fit_finds_the_network_that_made_the_times():

@@ -271,5 +271,6 @@ def test_each_moment_of_random_scenarios_is_of_one_kind_whenever_the_run_ends(se
 @pytest.mark.slow
 def test_random_scenarios_have_intervals_of_every_kind():
     schedules = [random_timing(seed).schedule for seed in range(150)]
-    assert {kind for schedule in schedules for kind in schedule.intervals.what.tolist()} == set(What)
+    kinds = set(What) - {What.DEFERRED}  # drawn checkpoints are written before the next one is due
+    assert {kind for schedule in schedules for kind in schedule.intervals.what.tolist()} == kinds
     assert any(schedule.standstill for schedule in schedules)

@@ -329,7 +329,7 @@ Forms that were compared, two by two; FRED has the first. Constants are fitted w
   trips differ by up to 1.5 times, so no function of the round trip is within 15 % for all.
 - **NCCL's broadcast and reduce**: a chain of all members [NCCL, src/device/broadcast.h]: n - 1 latencies, and the time of 1
   MiB for each member between the ends. No measurement here has them.
-- **Allreduce in use**: 18.2 allreduces of parts, one after the other, each with 2 log2 n latencies up and down a tree. From
+- **Allreduce in use**: 16.4 allreduces of parts, one after the other, each with 2 log2 n latencies up and down a tree. From
   16 nodes on, parts below 32 MiB take the 2 (n - 1) latencies of a ring. 5.5 MB are under way at most, and where this
   limits the rate (50 ms), the waits between parts are hidden. Two constants, the 16, and the 32 MiB, which lie between the
   parts of 256 MB and of 1 GB; the errors for 1 GB that a reader had found with the last form told that these take no ring.
