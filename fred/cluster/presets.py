@@ -49,7 +49,7 @@ PRESETS = {
     "ethernet-40": Preset(_cards("40GbE", 0.44, 5e-5), "median 5 %, worst 8 % too fast, 2 steps", "Horovod over TCP, 64 GPUs"),
     "ethernet-100": Preset(
         _cards("100GbE", 0.33, 5e-5),
-        "median 6 %, worst 34 % too fast, 16 steps, of machines whose own bus limits them, too",
+        "median 6 %, worst 34 % too fast, 16 steps; the machines' bus limits, too",
         "ddl-benchmarks: WFBP and MG-WFBP, 8 to 32 GPUs",
     ),
     "infiniband-100": Preset(_cards("EDR", 0.9, 5e-6), "median 4 % too fast, 4 steps", "DLPerf: DDP and APEX, 16 and 32 GPUs"),

@@ -13,6 +13,7 @@ from typing import Any
 
 import fred
 from fred.base.errors import FredError
+from fred.cluster.network import Network
 from fred.cluster.presets import PRESETS
 from fred.commands.scenarios import entry
 from fred.components import pages, registry
@@ -129,19 +130,23 @@ def list_presets(only: str | None = None) -> str:
 
     Raises FredError for an unknown name.
 
-    >>> print(list_presets().splitlines()[1])
-      ethernet-1                bandwidth 1GbE, efficiency 0.9, latency 0.0001, collective nccl, buckets ddp
+    >>> print(list_presets("ethernet-25"))
+    presets:
+      ethernet-25     14.5 Gbit/s, latency 0.05 ms, collective nccl, buckets ddp
+                      error: median 2 %, worst 2 %, 2 steps
+                      from: Horovod over TCP, 16 GPUs
     """
     if only is not None and only not in PRESETS:
         raise FredError(f"there is no preset `{only}`{nearest(only, PRESETS)}; known: {', '.join(PRESETS)}")
     lines = ["presets:"]
     for name, preset in PRESETS.items() if only is None else [(only, PRESETS[only])]:
-        values = {option: value["seconds"] if option == "latency" else value for option, value in preset.options.items()}
-        del values["server_bandwidth"]  # the same as `bandwidth`
-        lines += [
-            f"  {name:<26}{', '.join(f'{option} {value}' for option, value in values.items())}",
-            f"  {'':<26}{preset.error}; from {preset.source}",
-        ]
+        network = Network(name=name).effective
+        assert network.bandwidth is not None
+        parts = [f"{network.bandwidth * 8e-9:.3g} Gbit/s", f"latency {1e3 * network.latency.mean:.3g} ms"]
+        parts += [f"{option} {preset.options[option]}" for option in ("collective", "buckets") if option in preset.options]
+        parts += [f"window {network.window / 2**20:.3g} MiB, sharing {network.sharing}"] if network.window else []
+        for head, text in ((name, ", ".join(parts)), ("", f"error: {preset.error}"), ("", f"from: {preset.source}")):
+            lines.append(f"  {head:<16}{text}")
     return "\n".join(lines)
 
 
