@@ -19,7 +19,8 @@ from reproductions.measured import page, steps
 from reproductions.measured.page import summary
 from reproductions.measured.sources import FOLDER, SOURCES, TRIED, Source, settings
 
-FILE, STEPS, SHARES, OTHERS = (RESULTS / f"measured{name}.csv" for name in ("", "-steps", "-bandwidths", "-tried"))
+_FILES = ("", "-steps", "-bandwidths", "-tried", "-presets")
+FILE, STEPS, SHARES, OTHERS, JUDGED = (RESULTS / f"measured{name}.csv" for name in _FILES)
 # No constant was changed after `gloo-held-out` and `public` were read.
 OWN = (FOLDER / "gloo-emulated.csv", FOLDER / "gloo-held-out.csv", FOLDER / "public.csv")
 _COLORS = {  # by the beginning of the name; others: those of the shared tables
@@ -49,6 +50,7 @@ def timing() -> None:
     steps.table_of(trained).to_csv(STEPS, index=False, float_format="%.6g")
     shares = [{"name": name, **row} for name, own in steps.programs(trained) for row in steps.transferred(own)]
     pd.DataFrame(shares).to_csv(SHARES, index=False, float_format="%.6g")
+    pd.DataFrame(steps.judged_by_presets(trained)).to_csv(JUDGED, index=False, float_format="%.6g")
     say("other forms")
     pd.DataFrame([row for source in TRIED for row in _tried(source)]).to_csv(OTHERS, index=False, float_format="%.6g")
 
@@ -62,7 +64,7 @@ def report() -> str:
     found, trained = pd.read_csv(FILE), pd.read_csv(STEPS)
     picture(found).save(RESULTS / "measured.svg")
     picture(page.drawn(trained)).save(RESULTS / "measured-steps.svg")
-    return write("measured", page.text(found, trained, pd.read_csv(SHARES), pd.read_csv(OTHERS)))
+    return write("measured", page.text(found, trained, *map(pd.read_csv, (SHARES, OTHERS, JUDGED))))
 
 
 def groups(paths: Iterable[Path]) -> Iterator[Judgement]:

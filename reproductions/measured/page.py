@@ -43,7 +43,7 @@ def drawn(trained: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame({"name": _groups(trained), "predicted": forecast, "measured": trained["seconds"]})
 
 
-def text(found: pd.DataFrame, trained: pd.DataFrame, shares: pd.DataFrame, tried: pd.DataFrame) -> str:
+def text(found: pd.DataFrame, trained: pd.DataFrame, shares: pd.DataFrame, tried: pd.DataFrame, presets: pd.DataFrame) -> str:
     """Return the page.
 
     Args:
@@ -51,6 +51,7 @@ def text(found: pd.DataFrame, trained: pd.DataFrame, shares: pd.DataFrame, tried
         trained: step times, as from `steps.table_of`.
         shares: errors with the bandwidths that other steps tell.
         tried: errors of other forms.
+        presets: errors of presets.
     """
     ways = [name for name in found.columns if name.startswith("without")]
     head = ("measurements", "points")
@@ -86,6 +87,13 @@ def text(found: pd.DataFrame, trained: pd.DataFrame, shares: pd.DataFrame, tried
                 (what, f"`{each}`", *ranked(own, each))
                 for what, own in (("all", grid), ("averaging in every step", grid[grid["period"] == 1]))
                 for each in FORECASTS
+            ],
+        ),
+        presets=table(
+            ("preset", "program", "steps", *COLUMNS),
+            [
+                (f"`{name}`", program, len(rows), *summary(rows["error"].to_numpy()))
+                for (name, program), rows in presets.groupby(["preset", "program"], sort=False)
             ],
         ),
         shares=table(("program", "others", "share with `buckets`", "error", "share without", "error"), _shares(shares)),
@@ -302,6 +310,14 @@ With merged gradients (MG-WFBP, Horovod) and `buckets`, one calibrated bandwidth
 the median, 1 to 9 % by program, and better than without `buckets` ({late}) but for one program. With an allreduce for each
 tensor (WFBP), `buckets` do not help. So the errors above are mostly those of nominal bandwidths: over TCP, Horovod reached
 14 and 18 Gbit/s of 25 and 40, and over RDMA 22 of 25.
+
+## Presets
+
+Steps whose gradients are averaged in parts, predicted by the presets for cards of their bandwidth, as these are. Shares of the
+bandwidth were fitted to one step of some of these programs: of MG-WFBP at 10 Gbit/s, between those of MG-WFBP and WFBP at 100,
+and of Horovod over TCP at 25 and 40.
+
+{presets}
 
 ## Other forms
 

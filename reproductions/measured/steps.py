@@ -1,6 +1,7 @@
 """Step times of trainings, measured by others, and FRED's."""
 
 import csv
+import math
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from itertools import combinations
@@ -11,11 +12,14 @@ import pandas as pd
 from scipy.optimize import brentq
 
 import fred
+from fred.cluster.bandwidths import SPEEDS
+from fred.cluster.presets import PRESETS
 
 FILE = Path(__file__).parent / "steps.csv"
 ALGORITHMS = {"ddp": "allreduce-sgd", "servers": "ssgd", "local SGD": "local-sgd", "DiLoCo": "diloco"}
 FORECASTS = ("ring", "nccl", "nccl with buckets")  # options of the network
 _SHARES = (0.05, 2.0)  # of the nominal bandwidth, between which one is fitted
+_SAME_CARD = 0.02  # a bandwidth that differs from a card's by less is the card's
 _ALIKE, _SAME = 0.05, 0.01  # two measured times that differ by less are not ranked; predicted ones are not told apart
 
 
@@ -129,6 +133,30 @@ def transferred(steps: Sequence[Step]) -> Iterator[dict[str, object]]:
                     "bytes": step.size,
                     "error": error(share, step),
                 }
+
+
+def judged_by_presets(steps: Sequence[Step]) -> Iterator[dict[str, object]]:
+    """Yield how well steps whose gradients are averaged in parts are predicted by the presets for cards of their bandwidth.
+
+    Args:
+        steps: steps of any programs.
+    """
+    for name, preset in PRESETS.items():
+        card = SPEEDS.get(preset.options["bandwidth"], math.nan)
+        for step in steps:
+            if step.system == "ddp" and step.buckets > 1 and abs(step.bandwidth / card - 1) < _SAME_CARD:
+                scenario = fred.scenario(
+                    cluster={
+                        "workers": step.members,
+                        "compute": {"name": "constant", "seconds": step.compute},
+                        "network": {"name": name, "message_bytes": step.size},
+                    },
+                    stop={"updates": 1},
+                    algorithm={"name": "allreduce-sgd", "learning_rate": 0.1},
+                )
+                seconds = float(fred.run(scenario).summary["virtual_seconds"].iloc[0])
+                program = f"{step.source.split('/')[0]}: {step.program.split(',')[0]}"
+                yield {"preset": name, "program": program, "error": seconds / step.seconds - 1}
 
 
 def programs(steps: Sequence[Step]) -> Iterator[tuple[str, Sequence[Step]]]:
