@@ -81,6 +81,7 @@ Software that sends less than its card can, hides more or computes to compress i
 The scenarios, of at most fifteen lines each, lie in `reproductions/questions`. They were written by one who had the questions
 alone, and committed before the answers were added. A worker is a machine, whatever the number of its GPUs, and its speed is
 that measured on one machine. Nothing was fitted afterwards: `python -m reproductions questions` makes this page again.
+Today's answers to 11, 14 and 17 differ, because FRED then lost `buckets: 1` beside a preset.
 
 {answers}
 
