@@ -290,8 +290,7 @@ def gloo_allreduce(members: int, volume: float = GLOO_VOLUME) -> Effort:
     >>> gloo_allreduce(4).volume, gloo_allreduce(4).segments
     (1.53, Segments(share=1.53, number=12, passes=2, ahead=0.5, limited=True, left_out=0))
     """
-    effort = _exchange_parts(members, 0, volume, passes=2)
-    return effort._replace(segments=_segments(members, effort.volume, passes=2))
+    return _gloo_ring(members, volume, passes=2)
 
 
 def allreduce_in_use(members: int, parts: float = PARTS_IN_USE) -> Effort:
@@ -339,7 +338,7 @@ LIBRARIES: dict[str, dict[str, Callable[[int], Effort]]] = {  # library -> opera
         "broadcast": lambda members: _gloo_broadcast(members),
         "reduce": lambda members: _gloo_reduce(members),
         "allgather": lambda members: _gloo_allgather(members),
-        "reduce-scatter": lambda members: _gloo_reduce_scatter(members),
+        "reduce-scatter": lambda members: _gloo_ring(members, GLOO_VOLUME, passes=1),
         "all-to-all": lambda members: _exchange_parts(members, 2, GLOO_PAIR if members == 2 else GLOO_ALL_TO_ALL)._replace(
             streams=max(1, members - 1)
         ),
@@ -432,10 +431,10 @@ def _gloo_allgather(members: int) -> Effort:
     return effort._replace(segments=Segments(effort.volume, 2 * (members - 1), ahead=_GATHERED_AHEAD, limited=False))
 
 
-def _gloo_reduce_scatter(members: int) -> Effort:
-    """Return the cost of a reduce-scatter in a ring: half of an allreduce."""
-    effort = _exchange_parts(members, 0, GLOO_VOLUME)
-    return effort._replace(segments=_segments(members, effort.volume))
+def _gloo_ring(members: int, volume: float, passes: int) -> Effort:
+    """Return the cost of going around a ring in segments: once to reduce and scatter, twice to allreduce."""
+    effort = _exchange_parts(members, 0, volume, passes)
+    return effort._replace(segments=_segments(members, effort.volume, passes))
 
 
 def _gloo_reduce(members: int) -> Effort:
