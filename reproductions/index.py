@@ -91,16 +91,16 @@ _COUNT = re.compile(
 
 def text() -> str:
     """Return the page, with the numbers of claims that the papers' pages have now."""
-    papers, every = [], []
+    papers, counts_of_papers = [], []
     for page, (title, figure, scenario) in _PAPERS.items():
         content = (ROOT / "results" / "reproductions" / f"{page}.md").read_text(encoding="utf-8")
         counts = {name.split(" (")[0]: int(number) for name, number in _COUNT.findall(content)}
         numbers = [counts.get(name, 0) for name in ("claims", "agrees", "disagrees", "open", "not compared", "not tried")]
-        every.append(numbers)
+        counts_of_papers.append(numbers)
         papers.append(
             (f"[{title}](reproductions/{page}.md)", *numbers, f"[figure](reproductions/{figure})", f"`fred run {scenario}`")
         )
-    sums = map(sum, zip(*every, strict=True))
+    sums = map(sum, zip(*counts_of_papers, strict=True))
     header = ("paper", "claims", "agree", "disagree", "open", "not compared", "not tried", "see", "run")
     studies = [(f"[{question}](studies/{page}.md)", *rest) for page, (question, *rest) in _STUDIES.items()]
     return f"""# Results

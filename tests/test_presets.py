@@ -23,7 +23,7 @@ runs:
 """
 
 
-def of(scenario: fred.Scenario, run: str = "allreduce-sgd") -> Network:
+def network_of(scenario: fred.Scenario, run: str = "allreduce-sgd") -> Network:
     network = scenario.runs[run].cluster.network
     assert network is not None
     return network
@@ -51,7 +51,7 @@ def test_a_scenario_with_a_preset_is_short_and_read_again_as_it_was(tmp_path):
     assert "network: {name: ethernet-25, message_bytes: 100000000, buckets: 1}" in given.to_yaml()
     (tmp_path / "mine.yaml").write_text(given.to_yaml())
     read = fred.load(tmp_path / "mine.yaml")
-    assert of(read) == of(given)
+    assert network_of(read) == network_of(given)
     ends = [fred.run(settings).summary["virtual_seconds"][0] for settings in (given, read)]
     # Four steps of .1 s, each with an allreduce at 1.011 times the bytes, four latencies, and 58 % of 25 Gbit/s.
     assert ends == pytest.approx([4 * (0.1 + 1.5 * 1.011 * SIZE / (0.58 * 3.125e9) + 4 * 5e-5)] * 2, rel=1e-3)
@@ -59,7 +59,7 @@ def test_a_scenario_with_a_preset_is_short_and_read_again_as_it_was(tmp_path):
 
 def test_another_preset_in_replace_or_in_a_sweep_is_another_network():
     given = scenario({"name": "ethernet-25", "message_bytes": SIZE})
-    assert of(given.replace({"cluster.network.name": "ethernet-10"})) == Network(name="ethernet-10", message_bytes=SIZE)
+    assert network_of(given.replace({"cluster.network.name": "ethernet-10"})) == Network(name="ethernet-10", message_bytes=SIZE)
     points = fred.run(given.replace(sweep={"over": {"cluster.network.name": ["ethernet-1", "ethernet-10"]}})).summary
     assert points["virtual_seconds"][0] > 1.5 * points["virtual_seconds"][1]
 
@@ -68,7 +68,7 @@ def test_a_name_alone_gets_options_in_runs_and_on_the_command_line(tmp_path):
     (tmp_path / "mine.yaml").write_text(SCENARIO)
     read = fred.load(tmp_path / "mine.yaml")
     expected = {"small": ("ethernet-25", 1000), "large": ("ethernet-25", SIZE), "slow": ("ethernet-1", SIZE)}
-    assert {run: of(read, run) for run in read.runs} == {
+    assert {run: network_of(read, run) for run in read.runs} == {
         run: Network(name=name, message_bytes=size) for run, (name, size) in expected.items()
     }
     command = "run", tmp_path / "mine.yaml", "--only", "slow", "--no-report", "-o", tmp_path / "out"

@@ -201,8 +201,8 @@ class Network(Component):
             return {name: option for name, option in serialize(self).items() if name != "name"}
         if not info.exclude_defaults:
             return dict(serialize(self))
-        every = self.model_dump(mode=info.mode, context=info.context)
-        return {name: every[name] for name in self.given_options()}
+        options = self.model_dump(mode=info.mode, context=info.context)
+        return {name: options[name] for name in self.given_options()}
 
     def default_of(self, option: str) -> Any:
         """Return an option's value if it is not given: that of the preset, if it has one.

@@ -182,7 +182,7 @@ def _spread(members: Sequence[int]) -> Chain:
     ]
 
 
-def _to_all(members: Sequence[int], operation: Operation) -> Chain:
+def _exchange_all(members: Sequence[int], operation: Operation) -> Chain:
     """Return the messages of an operation in which every member sends to all others at once; an allreduce does so twice."""
     part = 1 / len(members) if operation == "allreduce" else 1.0
     phase = Phase(_latencies(1), tuple((a, b, part) for a in members for b in members if a != b))
@@ -197,7 +197,7 @@ def _between_regions(
         form = flat if operation == "allreduce" else gathered
         return [[form(regions.collective, list(chain.from_iterable(groups)))]]
     if regions.collective == "all-to-all":
-        return [[_to_all(list(chain.from_iterable(groups)), operation)]]
+        return [[_exchange_all(list(chain.from_iterable(groups)), operation)]]
     occupied = tuple(region for region, group in enumerate(groups) if group)
     number = sum(map(len, groups))
 

@@ -128,8 +128,8 @@ def _choose_network(options: argparse.Namespace, measurements: Sequence[Measurem
             fit_network(select(measurements, command_options.parse_pairs("--only", choice, "delay_ms=1")))
         except FredError:
             continue
-        others = {"columns": options.columns, "values": options.values, "only": only, "out": options.out}
-        words = [word for name, value in others.items() if value for word in (f"--{name}", str(value))]
+        arguments = {"columns": options.columns, "values": options.values, "only": only, "out": options.out}
+        words = [word for name, value in arguments.items() if value for word in (f"--{name}", str(value))]
         return f"; choose one, as in: {shlex.join(['fred', 'fit-network', *map(str, options.files), *words])}"
     return ""
 

@@ -32,7 +32,7 @@ def select(measurements: Sequence[Measurement], only: Mapping[str, str]) -> list
         if name not in NAMES:
             raise FredError(f"--only {name}={value}: unknown{nearest(name, NAMES)}; expected some of {listed(NAMES)}")
         values = list(dict.fromkeys(describe(measurement, name) for measurement in selection))
-        selection = [measurement for measurement in selection if _has(measurement, name, value)]
+        selection = [measurement for measurement in selection if _matches(measurement, name, value)]
         if not selection:
             raise FredError(f"--only {name}={value}: no such row; `{name}` is {briefly(values, 12)}")
     return selection
@@ -75,7 +75,7 @@ def list_networks(measurements: Sequence[Measurement]) -> list[str]:
     return sorted(dict.fromkeys(filter(None, candidates)), key=candidates.count, reverse=True)
 
 
-def _has(measurement: Measurement, name: str, value: str) -> bool:
+def _matches(measurement: Measurement, name: str, value: str) -> bool:
     """Return True if a measurement has a value."""
     text = describe(measurement, name)
     if name == "library":

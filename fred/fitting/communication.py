@@ -156,15 +156,15 @@ def _predictor(measurements: Sequence[Measurement], form: Form | None) -> Callab
     latencies, bandwidths = (
         np.array([getattr(measurement, name) for measurement in measurements], float) for name in ("latency", "bandwidth")
     )
-    plain = np.array([effort == Effort(*effort[:4]) for effort in efforts])
-    others = np.flatnonzero(~plain).tolist()  # operations whose windows, segments, parts or chunks count
+    is_linear = np.array([effort == Effort(*effort[:4]) for effort in efforts])
+    nonlinear = np.flatnonzero(~is_linear).tolist()  # operations whose windows, segments, parts or chunks count
 
     def predict(unknowns: Unknowns) -> Floats:
         latency = np.where(np.isnan(latencies), unknowns.latency, latencies)
         bandwidth = np.where(np.isnan(bandwidths), unknowns.bandwidth, bandwidths)
         rate = np.minimum(bandwidth, windows / np.maximum(2 * latency, 1e-300))
         seconds: Floats = rounds * latency + volume * sizes / rate
-        for place in others:
+        for place in nonlinear:
             connection = CONNECTIONS[measurements[place].library]._replace(latency=latency[place], bandwidth=bandwidth[place])
             seconds[place] = efforts[place].seconds(sizes[place], connection)
         return seconds
