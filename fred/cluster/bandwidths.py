@@ -26,7 +26,7 @@ SPEEDS = {  # name -> bytes/s, before headers
     "HDR": 25e9,
     "NDR": 50e9,
 }
-Kind = Literal["workers", "servers"]
+Kind = Literal["workers", "servers", "store"]
 Direction = Literal["upload", "download"]  # from workers, to workers
 Member = tuple[Kind, int]  # its kind and its number
 Members = tuple[Natural, ...] | Kind
@@ -129,7 +129,8 @@ class Route(Component):
     """
 
     between: tuple[Members, Members] = Field(
-        description="two groups: numbers of workers, `workers` for all of them, or `servers`", examples=[[[0, 1], "servers"]]
+        description="two groups: numbers of workers, `workers` for all of them, `servers`, or `store` for the object store",
+        examples=[[[0, 1], "servers"]],
     )
     through: tuple[str, ...] = Field(
         min_length=1,
@@ -169,7 +170,7 @@ def check_routes(routes: Collection[Route], links: Collection[str]) -> None:
     """
     for number, route in enumerate(routes):
         first, second = route.between
-        if first == second and (first == "servers" or len(first) == 1):
+        if first == second and (first in ("servers", "store") or len(first) == 1):
             raise ValueError(f"`routes[{number}]` is from {_describe(first)} to itself: no message goes there")
         if unknown := [name for name in route.through if name.removeprefix("-") not in links]:
             names = ", ".join(f"`{name}`" for name in links) or "none"

@@ -17,14 +17,22 @@ whole models down a tree. `in use` is one synchronization by a data-parallel pro
 operations on parts of the model, one after the other, and other work at the same time. `textbook` has MPICH's
 algorithms for long messages, for libraries that were not measured, and a round with one server, as `ssgd` has it.
 
-Sizes are those of the whole result (allgather, gather) or of the whole input (reduce-scatter, scatter, all-to-all).
+**Object store**: every member uploads its message once, and downloads those of all others [Lidin et al. 2026,
+arXiv:2603.08163]. The store adds nothing up, so an allreduce is an allgather, after which each member adds up for itself.
+
+Sizes are those of the whole result (allgather, gather) or of the whole input (reduce-scatter, scatter, all-to-all). With a
+store they are those of a member's message.
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from fred.cluster.bandwidths import Connection
 
+Collective = Literal["ring", "recursive-doubling", "rabenseifner", "tree", "nccl", "gloo"]
+AnyCollective = Literal[Collective, "store"]
+Operation = Literal["allreduce", "allgather"]
+Way = Literal["inside", "between", "to-store", "from-store"]
 SEGMENT = 2**20  # bytes
 NCCL_VOLUME = 1.011  # bytes on the wire per byte of a model, in a collective operation
 NCCL_ROUNDS = 4  # latencies of an allreduce of 4 to 32 members
@@ -240,6 +248,25 @@ def one_server(workers: int) -> Effort:
     return Effort(2, float(messages), messages, float(messages))
 
 
+def to_store(members: int) -> Effort:
+    """Upload the messages of all members to an object store, all at once.
+
+    >>> to_store(4)[:4]
+    (1, 1.0, 4, 4.0)
+    """
+    return Effort(1, 1.0, members, float(members)) if members > 1 else NOTHING_DONE
+
+
+def from_store(members: int) -> Effort:
+    """Download the messages of all others from an object store, at each member, all at once.
+
+    >>> from_store(4)[:4]
+    (1, 3.0, 12, 12.0)
+    """
+    messages = (members - 1) * members
+    return Effort(1, members - 1.0, messages, float(messages), streams=members - 1) if members > 1 else NOTHING_DONE
+
+
 ALLREDUCE: dict[str, Callable[[int], Effort]] = {
     "ring": ring,
     "recursive-doubling": recursive_doubling,
@@ -367,6 +394,37 @@ CONNECTIONS = {  # library -> windows of its connections
     "textbook": Connection(),
     "in use": Connection(window=_WINDOW_IN_USE),
 }
+
+
+class Part(NamedTuple):
+    """A part of a collective operation.
+
+    Args:
+        effort: its cost.
+        way: the links that its messages pass.
+        sharers: number of members that share the store.
+    """
+
+    effort: Effort
+    way: Way
+    sharers: int = 1
+
+
+def parts_of(operation: Operation, collective: AnyCollective, members: int, way: Way) -> list[Part]:
+    """Return the parts of an operation among members that are all alike, one after the other.
+
+    Args:
+        operation: `allreduce`, relative to a model, or `allgather`, relative to a member's message.
+        collective: its algorithm.
+        members: number of members.
+        way: the links between members.
+    """
+    if collective == "store":
+        return [Part(to_store(members), "to-store", members), Part(from_store(members), "from-store", members)]
+    if collective not in LIBRARIES:
+        return [Part((ALLREDUCE if operation == "allreduce" else ALLGATHER)[collective](members), way)]
+    effort = LIBRARIES[collective][operation](members)
+    return [Part(effort if operation == "allreduce" else effort.times(members), way)]  # gathered: of the whole result
 
 
 def _depth(members: int) -> int:

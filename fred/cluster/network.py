@@ -19,8 +19,8 @@ Example: two workers send and receive 1 MB each through a server's shared networ
 """
 
 import math
-from collections.abc import Callable, Collection, Iterable
-from functools import cache
+from collections.abc import Collection, Iterable
+from functools import cache, partial
 from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import (
@@ -34,7 +34,7 @@ from pydantic import (
 
 from fred.base.errors import FredError, quoted
 from fred.cluster.bandwidths import Bandwidth, Connection, Direction, Route, check_routes
-from fred.cluster.collectives import ALLGATHER, ALLREDUCE, LIBRARIES, Effort, one_way
+from fred.cluster.collectives import AnyCollective, Collective, Effort, Part, one_way, parts_of
 from fred.cluster.latency import AnyLatency, Constant, Latency
 from fred.cluster.presets import PRESETS
 from fred.cluster.regions import Regions
@@ -44,7 +44,6 @@ from fred.components.component import Component, Count, options_of
 from fred.components.limits import MOST_BYTES, NANOSECONDS
 
 DDP_BUCKET = 25 * 2**20  # bytes of a bucket of PyTorch's DistributedDataParallel by default
-Collective = Literal["ring", "recursive-doubling", "rabenseifner", "tree", "nccl", "gloo"]
 
 
 class Cost(NamedTuple):
@@ -96,6 +95,10 @@ class Network(Component):
 
     A worker's link has both directions at once, and `upload` and `download` make them differ. A message between workers takes
     the slower one of the sender's upload and the receiver's download, and so does a collective, whose members all do both.
+
+    With `collective: store` workers exchange messages through an object store, as over the internet: each uploads its message
+    once, and downloads those of all others. They add up for themselves, because a store does not. On two levels, one
+    worker of each node does so.
 
     Collectives have mean latencies. With `sharing: queue` they take a closed form (`collectives.py`), and other messages do not
     delay them.
@@ -150,8 +153,14 @@ class Network(Component):
         description="size of the parameters on the network, bytes, in place of 4 per parameter; a message that is smaller or "
         "larger than the parameters (codecs, control variates) keeps its ratio to them",
     )
-    collective: Collective = Field(
-        default="ring", description="algorithm of allreduces, or a library whose allreduces were measured (`nccl`, `gloo`)"
+    collective: AnyCollective = Field(
+        default="ring",
+        description="algorithm of allreduces, a library whose allreduces were measured (`nccl`, `gloo`), or `store`: an object "
+        "store, to which each worker uploads its message once, and from which it downloads all others",
+    )
+    store_bandwidth: Bandwidth | None = Field(
+        default=None,
+        description="bandwidth of the object store in each direction, bytes/s, for `collective: store`; absent: unlimited",
     )
     regions: Regions | None = Field(
         default=None, description="regions of workers and servers, with the bandwidth between each pair"
@@ -196,9 +205,10 @@ class Network(Component):
 
     @model_serializer(mode="wrap")
     def _as_given(self, serialize: SerializerFunctionWrapHandler, info: SerializationInfo) -> dict[str, Any]:
-        """Leave out an absent preset; beside a preset, write what differs from it instead of what differs from the defaults."""
+        """Leave out an absent preset or store; beside a preset, write what differs from it instead of from the defaults."""
+        absent = [name for name in ("name", "store_bandwidth") if getattr(self, name) is None]
         if self.name is None:
-            return {name: option for name, option in serialize(self).items() if name != "name"}
+            return {name: option for name, option in serialize(self).items() if name not in absent}
         if not info.exclude_defaults:
             return dict(serialize(self))
         options = self.model_dump(mode=info.mode, context=info.context)
@@ -247,6 +257,12 @@ class Network(Component):
         return self
 
     @model_validator(mode="after")
+    def _check_store(self) -> "Network":
+        if self.store_bandwidth and self.collective != "store":
+            raise ValueError("`store_bandwidth` needs `collective: store`")
+        return self
+
+    @model_validator(mode="after")
     def _check_fair_only(self) -> "Network":
         check_routes(self.routes, self.links)
         settings: dict[str, object] = {name: getattr(self, name) for name in ("window", "initial_window", "links")}
@@ -279,7 +295,7 @@ class Network(Component):
 
         changes: dict[str, Any] = {
             name: reached(getattr(self, name))
-            for name in ("bandwidth", "upload", "download", "server_bandwidth", "node_bandwidth")
+            for name in ("bandwidth", "upload", "download", "server_bandwidth", "node_bandwidth", "store_bandwidth")
         }
         changes["links"] = {name: self.efficiency * bandwidth for name, bandwidth in self.links.items()}
         changes["servers"] = tuple(entry.model_copy(update={"bandwidth": reached(entry.bandwidth)}) for entry in self.servers)
@@ -319,14 +335,14 @@ class Network(Component):
             assert not isinstance(members, int)
             messages, sent = self.regions.mean_traffic(list(members))
             return _cost_of(self.regions.seconds(list(members), size, self.latency_without_table), sent * size, messages)
-        form = _form("allreduce", algorithm or self.collective)
         number = members if isinstance(members, int) else sum(members)
         nodes = [1] * number if isinstance(members, int) else list(members)
-        if not self.two_levels or len(nodes) == 1:
-            return self._cost(number, size, [(form(number), self.two_levels)])
+        exchange = partial(parts_of, "allreduce", algorithm or self.collective)
+        if not self._has_leaders(len(nodes), algorithm or self.collective):
+            return self._cost(number, size, exchange(number, "inside" if self.two_levels else "between"))
         followers = number - len(nodes)  # workers that are not leaders of their node
-        inside = one_way(max(nodes))._replace(messages=followers, sent=followers)
-        return self._cost(number, size, [(inside, True), (form(len(nodes)), False), (inside, True)])
+        inside = Part(one_way(max(nodes))._replace(messages=followers, sent=followers), "inside")
+        return self._cost(number, size, [inside, *exchange(len(nodes), "between"), inside])
 
     def allgather(self, members: int | Collection[int], size: int) -> Cost:
         """Return the cost of an allgather: every worker gets the `size` bytes of every other one.
@@ -350,45 +366,52 @@ class Network(Component):
             messages = sum(members) - 1
             seconds = self.regions.allgather_seconds(list(members), size, self.latency_without_table)
             return _cost_of(seconds, messages * size, messages)
-        form = _form("allgather", self.collective)
         number = members if isinstance(members, int) else sum(members)
         nodes = [1] * number if isinstance(members, int) else list(members)
-        if not self.two_levels or len(nodes) == 1:
-            return self._cost(number, size, [(form(number), self.two_levels)])
+        exchange = partial(parts_of, "allgather", self.collective)
+        if not self._has_leaders(len(nodes), self.collective):
+            return self._cost(number, size, exchange(number, "inside" if self.two_levels else "between"))
         most, followers = max(nodes), number - len(nodes)  # on one node; not leaders of their node
-        collected = Effort(most - 1, most - 1, followers, followers)
-        exchanged = form(len(nodes)).times(most)._replace(sent=(len(nodes) - 1) * number)
-        spread = one_way(most).times(number)._replace(messages=followers, sent=followers * number)
-        return self._cost(number, size, [(collected, True), (exchanged, False), (spread, True)])
+        collected = Part(Effort(most - 1, most - 1, followers, followers), "inside")
+        spread = Part(one_way(most).times(number)._replace(messages=followers, sent=followers * number), "inside")
+        exchanged = [
+            part._replace(effort=part.effort.times(most)._replace(sent=part.effort.sent * number / len(nodes)))
+            for part in exchange(len(nodes), "between")
+        ]
+        return self._cost(number, size, [collected, *exchanged, spread])
+
+    def _has_leaders(self, nodes: int, collective: AnyCollective) -> bool:
+        """Return True if one worker of each of these nodes exchanges messages with those of other nodes.
+
+        A single node needs no leader, unless it would use the store, which is outside.
+        """
+        return self.two_levels and (nodes > 1 or collective == "store")
 
     @property
     def latency_without_table(self) -> float:
         """Return the mean latency between regions that give none, s."""
         return 0.0 if self.regions is not None and self.regions.latency else mean_latency(self)
 
-    def _cost(self, members: int, size: int, parts: list[tuple[Effort, bool]]) -> Cost:
-        """Return the cost of operations in sequence; each is paired with True if it stays inside nodes."""
-        seconds = sum(self._seconds(effort, size, inside) for effort, inside in parts)
-        messages, sent = (sum(getattr(effort, name) for effort, _ in parts) / members for name in ("messages", "sent"))
+    def _cost(self, members: int, size: int, parts: list[Part]) -> Cost:
+        """Return the cost of parts in sequence."""
+        seconds = sum(self._seconds(part, size) for part in parts)
+        messages, sent = (sum(getattr(part.effort, name) for part in parts) / members for name in ("messages", "sent"))
         return _cost_of(seconds, sent * size, messages)
 
-    def _seconds(self, effort: Effort, size: int, inside: bool) -> float:
+    def _seconds(self, part: Part, size: int) -> float:
+        effort, inside = part.effort, part.way == "inside"
         link = self.within if inside and self.within is not None else self
-        directions = [link.bandwidth] if isinstance(link, Within) else link.directions.values()
-        cards = [*directions, None if inside else self.node_bandwidth]
+        cards = [None if inside else self.node_bandwidth]
+        if isinstance(link, Within):
+            cards.append(link.bandwidth)
+        else:
+            excluded = {"to-store": "download", "from-store": "upload"}.get(part.way)
+            cards += [bandwidth for direction, bandwidth in link.directions.items() if direction != excluded]
+        if self.store_bandwidth and part.way in ("to-store", "from-store"):
+            cards.append(self.store_bandwidth / part.sharers)
         slowest = min((bandwidth for bandwidth in cards if bandwidth is not None), default=math.inf)
         latency = mean_latency(link) if effort.rounds or effort.segments else 0.0
         return effort.seconds(size, Connection(latency, slowest, self.window or math.inf, self.initial_window or math.inf))
-
-
-def _form(operation: Literal["allreduce", "allgather"], collective: Collective) -> Callable[[int], Effort]:
-    """Return the cost of an operation by the number of members, relative to a model or to each member's message."""
-    if collective not in LIBRARIES:
-        return (ALLREDUCE if operation == "allreduce" else ALLGATHER)[collective]
-    form = LIBRARIES[collective][operation]
-    if operation == "allreduce":
-        return form
-    return lambda members: form(members).times(members)  # of the whole result
 
 
 def _cost_of(seconds: float, size: float, messages: float) -> Cost:

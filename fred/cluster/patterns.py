@@ -12,14 +12,14 @@ Rounds in which all members repeat the same messages, as in a ring, form one pha
 
 from collections.abc import Callable, Sequence
 from itertools import chain
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
-from fred.cluster.collectives import LIBRARIES, Effort
-from fred.cluster.network import Collective, Network
+from fred.cluster.collectives import LIBRARIES, AnyCollective, Collective, Effort, Operation
+from fred.cluster.network import Network
 from fred.cluster.regions import Regions
 
-Operation = Literal["allreduce", "allgather"]
 Messages = tuple[tuple[int, int, float], ...]  # sender, receiver, volume in models (or messages)
+STORE = -1  # the object store, in place of a worker's number
 
 
 class Phase(NamedTuple):
@@ -58,16 +58,34 @@ def stages(
     if network.regions is not None:
         return _between_regions(network.regions, operation, groups, size, network.latency_without_table)
     name = network.collective if operation == "allgather" or algorithm is None else algorithm
-    form = flat if operation == "allreduce" else gathered
-    if len(groups) == 1:
-        return [[form(name, groups[0])]]
-    leaders = form(name, [group[0] for group in groups])
+    if len(groups) == 1 and not (name == "store" and network.two_levels):
+        return [_exchanged(operation, name, groups[0])]
+    leaders = _exchanged(operation, name, [group[0] for group in groups])
     if operation == "allreduce":
-        return [[_reduced(group) for group in groups], [leaders], [_spread(group) for group in groups]]
+        return [[_reduced(group) for group in groups], leaders, [_spread(group) for group in groups]]
     most, number = max(map(len, groups)), sum(map(len, groups))
     collected = [[Phase(_latencies(len(group) - 1), tuple((other, group[0], 1.0) for other in group[1:]))] for group in groups]
     spread = [[phase.times(number) for phase in _spread(group)] for group in groups]
-    return [collected, [[phase.times(most) for phase in leaders]], spread]
+    return [collected, [[phase.times(most) for phase in messages] for messages in leaders], spread]
+
+
+def _exchanged(operation: Operation, collective: AnyCollective, members: Sequence[int]) -> list[Chain]:
+    """Return the messages among members of which none leads others, in chains that run at the same time."""
+    if collective != "store":
+        return [flat(collective, members) if operation == "allreduce" else gathered(collective, members)]
+    return [_through_store(member, members) for member in members]
+
+
+def _through_store(sender: int, members: Sequence[int]) -> Chain:
+    """Return the messages that bring a member's update to all others: they download it as soon as it is in the store.
+
+    >>> [phase.messages for phase in _through_store(1, range(3))]
+    [((1, -1, 1.0),), ((-1, 0, 1.0), (-1, 2, 1.0))]
+    """
+    if len(members) == 1:
+        return []
+    downloads = tuple((STORE, member, 1.0) for member in members if member != sender)
+    return [Phase(_latencies(1), ((sender, STORE, 1.0),)), Phase(_latencies(1), downloads)]
 
 
 def flat(algorithm: Collective, members: Sequence[int]) -> Chain:

@@ -9,6 +9,7 @@ from fred.base.errors import quoted
 Keys = tuple[str | int, ...]  # of a value in nested settings
 _SECONDS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 _TIME = re.compile(rf"([0-9]{{1,15}}(?:\.[0-9]{{1,15}})?) ?({'|'.join(_SECONDS)})")
+_EXPECTED = "; expected "
 _BOUNDS = ("greater_than", "greater_than_equal", "less_than", "less_than_equal")  # pydantic's codes
 _SUCH_AS: dict[str, Any] = {
     "algorithm": {"name": "asgd", "learning_rate": 0.1},
@@ -31,7 +32,11 @@ def problems(errors: Iterable[Any], prefix: Keys = (), in_python: bool = False) 
         prefix: keys that lead to the validated value.
         in_python: True for options of a constructor, which examples write as `key=value`, not as in a file.
     """
-    errors = list(errors)
+    yield from _joined(_described(list(errors), prefix, in_python))
+
+
+def _described(errors: list[Any], prefix: Keys, in_python: bool) -> Iterator[tuple[Keys, str]]:
+    """Yield the keys and the message of each error."""
     bounded = {_place(error) for error in errors if error["type"] in _BOUNDS}
     for error in errors:
         context = error.get("ctx", {})
@@ -51,6 +56,25 @@ def problems(errors: Iterable[Any], prefix: Keys = (), in_python: bool = False) 
         else:
             finding = "" if isinstance(error["input"], (dict, list)) else f"found {quoted(error['input'])}; "
             yield keys, finding + _expectation(error, name, in_python)
+
+
+def _joined(lines: Iterable[tuple[Keys, str]]) -> Iterator[tuple[Keys, str]]:
+    """Yield messages about one value, of which each names one of the kinds that would do, as one.
+
+    >>> list(_joined([(("n",), "found 0; expected 'all'"), (("n",), "found 0; expected a list"), (("m",), "unknown key")]))
+    [(('n',), "found 0; expected 'all', or a list"), (('m',), 'unknown key')]
+    """
+    last: tuple[Keys, str] | None = None
+    for keys, text in lines:
+        finding, mark, expectation = text.partition(_EXPECTED)
+        if last is not None and mark and last[0] == keys and last[1].startswith(finding + mark):
+            last = keys, f"{last[1]}, or {expectation}"
+            continue
+        if last is not None:
+            yield last
+        last = keys, text
+    if last is not None:
+        yield last
 
 
 def with_examples(errors: Iterable[Any], fields: Mapping[str, Any]) -> list[Any]:

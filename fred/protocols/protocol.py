@@ -69,6 +69,11 @@ class Protocol(Component):
         """
 
     @property
+    def follows_collective(self) -> Literal["always", "partly", "never"]:
+        """Return how far allreduces follow the network's `collective`."""
+        return "always" if self.has_allreduces else "never"
+
+    @property
     def needs_values(self) -> bool:
         """Return True if timing depends on learning, so that simulation and training run together."""
         return False

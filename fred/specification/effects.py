@@ -103,7 +103,7 @@ def _sends_checkpoints(run: Run) -> bool:
 def _lacks_bandwidths(run: Run, _: Any) -> bool:
     """Return True if no link has a bandwidth."""
     network, devices = _network(run), run.cluster.devices
-    cards = (*network.directions.values(), network.server_bandwidth, network.node_bandwidth)
+    cards = (*network.directions.values(), network.server_bandwidth, network.node_bandwidth, network.store_bandwidth)
     bandwidths = (*cards, network.regions, network.links)
     inside = network.within is not None and network.within.bandwidth
     return not (
@@ -146,6 +146,13 @@ def _lacks_allreduces(run: Run, _: Any) -> bool:
     return not is_user_class(type(run.protocol)) and (bool(run.layout.on_servers) or not run.protocol.has_allreduces)
 
 
+def _ignores_collective(run: Run, _: Any) -> bool:
+    """Return True if no allreduce follows the network's `collective`."""
+    if is_user_class(type(run.protocol)):
+        return False
+    return bool(run.layout.on_servers) or run.protocol.follows_collective == "never"
+
+
 def _sends_collectively(run: Run) -> bool:
     """Return True if messages are parts of collective operations only."""
     return not is_user_class(type(run.protocol)) and not run.layout.on_servers and run.protocol.has_allreduces
@@ -161,7 +168,25 @@ def _loses_nothing(run: Run, fault: Any) -> bool:
 
 def _lacks_message(run: Run, route: Any) -> bool:
     """Return True for a route between workers that never send to each other."""
-    return "servers" not in route.between and _sends_to_servers_only(run, route)
+    return {"servers", "store"}.isdisjoint(route.between) and _sends_to_servers_only(run, route)
+
+
+def _passes_store(run: Run, route: Any) -> bool:
+    """Return True for a route between workers all of whose messages go through a store."""
+    network, checkpoint = _network(run), run.cluster.failures and run.cluster.failures.checkpoint
+    through_store = network.collective == "store" and not network.two_levels and run.protocol.follows_collective == "always"
+    direct = not _sends_collectively(run) or (checkpoint and checkpoint.to == "peers")
+    return through_store and not direct and {"servers", "store"}.isdisjoint(route.between)
+
+
+def _lacks_stored(run: Run, route: Any) -> bool:
+    """Return True for a route to the store on which nothing is sent."""
+    if "store" not in route.between:
+        return False
+    checkpoint = run.cluster.failures and run.cluster.failures.checkpoint
+    saving = checkpoint and checkpoint.to == "store" and bool(run.layout.on_servers) == ("servers" in route.between)
+    exchanging = _network(run).collective == "store" and "servers" not in route.between and not _ignores_collective(run, route)
+    return not (saving or exchanging)
 
 
 def _stays_inside_node(run: Run, _: Any) -> bool:
@@ -194,7 +219,7 @@ def _paths(prefix: str, *options: str) -> str:
 _LINKS = _paths(
     "cluster.network",
     *("bandwidth", "upload", "download", "server_bandwidth", "node_bandwidth", "within.bandwidth", "servers.*.bandwidth"),
-    *("regions.bandwidth", "links", "window", "initial_window"),
+    *("store_bandwidth", "regions.bandwidth", "links", "window", "initial_window"),
 )
 _DEVICE_LINKS = _paths("cluster.devices", "upload", "download", "kinds.*.upload", "kinds.*.download")
 _SERVER_LINKS = _paths("cluster.network", "servers", "pull_latency", "server_bandwidth", "regions.servers", "contention.*.of")
@@ -275,6 +300,16 @@ _REPORTED_RULES: tuple[Rule[Run], ...] = (
     Rule(f"cluster.servers {_SERVER_LINKS} cluster.prices.servers", _lacks_servers, "the protocol has no servers"),
     Rule("cluster.network.within", _sends_to_servers_only, "the protocol sends no messages between workers"),
     Rule("cluster.network.routes.*", _lacks_message, "the protocol sends no messages between workers"),
+    Rule(
+        "cluster.network.routes.*",
+        _lacks_stored,
+        "nothing goes there: give `cluster.network.collective: store`, or checkpoints `to: store`",
+    ),
+    Rule(
+        "cluster.network.routes.*",
+        _passes_store,
+        "all messages of workers pass the store: give a route `between` them and the `store`",
+    ),
     Rule("cluster.network.node_bandwidth", _stays_inside_node, "all messages stay inside one node"),
     Rule(
         "cluster.network.initial_window",
@@ -283,9 +318,14 @@ _REPORTED_RULES: tuple[Rule[Run], ...] = (
     ),
     Rule("cluster.faults.*", _loses_nothing, "the protocol sends no single messages in these `ways`"),
     Rule(
-        "cluster.network.collective cluster.network.buckets",
+        "cluster.network.collective cluster.network.store_bandwidth cluster.network.buckets",
         _lacks_allreduces,
         "the protocol has no allreduce",
+    ),
+    Rule(
+        "cluster.network.collective cluster.network.store_bandwidth",
+        lambda run, value: _ignores_collective(run, value) and not _lacks_allreduces(run, value),
+        "all allreduces of the protocol have a collective of their own",
     ),
     Rule(
         "cluster.network.regions.collective",

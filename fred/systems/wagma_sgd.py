@@ -30,7 +30,8 @@ import simpy
 from pydantic import Field
 
 from fred.cluster.cluster import Cluster
-from fred.cluster.network import NOTHING, Collective
+from fred.cluster.collectives import Collective
+from fred.cluster.network import NOTHING
 from fred.components.component import Count
 from fred.learning.server import Family, Server
 from fred.protocols.protocol import Protocol
@@ -90,6 +91,10 @@ class GroupAveraging(Protocol):
         default="recursive-doubling",
         description="collective of a group's allreduce; the paper's is recursive doubling, with log2 S phases of a whole model",
     )
+
+    @property
+    def follows_collective(self) -> Literal["always", "partly", "never"]:
+        return "never" if self.period is None else "partly"  # groups have one of their own
 
     def layout(self, cluster: Cluster) -> Layout:
         return Layout.peers(cluster.size)

@@ -13,9 +13,11 @@ import simpy
 
 from fred.base.errors import FredError
 from fred.cluster import patterns
+from fred.cluster.collectives import Collective
+from fred.cluster.collectives import Operation as Kind
 from fred.cluster.durations import NEVER
 from fred.cluster.faults import MOST_TRIES
-from fred.cluster.network import Collective, Cost, Network
+from fred.cluster.network import Cost, Network
 from fred.timing.fair_links import FairLinks
 from fred.timing.loop import Wait
 from fred.timing.sending import Sending, bytes_of
@@ -162,7 +164,7 @@ class Averaging(Sending):
 
     def _collect(
         self,
-        kind: patterns.Operation,
+        kind: Kind,
         size: int,
         members: int | Sequence[int],
         begin: int | None,

@@ -10,7 +10,7 @@ import simpy
 
 from fred.cluster.bandwidths import Connection, Member
 from fred.cluster.network import Network, mean_latency
-from fred.cluster.patterns import Chain, Phase, Stages
+from fred.cluster.patterns import STORE, Chain, Phase, Stages
 from fred.cluster.regions import PAIRED, Regions
 from fred.components.limits import NANOSECONDS
 from fred.timing.cards import Slowness
@@ -107,12 +107,14 @@ class FairLinks(Links):
     def to_store(self, owner: Member, size: int) -> Generator[Wait, Any, None]:
         kind, number = owner
         path = self._from_worker(number, 0) if kind == "workers" else (self._outward[number],)
-        return self._storing((*path, self._into_store), size, self._latency_of_store(owner))
+        way = (*path, *self._shared(owner, _member(STORE)), self._into_store)
+        return self._storing(way, size, self._latency_of_store(owner))
 
     def from_store(self, owner: Member, size: int) -> Generator[Wait, Any, None]:
         kind, number = owner
         path = self._to_worker(number, 0) if kind == "workers" else (self._inward[number],)
-        return self._storing((self._out_of_store, *path), size, self._latency_of_store(owner))
+        way = (self._out_of_store, *self._shared(_member(STORE), owner), *path)
+        return self._storing(way, size, self._latency_of_store(owner))
 
     def _storing(self, way: tuple[int, ...], size: int, latency: int) -> Generator[Wait, Any, None]:
         yield latency
@@ -155,7 +157,7 @@ class FairLinks(Links):
         if self._slow_workers is None:
             return wait
         now = self._env._now
-        return max(self._slow_workers.passed(worker, now, wait) for worker in (sender, receiver)) - now
+        return max(self._slow_workers.passed(worker, now, wait) for worker in (sender, receiver) if worker != STORE) - now
 
     def _sending_all(self, wait: int, messages: list[Message]) -> Generator[Wait, Any, None]:
         """Send messages at the same time, after a wait; ends when all have arrived."""
@@ -163,9 +165,13 @@ class FairLinks(Links):
         yield self._env.all_of([self._flows.send(path, *self._terms(path, size, latency)) for path, size, latency in messages])
 
     def _way(self, sender: int, receiver: int) -> tuple[int, ...]:
-        """Return the links between two workers."""
+        """Return the links between two workers, or a worker and the store."""
         path: tuple[int, ...]
-        if self._streams:
+        if sender == STORE:
+            path = (self._exchange[1], *self._to_worker(receiver, 0))
+        elif receiver == STORE:
+            path = (*self._from_worker(sender, 0), self._exchange[0])
+        elif self._streams:
             path = self._streams[sender, receiver]
         elif self._region_of:
             path = (self._to[sender][self._region_of[receiver]], self._from[receiver][self._region_of[sender]])
@@ -173,13 +179,14 @@ class FairLinks(Links):
             path = (self._inner_out[sender], self._inner_in[receiver])
         else:
             path = (*self._from_worker(sender, 0), *self._to_worker(receiver, 0))
-        return (*path, *self._shared(("workers", sender), ("workers", receiver)))
+        return (*path, *self._shared(_member(sender), _member(receiver)))
 
     def _mean_latency(self, sender: int, receiver: int) -> int:
-        """Return the mean latency between two workers, ns."""
+        """Return the mean latency between two workers, or a worker and the store, ns."""
         if self._network.regions is not None and self._network.regions.latency is not None:
             return round(self._network.regions.latency[self._region_of[sender]][self._region_of[receiver]] * NANOSECONDS)
-        inside = self._network.within is not None and self._node_of[sender] == self._node_of[receiver]
+        near = STORE not in (sender, receiver) and self._node_of[sender] == self._node_of[receiver]
+        inside = self._network.within is not None and near
         if inside not in self._means:
             link = self._network.within if inside and self._network.within is not None else self._network
             self._means[inside] = round(mean_latency(link) * NANOSECONDS)
@@ -279,6 +286,8 @@ class FairLinks(Links):
         if network.regions is not None:
             self._lay_ways(network.regions, workers)
         self._named = {name: (self._link(bandwidth), self._link(bandwidth)) for name, bandwidth in network.links.items()}
+        if network.collective == "store":
+            self._exchange = self._link(network.store_bandwidth), self._link(network.store_bandwidth)
         if self._store_latency:
             self._into_store, self._out_of_store = (self._link(self._store_bandwidth()) for _ in range(2))
         self._pairs: dict[tuple[int, int], int] = {}  # links between regions, by server
@@ -308,3 +317,8 @@ class FairLinks(Links):
                 for receiver, b in homes
                 if sender != receiver
             }
+
+
+def _member(number: int) -> Member:
+    """Return a worker, or the store, as routes name it."""
+    return ("store", 0) if number == STORE else ("workers", number)
