@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
+import fred
 from fred import Cluster, Layout, Recorder, Schedule, Simulation, Verb
 from fred.cluster import patterns
 from fred.cluster.bandwidths import Connection
@@ -53,7 +54,7 @@ def check_alone(sim: Simulation, kind: str, joining: Any, members: Any, row: Any
     assert operation.cost.moving == operation.cost.nanoseconds, row
 
 
-@pytest.mark.parametrize("algorithm", [*PROGRAMS, "nccl", "gloo"])
+@pytest.mark.parametrize("algorithm", [*PROGRAMS, "nccl", "gloo", "store"])
 def test_alone_operations_take_the_time_of_their_closed_forms(algorithm):
     sizes: list[tuple[int, Any]] = [(workers, None) for workers in (1, 2, 3, 4, 5, 7, 8, 11, 16, 17)]
     sizes += [(8, 2), (9, 3), (12, 2), (10, 5)]  # workers, nodes
@@ -63,6 +64,50 @@ def test_alone_operations_take_the_time_of_their_closed_forms(algorithm):
         sim = simulation(workers, nodes=nodes, **{"collective": algorithm, **LINK, **options, **(inner if nodes else {})})
         members = Counter(sim.node_of.tolist()).values() if nodes else workers
         check_alone(sim, kind, workers, members, (workers, nodes, options, kind))
+
+
+@pytest.mark.parametrize("network", [{}, {"store_bandwidth": 1.5e7}, {"bandwidth": None}, {"download": 4e7, "window": 1e5}])
+def test_alone_through_a_store_too(network):
+    for workers, kind in product((1, 2, 3, 8, 17), ("allreduce", "allgather")):
+        options = {"collective": "store", "latency": LATENCY, "bandwidth": 1e7, **network}
+        check_alone(simulation(workers, **options), kind, workers, workers, (workers, kind))
+
+
+def test_an_update_is_downloaded_as_soon_as_it_is_in_the_store():
+    """The last worker's upload takes 1 s, those of the others 0.1 s; all messages but the last one have arrived by then."""
+    kinds = [{"upload": bandwidth, "download": 1e7} for bandwidth in (1e7, 1e7, 1e6)]
+    network = {"sharing": "fair", "collective": "store"}
+    cluster = Cluster(workers=3, devices={"kinds": kinds, "assignment": "in-order"}, network=network)
+    sim = Simulation(cluster, Recorder(3, Layout.peers(3)), seed=0, sizes=SIZE)
+    assert durations(sim, [sim.allreduce(3)]) == [pytest.approx(1.1)]
+
+
+def test_operations_share_a_store_and_the_way_to_it():
+    """Two pairs, each worker with 1 MB: alone .2 s, half as fast together, through the store or through one site's link."""
+    routes = [{"between": [[0, 1, 2, 3], "store"], "through": ["site"]}]
+    for network in ({"store_bandwidth": 2e7}, {"links": {"site": 2e7}, "routes": routes}):
+        for begins, expected in (([0], [0.2]), ([0, 0], [0.4, 0.4])):
+            sim = simulation(4, bandwidth=1e7, collective="store", **network)
+            operations = [sim.allreduce([place, place + 2], begin=begin) for place, begin in enumerate(begins)]
+            assert durations(sim, operations) == pytest.approx(expected), network
+
+
+@pytest.mark.parametrize("sharing", ["queue", "fair"])
+@pytest.mark.parametrize("codec", [{"name": "top-k", "share": 0.05}, {"name": "low-bit", "bits": 4}])
+def test_messages_in_a_store_have_the_size_of_their_codes(codec, sharing):
+    """Each of 1 MB of parameters: the largest 5 % with their positions, or 4 bits for each number and scales."""
+    links = {"upload": 1e6, "download": 4e6, "latency": LATENCY, "collective": "store", "message_bytes": SIZE}
+    cluster = constant(1, 1, 1, 1, network=links | {"sharing": sharing})
+    task = {"data": "digits", "model": {"name": "mlp", "hidden": [8]}, "batch_size": 4}
+    system = {"name": "sparseloco", "learning_rate": 0.01, "codec": codec}
+    run = fred.scenario(cluster=cluster, task=task, algorithm=system, protocol={"period": 2}, stop={"gradients": 24}, seeds=[1])
+    schedule = fred.run(run).outcomes[0].schedule
+    rows = schedule.rows(Verb.ADD)
+    size = schedule["bytes"][rows][0] / 4
+    assert set(schedule["messages"][rows].tolist()) == {4}
+    assert 0.05 * SIZE < size < 0.14 * SIZE
+    begins, ends, *_ = np.array(schedule.intervals.select(What.COLLECTIVE))
+    assert (ends - begins) / 1e9 == pytest.approx(2 * 0.01 + size / 1e6 + 3 * size / 4e6, abs=1e-6)
 
 
 @pytest.mark.parametrize("collective", ["ring", "hierarchical", "all-to-all", "nccl", "gloo"])
@@ -202,7 +247,7 @@ class TestTogether:
         assert ends == pytest.approx(expected, abs=2 + 2 * 2 * 20)  # each phase begins at a whole nanosecond
 
     @pytest.mark.parametrize("seed", range(4))
-    @pytest.mark.parametrize("algorithm", [*PROGRAMS, "nccl", "gloo"])
+    @pytest.mark.parametrize("algorithm", [*PROGRAMS, "nccl", "gloo", "store"])
     def test_operations_and_other_messages_slow_each_other_as_by_progressive_filling(self, algorithm, seed):
         """Two groups that share workers or cards, next to messages to and from a server and between workers."""
         draws = Draws(seed)
@@ -215,7 +260,7 @@ class TestTogether:
         traffic = [Traffic(draws.choose("up", "down", "peer"), draws.integer(0, 3 * 10**8), *pair) for pair in pairs]
         check_together(sim, groups, [[begin] for begin in begins], traffic)
 
-    @pytest.mark.parametrize("algorithm", [*PROGRAMS, "nccl", "gloo"])
+    @pytest.mark.parametrize("algorithm", [*PROGRAMS, "nccl", "gloo", "store"])
     def test_buckets_and_pulls_slow_each_other_as_by_progressive_filling(self, algorithm):
         """Three buckets are computed after 5/9, 7/9 and 1 s; a worker pulls 1 MB after .5, .6, ... 1.3 s."""
         sim = simulation(4, latency=LATENCY, bandwidth=1e7, buckets=3, collective=algorithm)
@@ -300,10 +345,15 @@ class Machines:
             (self.network.download or self.network.bandwidth, workers),
             (self.network.node_bandwidth, 2 * nodes),
             (self.network.server_bandwidth, 2),
+            (self.network.store_bandwidth, 2),
         ]
         self.capacities = [(bandwidth or np.inf) / 1e9 for bandwidth, number in cards for _ in range(number)]
 
     def path(self, a: int, b: int) -> tuple[int, ...]:
+        if b == patterns.STORE:
+            return (a, self.out_of_node + self.node_of[a], self.server + 2)
+        if a == patterns.STORE:
+            return (self.server + 3, self.into_node + self.node_of[b], self.into_worker + b)
         links, nodes = (a, self.into_worker + b), (self.node_of[a], self.node_of[b])
         return links if nodes[0] == nodes[1] else (*links, self.out_of_node + nodes[0], self.into_node + nodes[1])
 

@@ -1,5 +1,6 @@
 """Collectives: the closed forms against a simulation of every message, which checks that all members end with the whole sum."""
 
+import math
 from collections.abc import Callable
 
 import pytest
@@ -104,6 +105,45 @@ def test_messages_that_cannot_be_added_up_are_gathered(algorithm):
         cost = Network(**OUTER, collective=algorithm).allgather(members, SIZE)
         assert cost.nanoseconds == pytest.approx(sum(LATENCY + most * SIZE / BANDWIDTH for most in longest) * 1e9), members
         assert (cost.messages, cost.bytes) == (messages / members, models * SIZE / members), members
+
+
+@pytest.mark.parametrize("bandwidth", [None, 4 * BANDWIDTH])
+@pytest.mark.parametrize("window", [None, SIZE / 100])
+def test_a_store_gets_each_message_once_and_sends_it_to_all_others(bandwidth, window):
+    """An upload of one message, then downloads of all others at once; members share the store, and each connection has a window."""
+    links = {"upload": BANDWIDTH, "download": 6 * BANDWIDTH, "latency": OUTER["latency"]}
+    limit = math.inf if window is None else window / (2 * LATENCY)
+    for members in range(1, 18):
+        network = Network(
+            **links, collective="store", store_bandwidth=bandwidth, window=window, sharing="fair" if window else "queue"
+        )
+        share, others = (bandwidth or math.inf) / members, members - 1
+        upload = min(BANDWIDTH, share, limit)
+        download = min(6 * BANDWIDTH, share, others * limit)
+        expected = 2 * LATENCY + SIZE / upload + others * SIZE / download if others else 0.0
+        cost = network.allgather(members, SIZE)
+        assert cost.nanoseconds == pytest.approx(expected * 1e9), members
+        assert (cost.messages, cost.bytes) == ((members, members * SIZE) if others else (0, 0)), members
+        assert network.allreduce(members, SIZE) == cost, "nothing adds up in a store"
+
+
+def test_on_two_levels_one_worker_of_each_node_uses_the_store():
+    """Trees of one and two levels in nodes of two and three, the store in between, over cards of half the links' bandwidth."""
+    network = Network(**OUTER, within=INNER, node_bandwidth=BANDWIDTH / 2, collective="store")
+    inside = 2 * (INSIDE_LATENCY + SIZE / INSIDE_BANDWIDTH)
+    through = 2 * (LATENCY + SIZE / (BANDWIDTH / 2))
+    assert network.allreduce([3, 2], SIZE).nanoseconds == pytest.approx((2 * inside + through) * 1e9)
+    assert network.allreduce([3], SIZE).nanoseconds == pytest.approx(2 * inside * 1e9), "one node needs no store"
+    gathered = 2 * (INSIDE_LATENCY + SIZE / INSIDE_BANDWIDTH) + 2 * (INSIDE_LATENCY + 5 * SIZE / INSIDE_BANDWIDTH)
+    cost = network.allgather([3, 2], SIZE)
+    assert cost.nanoseconds == pytest.approx((gathered + 2 * (LATENCY + 3 * SIZE / (BANDWIDTH / 2))) * 1e9)
+    assert cost.bytes == (3 + 5 + 5 + 3 * 5) * SIZE / 5, "to leaders, to the store, from it, and to the others"
+
+
+def test_a_share_of_the_bandwidth_that_links_reach_applies_to_the_store():
+    network = Network(**OUTER, collective="store", store_bandwidth=BANDWIDTH, efficiency=0.5)
+    assert network.effective.store_bandwidth == BANDWIDTH / 2
+    assert network.effective.allgather(4, SIZE).nanoseconds == pytest.approx((2 * LATENCY + 16 * SIZE / (BANDWIDTH / 2)) * 1e9)
 
 
 @pytest.mark.parametrize("library", ["nccl", "gloo"])

@@ -388,6 +388,8 @@ def test_a_delay_longer_than_a_round_lets_a_random_worker_contribute_nothing_to_
 LINKS = {"latency": {"name": "constant", "seconds": 0.1}, "bandwidth": 1e6, "message_bytes": 1000}
 REGIONS = {"bandwidth": [[1e6, 1e6], [1e6, 1e6]], "latency": [[0.1, 0.2], [0.2, 0.1]]}
 SECOND = {"name": "constant", "seconds": 1.0}
+TO_STORE = {"links": {"up": 1e6}, "routes": [{"between": [[0], "store"], "through": ["up"]}]}
+SAVED = {"causes": [{"mean_up": 9e9}], "checkpoint": {"every_seconds": 3.0, "to": "store", "bytes": 1000}}
 SITE = {"links": {"up": 1e6}, "routes": [{"between": [[0], [1]], "through": ["up"]}]}
 
 
@@ -506,6 +508,31 @@ def test_an_option_that_nothing_uses_is_refused_with_a_cure(document, message, c
             {"algorithm.name": "allreduce-sgd"},
         ),
         (settings({"network": {"collective": "tree"}}), "collective` .* no allreduce", {"algorithm.name": "allreduce-sgd"}),
+        (
+            settings({"network": {"collective": "store", "store_bandwidth": 1e6}}, "d-psgd"),
+            "store_bandwidth` .* no allreduce",
+            {"algorithm.name": "allreduce-sgd"},
+        ),
+        (
+            settings({"network": {"collective": "store"}}, "wagma-sgd", protocol={"period": None}),
+            "collective` .* a collective of their own",
+            {"protocol.period": 3},
+        ),
+        (
+            settings({"network": {"sharing": "fair", "collective": "store", **SITE}}, "allreduce-sgd"),
+            "routes.0` .*: all messages of workers pass the store",
+            {"cluster.network.routes": [{"between": [[0], "store"], "through": ["up"]}]},
+        ),
+        (
+            settings({"network": {"sharing": "fair", **TO_STORE}}, "allreduce-sgd"),
+            "routes.0` .*: nothing goes there: give `cluster.network.collective: store`",
+            {"cluster.network.collective": "store"},
+        ),
+        (
+            settings({"network": {"sharing": "fair", **TO_STORE}, "failures": SAVED}, "ssgd", stop={"seconds": 9.0}),
+            "routes.0` .*: nothing goes there",
+            {"cluster.network.routes": [{"between": ["servers", "store"], "through": ["up"]}]},
+        ),
         (settings({"network": {"buckets": 3}}, "d-psgd"), "buckets` .* no allreduce", {"algorithm.name": "allreduce-sgd"}),
         (
             settings({"network": {"sharing": "fair", "initial_window": 1e4}}, "allreduce-sgd"),
@@ -560,6 +587,8 @@ def test_an_option_that_only_some_runs_use_is_accepted():
     [
         ({"devices": {"speed": {"name": "constant", "seconds": 1}, "assignment": "in-order"}}, "`assignment` assigns `kinds`"),
         ({"network": {"servers": [{"servers": [0]}]}}, "give `latency`, `pull_latency` or `bandwidth`"),
+        ({"network": {"store_bandwidth": 1e6}}, "`store_bandwidth` needs `collective: store`"),
+        ({"network": {"collective": "store", "regions": {"bandwidth": [[1.0]]}}}, "leave out `collective`"),
     ],
 )
 def test_a_part_of_a_cluster_that_says_nothing_is_refused(cluster, message):

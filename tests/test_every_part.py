@@ -186,6 +186,7 @@ CIRCUMSTANCES: dict[str, tuple[Options, Any]] = {
     "cluster/network/initial_window": (FAIR, 1e3),
     "cluster/network/weights": (FAIR, "latency"),
     "cluster/network/collective": (merge(network(), PEERS), "tree"),
+    "cluster/network/store_bandwidth": (merge(network(collective="store"), PEERS), 1e5),
     "cluster/network/buckets": (merge(network(), PEERS), 3),
     "cluster/network/regions": ({"cluster": {"network": {"message_bytes": 100_000}}}, {"bandwidth": [[1e6, 1e5], [1e5, 1e6]]}),
     "cluster/network/regions/latency": (
@@ -442,6 +443,7 @@ OF_SOME_PROTOCOLS: list[tuple[Options, str, Any]] = [
             "buckets": 3,
         }.items()
     ),
+    (network(collective="store"), "cluster/network/store_bandwidth", 1e5),
     (merge(network(), {"cluster": {"nodes": 1}}), "cluster/network/node_bandwidth", 1e5),
     (merge(network(), {"cluster": {"nodes": 4}}), "cluster/network/within", {"bandwidth": 1e4}),
     (network(sharing="fair"), "cluster/network/initial_window", 1e3),

@@ -208,6 +208,17 @@ class TestByHand:
             with pytest.raises(FredError, match=message):
                 execute("run", make_run("allreduce-sgd", cluster=machines, task=None), 0)
 
+    def test_an_outage_after_updates_is_refused_where_what_is_learned_decides_on_times(self):
+        """The pass over timing alone, which finds the time of an update, has no losses."""
+        statistical = {"name": "gated", "fetch_gate": {"name": "statistical", "c": 0.1}}
+        adaptive = {"name": "local-steps", "adapt_every": 2.0}
+        for algorithm, protocol in (("b-fasgd", statistical), ("local-sgd", adaptive)):
+            at_time = cluster({"name": "outage", "workers": [1], "begin": 3.0, "away": 1.0}).model_dump()
+            assert make_run(algorithm, protocol=protocol, cluster=at_time).protocol.needs_values
+            after = cluster({"name": "outage", "workers": [1], "after_updates": 7, "away": 1.0}).model_dump()
+            with pytest.raises(FredError, match="cannot know the time of update 7 before: give the outage's `begin`"):
+                make_run(algorithm, protocol=protocol, cluster=after)
+
 
 WAIT_FOR_ALL = "allreduce", "local-steps period=1", "eager period=1", "cutoff", "group-averaging period=1", ONE_GROUP
 DROPPING = (

@@ -124,6 +124,8 @@ START¶evaluate: {target_loss: 3}¶ASGD} => a target needs a `task`
 cluster: {workers: 3, speeds: [1, 2]}¶STOP¶ASGD} => :1: cluster: 3 workers need as many `speeds`, not 2
 cluster: {groups: [{workers: 3}], workers: 2}¶STOP¶ASGD} => `groups` hold 3 workers, but `workers` says 2
 cluster: {workers: 2, speeds: [1.0, -2]}¶STOP¶ASGD} => :1: cluster\.speeds\.(tuple\[.*\]\.)?1: found -2; expected greater than 0
+cluster: {workers: 2, network: {buckets: 0}}¶STOP¶ASGD} => :1: cluster.network.buckets: found 0; expected greater than or equal to 1, or 'ddp'$
+cluster: {workers: 2, network: {buckets: all}}¶STOP¶ASGD} => :1: cluster.network.buckets: found 'all'; expected a whole number, or 'ddp'$
 cluster: {workers: 2, contention: {name: job}}¶STOP¶ASGD} => :1: cluster.contention: expected a list
 """
 WORDS = {
