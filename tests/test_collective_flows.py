@@ -106,7 +106,7 @@ def test_messages_in_a_store_have_the_size_of_their_codes(codec, sharing):
     size = schedule["bytes"][rows][0] / 4
     assert set(schedule["messages"][rows].tolist()) == {4}
     assert 0.05 * SIZE < size < 0.14 * SIZE
-    begins, ends, *_ = np.array(schedule.intervals.select(What.COLLECTIVE))
+    _, begins, ends, *_ = np.array(schedule.intervals.select(What.COLLECTIVE))
     assert (ends - begins) / 1e9 == pytest.approx(2 * 0.01 + size / 1e6 + 3 * size / 4e6, abs=1e-6)
 
 
