@@ -6,7 +6,7 @@ from tests.draws import Draws
 
 Options = dict[str, Any]
 SCOPES = ("worker", "node", "cluster")
-COLLECTIVES = ("ring", "recursive-doubling", "rabenseifner", "tree", "nccl", "gloo")
+COLLECTIVES = ("ring", "recursive-doubling", "rabenseifner", "tree", "nccl", "gloo", "store")
 WAYS = ("to-servers", "to-workers", "between-workers")
 
 
