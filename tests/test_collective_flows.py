@@ -92,6 +92,20 @@ def test_operations_share_a_store_and_the_way_to_it():
             assert durations(sim, operations) == pytest.approx(expected), network
 
 
+def test_checkpoints_pass_the_links_on_the_way_to_a_store_in_both_directions():
+    """1 MB takes 1 s over the site's link, which the other worker does not pass."""
+    routes = [{"between": [[0], "store"], "through": ["site"]}]
+    failures = {"causes": [{"mean_up": 1e9}], "checkpoint": {"every_seconds": 10.0, "to": "store", "bytes": SIZE}}
+    network = {"sharing": "fair", "bandwidth": 1e7, "links": {"site": 1e6}, "routes": routes}
+    cluster = Cluster(workers=2, failures=failures, network=network)
+    for worker, seconds in ((0, 1.0), (1, 0.1)):
+        for way in ("to_store", "from_store"):
+            sim = Simulation(cluster, Recorder(2, Layout.peers(2)), seed=0, sizes=SIZE)
+            sim.process(getattr(sim.links, way)(("workers", worker), SIZE))
+            sim.env.run()
+            assert sim.now / 1e9 == pytest.approx(seconds), (worker, way)
+
+
 @pytest.mark.parametrize("sharing", ["queue", "fair"])
 @pytest.mark.parametrize("codec", [{"name": "top-k", "share": 0.05}, {"name": "low-bit", "bits": 4}])
 def test_messages_in_a_store_have_the_size_of_their_codes(codec, sharing):
