@@ -207,10 +207,8 @@ class Network(Component):
     def _as_given(self, serialize: SerializerFunctionWrapHandler, info: SerializationInfo) -> dict[str, Any]:
         """Leave out an absent preset or store; beside a preset, write what differs from it instead of from the defaults."""
         absent = [name for name in ("name", "store_bandwidth") if getattr(self, name) is None]
-        if self.name is None:
+        if self.name is None or not info.exclude_defaults:
             return {name: option for name, option in serialize(self).items() if name not in absent}
-        if not info.exclude_defaults:
-            return dict(serialize(self))
         options = self.model_dump(mode=info.mode, context=info.context)
         return {name: options[name] for name in self.given_options()}
 
