@@ -123,11 +123,13 @@ $(BIN)/python:
 	$(BIN)/python -m pip install --quiet --upgrade pip
 
 $(RUNTIME): $(BIN)/python requirements.lock setup.cfg pyproject.toml
+	@echo "installing FRED and what it needs into .venv: a minute or so"
 	$(BIN)/python -m pip install --quiet --require-hashes -r requirements.lock
 	$(BIN)/python -m pip install --quiet --no-deps --editable .
 	touch $@
 
 $(TEST): $(RUNTIME) requirements-test.lock
+	@echo "installing what the tests need: another minute"
 	$(BIN)/python -m pip install --quiet --require-hashes -r requirements-test.lock
 	touch $@
 

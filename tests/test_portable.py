@@ -17,7 +17,9 @@ from fred.components import registry
 from fred.learning.data.images import Digits
 from fred.learning.data.language import Bigrams
 from fred.learning.loss import CrossEntropy, Loss, initial_params, on_device
+from fred.learning.models.built_in_models import Transformer
 from fred.portable import parts, products
+from fred.portable import sums as portable_sums
 from tests import users
 from tests.worlds import mostly_slow
 
@@ -118,6 +120,7 @@ def test_long_sums_are_added_up_in_the_published_parts_also_where_the_kernel_kno
     assert (usual == expected).mean() > 0.999
     assert (usual == multiply_in_order(left, right)).mean() < 0.9  # the parts are no detail
     monkeypatch.setattr(products, "AS_ON_X86", False)
+    jax.clear_caches()
     unbatched = product()
     assert unbatched.lower(*operands).as_text().count("stablehlo.dot_general") == sum(len(sums) for _, sums in strips) > 1
     np.testing.assert_array_equal(unbatched(*operands), usual)
@@ -246,3 +249,45 @@ def test_no_product_and_no_sum_escapes(name, batch_size):
     fused = [bodies[name] for name in re.findall(r'calls=%?(\S+?),.*"kind":"__ynn_fusion"', compiled)]
     assert compiled.count(" dot(") == sum(body.count(" dot(") for body in fused) > 0
     assert all(" dot(" in body or "reduce_max" in body for body in fused)  # a maximum is exact in any order
+
+
+def count_instructions(gradient: Any, *operands: Any) -> int:
+    """Return how many operations the compiled gradient has, those inside of fused loops included."""
+    return jax.jit(gradient).lower(*operands).compile().as_text().count(" = f32[")
+
+
+def test_a_gradient_computes_no_layer_anew_for_a_later_one():
+    tokens = jnp.zeros((8, 64), jnp.int32)
+
+    def size(layers: int) -> int:
+        model = Transformer(layers=layers, width=32)
+        params = model.init(jax.random.key(0), (64,), 8)
+        return count_instructions(jax.grad(lambda params: jnp.square(model.apply(params, tokens)).mean()), params)
+
+    two, four, six = map(size, (2, 4, 6))
+    assert six - four <= 1.02 * (four - two)
+
+
+def gradient_of_a_tower(params: list[tuple[jax.Array, jax.Array]], inputs: jax.Array) -> Any:
+    """Return the gradient of layers as people write them: a normalisation, two products, GELU, a residual connection."""
+
+    def loss(params: Any) -> jax.Array:
+        x = inputs
+        for widening, narrowing in params:
+            centred = x - x.mean(-1, keepdims=True)
+            normal = centred * lax.rsqrt(jnp.square(centred).mean(-1, keepdims=True) + 1e-5)
+            x = x + jax.nn.gelu(normal @ widening) @ narrowing
+        return jnp.square(x).mean()
+
+    return jax.grad(loss)(params)
+
+
+def test_a_gradient_apart_has_the_bits_of_one_that_is_fused(monkeypatch):
+    operands = [(numbers(i, 64, 256), numbers(i, 256, 64)) for i in range(2)], numbers(9, 4, 32, 64)
+    apart = jax.jit(gradient_of_a_tower)(*operands)
+    for module in (products, portable_sums):
+        monkeypatch.setattr(module, "LARGE", np.inf)
+    jax.clear_caches()
+    fused = jax.jit(gradient_of_a_tower)(*operands)
+    for one, other in zip(jax.tree.leaves(apart), jax.tree.leaves(fused), strict=True):
+        np.testing.assert_array_equal(one, other)

@@ -15,14 +15,26 @@ from jax import lax
 from jax.extend.core.primitives import conv_general_dilated_p
 from jax.interpreters import mlir
 
+from fred.portable.barriers import LARGE, compiled_apart
 from fred.portable.products import widened
 from fred.portable.sums import places_of, strided
 
+_OPTIONS = (
+    *("dimension_numbers", "preferred_element_type", "window_strides", "padding", "lhs_dilation", "rhs_dilation"),
+    *("feature_group_count", "batch_group_count"),
+)
 
-def _convolution(
+
+def _convolution(lhs: jax.Array, rhs: jax.Array, **options: Any) -> jax.Array:
+    """Compute `lax.conv_general_dilated`, with large operands apart from the code around it."""
+    compute = _axes_moved_apart if max(lhs.size, rhs.size) >= LARGE else _axes_moved
+    return compute(lhs, rhs, **{name: options[name] for name in _OPTIONS})
+
+
+def _axes_moved(
     lhs: jax.Array, rhs: jax.Array, *, dimension_numbers: Any, preferred_element_type: Any, **options: Any
 ) -> jax.Array:
-    """Compute `lax.conv_general_dilated`, with axes moved to the order batch, space..., features, and back."""
+    """Convolve with axes moved to the order batch, space..., features, and back."""
     batch, feature, *space = dimension_numbers.lhs_spec
     outputs, inputs, *window = dimension_numbers.rhs_spec
     kind = preferred_element_type or jnp.result_type(lhs, rhs)
@@ -30,6 +42,9 @@ def _convolution(
     result = _channels_last(lhs.transpose(batch, *space, feature), rhs.transpose(*window, inputs, outputs), **options)
     axes = np.argsort([dimension_numbers.out_spec[0], *dimension_numbers.out_spec[2:], dimension_numbers.out_spec[1]])
     return result.transpose(axes).astype(kind)
+
+
+_axes_moved_apart = compiled_apart(_axes_moved, *_OPTIONS)
 
 
 def _channels_last(
@@ -42,7 +57,6 @@ def _channels_last(
     rhs_dilation: Sequence[int],
     feature_group_count: int,
     batch_group_count: int,
-    **_: Any,
 ) -> jax.Array:
     """Convolve an image [batch, space..., features] with a kernel [window..., features / groups, outputs]."""
     margins = [(low, high, dilation - 1) for (low, high), dilation in zip(padding, lhs_dilation, strict=True)]

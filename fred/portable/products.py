@@ -12,6 +12,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 from jax.core import ShapedArray
 from jax.extend.core import Primitive
@@ -19,25 +20,36 @@ from jax.extend.core.primitives import dot_general_p
 from jax.extend.mlir.dialects import stablehlo
 from jax.interpreters import mlir
 
+from fred.portable.barriers import LARGE, compiled_apart
 from fred.portable.parts import AS_ON_X86, agreeable, parts
 
 _SMALLEST = 8  # XLA does not use YNNPACK if all sides are below this
 
 
 def _dot_general(lhs: jax.Array, rhs: jax.Array, *, dimension_numbers: Any, preferred_element_type: Any, **_: Any) -> jax.Array:
-    """Compute `lax.dot_general` as products of matrices [batch, rows, sums] and [batch, sums, columns]."""
+    """Compute `lax.dot_general`, with large operands apart from the code around it."""
+    kind = np.dtype(preferred_element_type or jnp.result_type(lhs, rhs))
     (contracted, right_contracted), (batch, right_batch) = dimension_numbers
-    kind = preferred_element_type or jnp.result_type(lhs, rhs)
+    left, right = _Operand(lhs, batch, contracted), _Operand(rhs, right_batch, right_contracted)
+    shape = (*left.sizes(left.batch), *left.sizes(left.free), *right.sizes(right.free))
+    compute = _products_apart if max(lhs.size, rhs.size) >= LARGE else _products
+    if left.lies_in_columns and right.lies_in_columns and not left.is_cheap_to_turn(right):
+        # The gradient of a weight is computed the other way round; JAX's next transposition cancels this one.
+        numbers = (right_contracted, contracted), (right_batch, batch)
+        return compute(rhs, lhs, numbers=numbers, kind=kind).swapaxes(-1, -2).reshape(shape)
+    return compute(lhs, rhs, numbers=dimension_numbers, kind=kind).reshape(shape)
+
+
+def _products(lhs: jax.Array, rhs: jax.Array, *, numbers: Any, kind: Any) -> jax.Array:
+    """Return products of matrices, [(batch,) rows, sums] and [(batch,) sums, columns], of this kind."""
+    (contracted, right_contracted), (batch, right_batch) = numbers
     lhs, rhs = widened(lhs, kind), widened(rhs, kind)
     left, right = _Operand(lhs, batch, contracted), _Operand(rhs, right_batch, right_contracted)
-    if left.lies_in_columns and right.lies_in_columns:  # gradient of a weight; JAX's next transposition cancels this one
-        result = _product(right.in_rows(), left.in_columns(), transposed=False).swapaxes(-1, -2)
-    elif right.lies_in_rows:
-        result = _product(left.in_rows(), right.in_rows(), transposed=True)
-    else:
-        result = _product(left.in_rows(), right.in_columns(), transposed=False)
-    shape = (*left.sizes(left.batch), *left.sizes(left.free), *right.sizes(right.free))
-    return result.astype(kind).reshape(shape)
+    transposed = right.lies_in_rows
+    return _product(left.in_rows(), right.in_rows() if transposed else right.in_columns(), transposed).astype(kind)
+
+
+_products_apart = compiled_apart(_products, "numbers", "kind")
 
 
 def widened(array: jax.Array, kind: Any) -> jax.Array:
@@ -59,6 +71,11 @@ class _Operand:
     def sizes(self, axes: Sequence[int]) -> tuple[int, ...]:
         """Return the lengths of these axes."""
         return tuple(self.array.shape[axis] for axis in axes)
+
+    def is_cheap_to_turn(self, other: "_Operand") -> bool:
+        """Return True if turning it, and the product that JAX then turns back, moves fewer numbers than turning the other."""
+        product = math.prod((*self.sizes((*self.batch, *self.free)), *other.sizes(other.free)))
+        return self.array.size + product < other.array.size
 
     def in_rows(self) -> jax.Array:
         """Return the operand as [(batch,) free, sums]."""

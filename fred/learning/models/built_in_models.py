@@ -27,6 +27,7 @@ from fred.base.errors import FredError
 from fred.components.component import Count
 from fred.learning.keys import normal, split
 from fred.learning.models.model import Initialisation, Model, Params, Width, initialiser
+from fred.portable.barriers import stored
 
 
 class CNN(Model):
@@ -79,12 +80,22 @@ class CNN(Model):
         x = inputs if inputs.ndim == 4 else inputs[..., None]
         for i in range(len(self.channels)):
             layer = params[f"convolution{i}"]
-            kernel = layer["weights"].reshape(self.kernel, self.kernel, x.shape[-1], -1)
-            x = lax.conv_general_dilated(x, kernel, (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC"))
-            x = _max_pool(jax.nn.relu(x + layer["biases"]))
+            x = _max_pool(jax.nn.relu(_patches(x, self.kernel) @ layer["weights"] + layer["biases"]))
         x = x.reshape(len(x), -1)
         x = jax.nn.relu(x @ params["hidden"]["weights"] + params["hidden"]["biases"])
         return x @ params["outputs"]["weights"] + params["outputs"]["biases"]
+
+
+def _patches(x: jax.Array, kernel: int) -> jax.Array:
+    """Return the inputs of each pixel's kernel [batch, height, width, kernel x kernel x maps], zeros beyond the borders.
+
+    They are built here rather than by `lax.conv`, so that the gradient of the weights reads those of the forward pass again.
+    """
+    batch, height, width, maps = x.shape
+    margin = (kernel - 1) // 2, kernel // 2
+    padded = jnp.pad(x, ((0, 0), margin, margin, (0, 0)))
+    places = [padded[:, i : i + height, j : j + width].reshape(batch, -1, maps) for i in range(kernel) for j in range(kernel)]
+    return jnp.stack(places, axis=2).reshape(batch, height, width, -1)
 
 
 def _max_pool(x: jax.Array) -> jax.Array:
@@ -270,16 +281,18 @@ class Transformer(Model):
         x = jax.nn.one_hot(tokens, len(table)) @ table + params["embedding"]["places"]
         for number in range(self.layers):
             layer = params[f"layer{number}"]
-            x = x + self._attention(layer, _normalised(x, layer["attention_scale"]))
-            x = x + self._perceptron(layer, _normalised(x, layer["perceptron_scale"]))
+            x = stored(x + self._attention(layer, _normalised(x, layer["attention_scale"])))
+            x = stored(x + self._perceptron(layer, _normalised(x, layer["perceptron_scale"])))
         output = params["output"]
         return _normalised(x, output["scale"]) @ output["weights"] + output["biases"]
 
     def _attention(self, layer: Params, x: jax.Array) -> jax.Array:
         """Return the output of causal self-attention: each token attends to itself and to earlier tokens."""
         batch, context, width = x.shape
-        three = (x @ layer["attention"]).reshape(batch, context, 3, self.heads, width // self.heads)
-        queries, keys, values = (three[:, :, part].swapaxes(1, 2) for part in range(3))  # [batch, heads, context, part]
+        parts = (
+            part.reshape(batch, context, self.heads, -1) for part in lax.split(x @ layer["attention"], [width] * 3, axis=-1)
+        )
+        queries, keys, values = (part.swapaxes(1, 2) for part in parts)  # [batch, heads, context, part]
         scores = queries @ keys.swapaxes(-1, -2) / math.sqrt(width // self.heads)
         causal_mask = jnp.tril(jnp.ones((context, context), bool))
         shares = jax.nn.softmax(jnp.where(causal_mask, scores, _HIDDEN), axis=-1)
