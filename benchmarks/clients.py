@@ -23,7 +23,7 @@ CLIENTS, STEPS, FEW, MANY = 100, 10, 5, 500  # in a round, of a client, rounds
 RATE = 0.05
 
 
-def rows() -> Iterator[Row]:
+def long_rows() -> Iterator[Row]:
     """Ratios, seconds and GiB."""
     replayed, bare = _both()
     one, other = medians([replayed, bare])

@@ -38,7 +38,7 @@ SYSTEMS: dict[str, tuple[Server, Protocol | None, float]] = {  # and the least r
 NUMBERS = (2, 4, 8, 16, 64)
 
 
-def rows() -> Iterator[Row]:
+def long_rows() -> Iterator[Row]:
     """Five systems with a large transformer, one with a small one, and one with gradients too fast for it."""
     environment.check()  # as in a user's run: compiled programs are cached
     for name, (server, protocol, limit) in SYSTEMS.items():

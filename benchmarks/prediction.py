@@ -28,7 +28,7 @@ def cluster(workers: int, rounds: int) -> tuple[NDArray[np.float64], NodeOf]:
     return slow * rng.lognormal(0, 0.15, (rounds, workers)), node_of
 
 
-def rows() -> Iterator[Row]:
+def long_rows() -> Iterator[Row]:
     """Milliseconds and seconds."""
     for workers, (_, decision, training) in SIZES.items():
         seconds, node_of = cluster(workers, 1500 if training is None else 3000)

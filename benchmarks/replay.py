@@ -232,28 +232,36 @@ def workers(number: int, **options: object) -> Cluster:
 
 
 def rows() -> Iterator[Row]:
+    """Ratios to the limit of the large perceptron with batches of 8, and of transformers."""
+    yield from perceptrons(LARGE, 4_000, [(8, 16)])
+    yield from language()
+
+
+def long_rows() -> Iterator[Row]:
     """Ratios to the limit for two models, three splits of 128 examples, two algorithms; then the hard systems."""
-    for widths, updates in ((SMALL, 20_000), (LARGE, 4_000)):
-        for batch_size, number in LIMITS if widths == LARGE else ((1, 128), (8, 16), (32, 4)):
-            for algorithm in (SASGD, FASGD):
-                case = Case(perceptron(widths), batch_size, workers(number), algorithm(learning_rate=0.01), updates)
-                bare, replayed, lowered, floor = medians([case.limit, case.replay, case.lowering, case.floor])
-                name = f"{'-'.join(map(str, widths))}, {batch_size} x {number} workers, {algorithm.__name__}"
-                yield Row(
-                    f"replay / limit: {name}", replayed / bare, "x", LIMITS[batch_size, number] if widths == LARGE else None
-                )
-                yield Row(f"  a bare loop that keeps each gradient / limit: {name}", floor / bare, "x")
-                if batch_size == 8:
-                    yield Row(f"  limit: {name}", bare / updates * 1e6, "us/update")
-                    yield Row(f"  recording + lowering: {name}", lowered / updates * 1e6, "us/update")
-                    few = Case(perceptron(widths), batch_size, workers(number), algorithm(learning_rate=0.01), 2_000)
-                    inline, again = medians([few.inline, few.replay], rounds=3)
-                    yield Row(f"  inline / replay: {name}", inline / again, "x")
+    yield from perceptrons(SMALL, 20_000, [(1, 128), (8, 16), (32, 4)])
+    yield from perceptrons(LARGE, 4_000, [split for split in LIMITS if split != (8, 16)])
     yield from rates()
     yield from systems()
-    yield from language()
     yield from local_steps()
     yield from many_workers()
+
+
+def perceptrons(widths: tuple[int, ...], updates: int, splits: list[tuple[int, int]]) -> Iterator[Row]:
+    """Yield ratios to the limit of two algorithms for each batch size and number of workers."""
+    for batch_size, number in splits:
+        for algorithm in (SASGD, FASGD):
+            case = Case(perceptron(widths), batch_size, workers(number), algorithm(learning_rate=0.01), updates)
+            bare, replayed, lowered, floor = medians([case.limit, case.replay, case.lowering, case.floor])
+            name = f"{'-'.join(map(str, widths))}, {batch_size} x {number} workers, {algorithm.__name__}"
+            yield Row(f"replay / limit: {name}", replayed / bare, "x", LIMITS[batch_size, number] if widths == LARGE else None)
+            yield Row(f"  a bare loop that keeps each gradient / limit: {name}", floor / bare, "x")
+            if batch_size == 8:
+                yield Row(f"  limit: {name}", bare / updates * 1e6, "us/update")
+                yield Row(f"  recording + lowering: {name}", lowered / updates * 1e6, "us/update")
+                few = Case(perceptron(widths), batch_size, workers(number), algorithm(learning_rate=0.01), 2_000)
+                inline, again = medians([few.inline, few.replay], rounds=3)
+                yield Row(f"  inline / replay: {name}", inline / again, "x")
 
 
 def rates() -> Iterator[Row]:

@@ -14,7 +14,7 @@ HALF, EIGHT = (("--set", f"stop.seconds={seconds}") for seconds in (700, 11_500)
 TIMING_ONLY = ("--set", "task=null", "--set", "evaluate={}", "--set", "stop={gradients: 300000}", "--only", "asgd")
 
 
-def rows() -> Iterator[Row]:
+def long_rows() -> Iterator[Row]:
     """Ratios and seconds."""
     with TemporaryDirectory() as cache:
         for name, units, rounds, limit in (

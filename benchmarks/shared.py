@@ -28,7 +28,7 @@ _MARKS = 8  # gradients from each mark to the next
 _PAUSE = 0.1  # seconds between two looks
 
 
-def rows() -> Iterator[Row]:
+def long_rows() -> Iterator[Row]:
     """Each system, alone and together, in a process of its own."""
     for system, layers, width, gradients in _CASES if sys.platform == "linux" else ():
         with ProcessPoolExecutor(1, mp_context=get_context("spawn"), max_tasks_per_child=1) as pool:
