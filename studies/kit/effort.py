@@ -4,7 +4,6 @@ Power is the smallest difference that a study could have seen: half the width of
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -14,12 +13,12 @@ from studies.kit.difference import Difference
 from studies.kit.runs import SECONDS
 from studies.kit.study import Study
 
-Families = Mapping[str, Collection[Difference]]  # by the question that they answer
+Families = Mapping[str, Collection[Difference | float]]  # differences, or half widths, by the question that they answer
 
 
 def block(
     study: Study,
-    seeds: Sequence[Any],
+    seeds: Sequence[int] | str,
     families: Families,
     ratios: Families | None = None,
     tried: pd.DataFrame | None = None,
@@ -29,14 +28,15 @@ def block(
 
     Args:
         study: whose seconds were recorded, or stated.
-        seeds: that are reported.
+        seeds: that are reported, or words for other draws.
         families: differences, in their units, by question.
         ratios: differences of logarithms, by question.
         tried: a row for each point that was tried and seed, `chosen` and `edges`; None if nothing is tuned.
         by: columns of the searches.
     """
     tuning = "" if tried is None or "seed" not in tried else f"{tried['seed'].nunique()} to tune, "
-    row = [_hours(study), f"{tuning}{len(seeds)} reported", *_search(tried, by)]
+    draws = seeds if isinstance(seeds, str) else f"{tuning}{len(seeds)} reported"
+    row = [_hours(study), draws, *_search(tried, by)]
     parts = [table(("core hours", "seeds", "points", "optima at an edge"), [row])]
     rows = [[name, *_power(differences)] for name, differences in families.items()]
     rows += [[f"{name} (ratio)", *_power(differences, ratio=True)] for name, differences in (ratios or {}).items()]
@@ -63,8 +63,8 @@ def _search(tried: pd.DataFrame | None, by: Sequence[str]) -> list[str]:
     return [total, f"{edges.sum()} of {len(edges)} ({edges.mean():.0%})"]
 
 
-def _power(differences: Collection[Difference], ratio: bool = False) -> list[str]:
-    halves = np.array([difference.half for difference in differences])
+def _power(differences: Collection[Difference | float], ratio: bool = False) -> list[str]:
+    halves = np.array([each.half if isinstance(each, Difference) else each for each in differences])
     shown = np.array([np.median(halves), halves.min(), halves.max()])
     words = [f"x {number:.2f}" for number in np.exp(shown)] if ratio else [f"{number:.2g}" for number in shown]
     return [str(len(halves)), *words]
