@@ -50,8 +50,8 @@ _STUDIES = {  # page, in results/studies unless it has a folder -> question, ans
     "failures": (
         "What does a failure cost?",
         "At one an hour checkpoints keep .50 of the work, going on .84 to .93; one costs 46 min with checkpoints, 8 without",
-        "work within .03; a cost within 4 to 7 min, with eight seeds",
-        "15 min, one core",
+        "work within .03; a cost within 5 to 12 min, but 30 for two DiLoCo",
+        "25 min, one core",
     ),
     "../docs/how-to/use-a-trace": (
         "Do the intervals of `fred diagnose` hold?",

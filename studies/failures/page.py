@@ -169,7 +169,6 @@ def facts(tables: Tables) -> dict[str, str]:
     numbers |= {f"{_key(name)}_slower": f"{np.exp(ratio.mean.value):.2f}" for name, ratio in slower(rows).items()}
     return numbers | {
         "less_count": count(less.lower for less in costs_less_base(rows).values()),
-        "timed": str(len(own)),
         "others": str(len(own) - 1),
         "going_on": "{:.2f} to {:.2f}".format(*_going_on(tables["work"])),
         "free": ", ".join(name for name, cost in own.items() if cost.lower == Verdict.OPEN) or "none",
