@@ -174,6 +174,7 @@ def facts(tables: Tables) -> dict[str, str]:
         "free": ", ".join(name for name, cost in own.items() if cost.lower == Verdict.OPEN) or "none",
         "spread": f"{100 * np.median(list(spread.values())):.0f}",
         "spread_most": f"{100 * max(spread.values()):.0f} % ({max(spread, key=spread.__getitem__)})",
+        "steady": f"{sum(value <= 0.1 for value in spread.values())} of {len(spread)}",
         "missed": f"{missed(rows)} of {len(rows)}",
         "goodput_most": f"{max(abs(float(row[-1])) for row in goodput_rows(tables['goodput'])):.1f}",
     }
