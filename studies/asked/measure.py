@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 import fred
 from fred.base.cores import cores
 from studies.asked.cases import BUDGET, CASES, TARGET
-from studies.asked.systems import SYSTEMS
+from studies.asked.systems import EVERY
 from studies.tuning import REPORTED, TUNING, Settings, tuned
 
 POINTS, KEPT = 12, 2  # of each system in each case; the best of those are tried with all tuning seeds
@@ -28,9 +28,10 @@ _Part = tuple[str, str]  # case and system
 
 
 def measure() -> None:
-    """Measure all parts that have no file, one process for each core."""
+    """Measure all parts that have neither a file nor rows in the tables, one process for each core."""
     DONE.mkdir(parents=True, exist_ok=True)
-    parts = [(case, system) for system in SYSTEMS for case in CASES]  # a system's programs are compiled once
+    _restore()
+    parts = [(case, system) for system in EVERY for case in CASES]  # a system's programs are compiled once
     with ProcessPoolExecutor(cores(), mp_context=multiprocessing.get_context("spawn")) as pool:
         for step in (_tuned, _reported):
             for name in pool.map(step, parts):
@@ -38,10 +39,19 @@ def measure() -> None:
     collect()
 
 
+def _restore() -> None:
+    """Write a file for each part that the tables have, so that a new system costs its own runs alone."""
+    for path, more in ((FOUND, ""), (TRIED, "-tried")):
+        if path.is_file():
+            for (case, system), own in pd.read_csv(path, keep_default_na=False).groupby(["case", "system"]):
+                if not _path(str(case), str(system), more).is_file():
+                    own.to_csv(_path(str(case), str(system), more), index=False)
+
+
 def collect() -> None:
     """Write the tables of all parts."""
     FOUND.parent.mkdir(parents=True, exist_ok=True)
-    parts = [(case, system) for case in CASES for system in SYSTEMS]
+    parts = [(case, system) for case in CASES for system in EVERY]
     _write(pd.concat([pd.read_csv(_path(*part)) for part in parts]), FOUND)
     _write(pd.concat([_read_tried(*part) for part in parts]), TRIED)
 
@@ -51,7 +61,7 @@ def _write(table: pd.DataFrame, path: Path) -> None:
 
 
 def _path(case: str, system: str, more: str = "") -> Path:
-    return DONE / f"{case}-{system.replace(' ', '-').lower()}{more}.csv"
+    return DONE / f"{case}-{system.replace(',', '').replace(' ', '-').lower()}{more}.csv"
 
 
 def _read_tried(case: str, system: str) -> pd.DataFrame:
@@ -71,7 +81,7 @@ def _tuned(part: _Part) -> str:
                 tried.extend({"settings": json.dumps(settings), "seed": seed, "score": each} for seed, each in by_seed)
             return found
 
-        chosen = tuned(measured, SYSTEMS[part[1]].knobs, POINTS, KEPT, TUNING)
+        chosen = tuned(measured, EVERY[part[1]].knobs, POINTS, KEPT, TUNING)
         table = pd.DataFrame(tried)
         is_chosen = table["settings"] == json.dumps(chosen.settings)
         edges = np.where(is_chosen, " ".join(chosen.edges), "")
@@ -90,7 +100,7 @@ def scores(case: str, system: str, some: Sequence[Settings], seeds: Sequence[int
         some: settings.
         seeds: of the runs.
     """
-    runs = {f"p{number}": SYSTEMS[system].run(each) for number, each in enumerate(some)}
+    runs = {f"p{number}": EVERY[system].run(each, case) for number, each in enumerate(some)}
     settings = CASES[case].settings() | {"stop": {"seconds": BUDGET, "target_loss": ENOUGH}}
     result = fred.run(fred.scenario(settings, seeds=list(seeds), runs=runs))
     return np.array([[_score(result.outcome(name, seed).metrics) for seed in seeds] for name in runs])
@@ -147,7 +157,7 @@ def of_system(case: str, system: str, some: dict[str, Settings], seeds: Sequence
         some: settings, by the words that stand for them.
         seeds: of the runs.
     """
-    runs = {f"p{number}": SYSTEMS[system].run(each) for number, each in enumerate(some.values())}
+    runs = {f"p{number}": EVERY[system].run(each, case) for number, each in enumerate(some.values())}
     words = dict(zip(runs, some, strict=True))
     result = fred.run(fred.scenario(CASES[case].settings(), seeds=list(seeds), runs=runs))
     columns = ["seed", "target_seconds", "error", "loss", "gradients_computed", "gradients_applied", "messages_to_servers"]

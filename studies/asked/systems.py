@@ -1,5 +1,6 @@
 """The systems, each with its own knobs, as ordered values that the search may choose."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -9,6 +10,7 @@ _RATES = (0.05, 0.1, 0.2, 0.4, 0.8)
 _PERIODS = (2, 5, 10, 20)
 _CLIENTS = (5, 10, 20)
 _ROUNDS: Knobs = {"rate": _RATES, "period": _PERIODS, "clients": _CLIENTS}
+_BUFFER: Knobs = {"rate": _RATES, "period": _PERIODS, "buffer": (5, 10, 20), "server_rate": (0.5, 1.0, 2.0, 4.0)}
 _OF_SERVER = ("server_rate", "mixing", "exponent")  # knobs of the algorithm; the others are the protocol's
 
 
@@ -21,7 +23,8 @@ class System:
         algorithm: its name.
         knobs: ordered values of each tuned setting, by name.
         protocol: fixed options of the protocol.
-        rounds: True if the server asks a sample of the clients, round by round; else all clients are always at work.
+        rounds: True if the server asks a sample of the clients, round by round; else clients are always at work.
+        at_work: largest number of clients at work at once, by case; empty: all.
     """
 
     about: str
@@ -29,16 +32,19 @@ class System:
     knobs: Knobs
     protocol: dict[str, Any] = field(default_factory=dict)
     rounds: bool = True
+    at_work: Mapping[str, int] = field(default_factory=dict)
 
-    def run(self, settings: Settings) -> dict[str, Any]:
+    def run(self, settings: Settings, case: str) -> dict[str, Any]:
         """Return a run, as a scenario has it.
 
         Args:
             settings: value of each knob.
+            case: name of the case.
         """
         algorithm = {"name": self.algorithm, "learning_rate": settings["rate"]}
         algorithm |= {name: settings[name] for name in _OF_SERVER if name in settings}
         options = {name: value for name, value in settings.items() if name not in ("rate", *_OF_SERVER)}
+        options |= {"concurrency": self.at_work[case]} if self.at_work else {}
         return {"algorithm": algorithm, "protocol": {**self.protocol, **options}}
 
 
@@ -52,12 +58,7 @@ SYSTEMS = {
         "clients with many examples more often", "fedavg", _ROUNDS, protocol={"sampling": "size", "weights": "equal"}
     ),
     "FedAdam": System("a uniform sample; Adam on the server", "fedadam", {**_ROUNDS, "server_rate": (0.01, 0.03, 0.1)}),
-    "FedBuff": System(
-        "all, always; a step for each K arrivals",
-        "fedbuff",
-        {"rate": _RATES, "period": _PERIODS, "buffer": (5, 10, 20), "server_rate": (0.5, 1.0, 2.0, 4.0)},
-        rounds=False,
-    ),
+    "FedBuff": System("all, always; a step for each K arrivals", "fedbuff", _BUFFER, rounds=False),
     "FedAsync": System(
         "all, always; averages with each arrival",
         "fedasync",
@@ -71,3 +72,15 @@ SYSTEMS = {
         rounds=False,
     ),
 }
+
+AS_MANY = "FedBuff, as many"  # a control: FedBuff with as many clients at work as the fastest rounds of the case ask
+CONTROLS = {
+    AS_MANY: System(
+        "as many as the fastest rounds ask; a step for each K arrivals",
+        "fedbuff",
+        _BUFFER,
+        rounds=False,
+        at_work={"even": 10, "skewed": 10, "devices": 20, "slow-differ": 15, "sessions": 10},
+    )
+}
+EVERY = SYSTEMS | CONTROLS  # that are measured
