@@ -4,15 +4,12 @@ import math
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pytest
 from scipy import stats
 
 from fred.base.intervals import MISSES, Mean
 from studies.coverage import page
-from studies.coverage.laws import CHOSEN_ON, JUDGED_ON
-from studies.coverage.measure import FAMILIES, FOUND, STOPPING, TAILS, family, stopping
-from studies.coverage.methods import RESAMPLES, bca, bootstrap_t, student
+from studies.coverage.measure import CHOSEN_ON, JUDGED_ON, RESAMPLES, STUDY, bca, bootstrap_t, family, stopping, student
 
 SAMPLES = np.random.default_rng(0).exponential(size=(6, 8))
 
@@ -63,10 +60,9 @@ def test_holms_method_keeps_false_verdicts_of_a_family_below_the_nominal_share()
     assert shares["together"] < 0.08 < shares["alone"] < shares["independent"] + 0.05
 
 
-@pytest.mark.skipif(not FOUND.is_file(), reason="the study has not been run: python -m studies.coverage")
+@pytest.mark.skipif(not STUDY.measured, reason="the study has not been run: python -m studies.coverage")
 def test_the_page_says_what_was_measured():
-    shares, tails, families, added = map(pd.read_csv, (FOUND, TAILS, FAMILIES, STOPPING))
-    assert page.PAGE.read_text(encoding="utf-8") == page.text(shares, tails, families, added)
+    assert STUDY.page.read_text(encoding="utf-8") == page.text(STUDY.read())
 
 
 def test_stopping_by_width_uses_about_as_many_seeds_as_needed():

@@ -9,12 +9,10 @@ import pytest
 import fred
 from fred.base.intervals import Verdict
 from studies.asked import page
-from studies.asked.cases import CASES, CLIENTS, kinds
-from studies.asked.compared import MIXED, OTHERS, SORTED, as_good, fastest, less_fair, values
-from studies.asked.data import LAST, Owned
-from studies.asked.measure import FOUND, POINTS, TRIED, of_clients, of_system, one_setting, scores
-from studies.asked.systems import BASE, SYSTEMS
-from studies.tuning import REPORTED, TUNING, search
+from studies.asked.page import MIXED, OTHERS, SORTED, Results
+from studies.asked.setup import BASE, CASES, CLIENTS, LAST, POINTS, STUDY, SYSTEMS, Owned, kinds, of_clients, report, scores
+from studies.kit.comparison import TRIED, one_setting
+from studies.kit.tuning import REPORTED, TUNING, search
 
 MIDDLE = {
     name: {key: options[(len(options) - 1) // 2] for key, options in system.knobs.items()} for name, system in SYSTEMS.items()
@@ -35,9 +33,9 @@ def test_systems_have_equally_many_points_which_are_valid():
 @pytest.mark.parametrize("system", ["FedBuff", "deadline", "by size", "FedAdam", "FedAsync", "FedCompass"])
 @pytest.mark.slow
 def test_a_run_has_errors_of_its_clients(system, monkeypatch):
-    monkeypatch.setattr("studies.asked.cases.BUDGET", 12.0)
-    monkeypatch.setattr("studies.asked.cases.LOOKS", 2)
-    row = of_system("sessions", system, {"middle": MIDDLE[system]}, seeds=[1]).iloc[0]
+    monkeypatch.setattr("studies.asked.setup.BUDGET", 12.0)
+    monkeypatch.setattr("studies.asked.setup.LOOKS", 2)
+    row = report("sessions", system, [MIDDLE[system]], [1]).iloc[0]
     assert row["gradients_computed"] >= row["gradients_applied"] > 0
     assert 0 < row["took_part"] <= 1 and 0 < row["client_error"] <= row["worst_error"] <= 1
 
@@ -47,8 +45,7 @@ def test_scores_are_times_to_the_target_error_or_more_than_the_length_of_the_run
     settings = {"rate": 0.4, "period": 10, "clients": 10}
     result = fred.run(fred.scenario(CASES["even"].settings(), seeds=[1], runs={"own": SYSTEMS[BASE].run(settings)}))
     assert scores("even", BASE, [settings], [1])[0, 0] == result.summary["target_seconds"].iloc[0]
-    for module in ("cases", "measure"):
-        monkeypatch.setattr(f"studies.asked.{module}.BUDGET", 5.0)
+    monkeypatch.setattr("studies.asked.setup.BUDGET", 5.0)
     assert scores("even", BASE, [MIDDLE[BASE]], [1])[0, 0] > 5.0
 
 
@@ -83,18 +80,19 @@ def test_the_one_setting_is_the_best_of_those_tried_in_all_cases():
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not FOUND.is_file(), reason="the study has not been run: python -m studies.asked")
+@pytest.mark.skipif(not STUDY.measured, reason="the study has not been run: python -m studies.asked")
 def test_the_page_is_that_of_the_measurements_and_its_main_conclusions_follow():
-    results, tuning = pd.read_csv(FOUND), pd.read_csv(TRIED, keep_default_na=False)
-    assert page.PAGE.read_text(encoding="utf-8") == page.text(results, tuning)
+    tables = STUDY.read()
+    results, tuning = Results(tables[""]), tables[TRIED]
+    assert STUDY.page.read_text(encoding="utf-8") == page.text(tables)
     for case, system in itertools.product(CASES, SYSTEMS):
         units = tuning[(tuning["case"] == case) & (tuning["system"] == system)]
         assert (units["seed"] == TUNING[0]).sum() == POINTS and units.loc[units["chosen"], "settings"].nunique() == 1
         for way in ("tuned", "one setting"):
-            assert len(values(results, case, system, "error", way)) == len(REPORTED)
+            assert len(results.values(case, system, "error", way)) == len(REPORTED)
     differ = [case for case in CASES if CASES[case].devices != "alike"]
     for case in differ:
-        assert fastest(results, case) == "FedBuff" and set(as_good(results, case).values()) == {Verdict.NO}
-        assert less_fair(results, case)["spare"].lower == Verdict.YES, "serve the worst tenth better"
+        assert results.fastest(case) == "FedBuff" and set(results.as_good(case).values()) == {Verdict.NO}
+        assert results.less_fair(case)["spare"].lower == Verdict.YES, "serve the worst tenth better"
     for case in set(CASES) - set(differ):
-        assert list(as_good(results, case).values()).count(Verdict.OPEN) > len(OTHERS) / 2, "open which is the fastest"
+        assert list(results.as_good(case).values()).count(Verdict.OPEN) > len(OTHERS) / 2, "open which is the fastest"

@@ -1,8 +1,7 @@
 """`python -m studies.asked [--report]`: measure all systems, and write the page."""
 
-from studies import command
-from studies.asked import page
-from studies.asked.measure import measure
+from studies.asked.page import draw, text
+from studies.asked.setup import COMPARISON, STUDY
 
 if __name__ == "__main__":
-    command.run("asked", page.QUESTION, measure, page.write)
+    STUDY.run(COMPARISON.measure, text, draw)

@@ -1,142 +1,275 @@
-"""The page and its figure, from the runs that were measured."""
+"""The page and its figure: systems compared over the seeds, with intervals; the comparisons of one question are a family."""
 
-from collections.abc import Callable, Iterable
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from fred.base.intervals import Verdict
-from reproductions.common import table
-from studies.asked import rows
-from studies.asked.cases import (
-    BUDGET,
-    CASES,
-    CLIENTS,
-    DOWNLOAD,
-    HERE,
-    LATENCY,
-    OFFLINE,
-    ONLINE,
-    SKEW,
-    SPREAD,
-    STEP,
-    TARGET,
-    UPLOAD,
-    VARIES,
-)
-from studies.asked.compared import (
-    ALWAYS,
-    MIXED,
-    OTHERS,
-    ROUNDS,
-    added_where_slow_differ,
-    fastest,
-    less_fair,
-    missed,
-    sooner,
-    uploads,
-    values,
-    without_rounds,
-)
-from studies.asked.figure import draw
-from studies.asked.measure import ENOUGH, FOUND, KEPT, POINTS, ROOT, TRIED
-from studies.asked.systems import BASE, SYSTEMS
+from fred.base.words import listed
+from fred.views.figures import Picture, style
+from studies.asked import setup
+from studies.asked.setup import BASE, BUDGET, CASES, STUDY, SYSTEMS
+from studies.kit import effort, figure, pages
+from studies.kit.comparison import TRIED
+from studies.kit.difference import Difference
+from studies.kit.pages import count, table
+from studies.kit.study import Tables
+from studies.kit.tuning import REPORTED
 
-QUESTION = "Which clients should be asked, and which waited for?"
-PAGE, FIGURE = FOUND.with_suffix(".md"), FOUND.with_suffix(".svg")
+MARGIN = float(np.log(1.1))  # a time that is longer by less is as good
+ROUNDS = [name for name, system in SYSTEMS.items() if system.rounds]
+ALWAYS = [name for name, system in SYSTEMS.items() if not system.rounds]
+OTHERS = [name for name in SYSTEMS if name != BASE]
+DROPPING = ("spare", "deadline", "by speed")  # systems that leave slow clients out
+MIXED, SORTED = "devices", "slow-differ"  # cases that differ in which clients have the slow devices alone
 _HOME = ("case", "fastest", "s", "as good", "open", f"`{BASE}`, s", "fewest uploads", "fairest: worst tenth")
+_WORDS = ("clients", "target", "skew", "step", "varies", "latency")  # constants as they are
+_ROUNDED = ("budget", "spread", "online", "offline")
+Values = NDArray[np.float64]  # [seeds]
 
 
-def write() -> str:
-    """Write the figure and the page; return its path, from the repository on."""
-    found, tried = pd.read_csv(FOUND), pd.read_csv(TRIED, keep_default_na=False)
-    draw(found).save(FIGURE)
-    PAGE.write_text(text(found, tried), encoding="utf-8")
-    return str(PAGE.relative_to(ROOT))
+class Results:
+    """The measurements, by case, system and way to choose settings.
+
+    Args:
+        rows: a row for each case, system, way and seed.
+    """
+
+    def __init__(self, rows: pd.DataFrame):
+        self._rows = {key: table.sort_values("seed") for key, table in rows.groupby(["case", "system", "way"])}
+
+    def values(self, case: str, system: str, column: str, way: str = "tuned") -> Values:
+        """Return one measured column of a system in a case [seeds]. A target that was missed counts as reached at the end.
+
+        Args:
+            case: name.
+            system: name.
+            column: name.
+            way: how settings were chosen, `tuned` or `one setting`.
+        """
+        values = self._rows[case, system, way][column].to_numpy(float)
+        return np.where(np.isfinite(values), values, BUDGET if column == "target_seconds" else np.nan)
+
+    def missed(self, case: str, system: str, way: str = "tuned") -> int:
+        """Return the number of seeds with which a system missed the target."""
+        return int(self._rows[case, system, way]["target_seconds"].isna().sum())
+
+    def _logs(self, case: str, system: str, way: str = "tuned") -> Values:
+        return np.asarray(np.log(self.values(case, system, "target_seconds", way)), float)
+
+    def seconds(self, case: str, system: str, way: str = "tuned") -> float:
+        """Return the geometric mean of times to the target."""
+        return float(np.exp(self._logs(case, system, way).mean()))
+
+    def fastest(self, case: str, systems: Sequence[str] = tuple(SYSTEMS), way: str = "tuned") -> str:
+        """Return the system with the least geometric mean of times to the target in a case."""
+        return min(systems, key=lambda system: self._logs(case, system, way).mean())
+
+    def sooner(self, case: str) -> dict[str, Difference]:
+        """Return the logarithm of each other system's time to the target over that of a uniform sample: a family."""
+        base = self._logs(case, BASE)
+        return Difference.family({system: self._logs(case, system) - base for system in OTHERS})
+
+    def less_fair(self, case: str) -> dict[str, Difference]:
+        """Return the error of each other system's worst tenth of the clients, less that of a uniform sample: a family."""
+        base = self.values(case, BASE, "worst_error")
+        return Difference.family({system: self.values(case, system, "worst_error") - base for system in OTHERS})
+
+    def as_good(self, case: str) -> dict[str, Verdict]:
+        """Return whether each other system's time is at most 10 % longer than that of the fastest in a case: a family."""
+        first = self.fastest(case)
+        others = {name: self._logs(case, name) - self._logs(case, first) for name in SYSTEMS if name != first}
+        return {name: difference.below(MARGIN) for name, difference in Difference.family(others, [MARGIN]).items()}
+
+    def without_rounds(self) -> dict[tuple[str, str], Difference]:
+        """Return the logarithm of the time of each system without rounds over that of the fastest rounds: one family."""
+        best = {case: self._logs(case, self.fastest(case, ROUNDS)) for case in CASES}
+        pairs = ((system, case) for system in ALWAYS for case in CASES)
+        return Difference.family({(system, case): self._logs(case, system) - best[case] for system, case in pairs})
+
+    def added_where_slow_differ(self, column: str) -> dict[str, Difference]:
+        """Return the growth of an error if the slow devices, instead of any, have the last digits: a family.
+
+        Both cases have the one setting for all cases, so nothing else differs.
+        """
+        first, second = ({name: self.values(case, name, column, "one setting") for name in SYSTEMS} for case in (SORTED, MIXED))
+        return Difference.family({name: first[name] - second[name] for name in SYSTEMS})
+
+    def uploads(self, case: str, system: str) -> float:
+        """Return the mean number of messages to the server until the target, at the run's mean rate."""
+        messages = self.values(case, system, "messages_to_servers")
+        return float((messages * self.values(case, system, "target_seconds") / BUDGET).mean())
+
+    def cheapest(self, case: str) -> str:
+        """Return the system with the fewest messages to the server until the target, of those that always reach it."""
+        reaching = [name for name in SYSTEMS if not self.missed(case, name)]
+        return min(reaching or list(SYSTEMS), key=lambda name: self.uploads(case, name))
+
+    def fairest(self, case: str) -> str:
+        """Return the system with the least mean error of the worst tenth of the clients."""
+        return min(SYSTEMS, key=lambda name: float(self.values(case, name, "worst_error").mean()))
+
+    def time(self, case: str, system: str, way: str = "tuned") -> str:
+        """Return the geometric mean of times to the target, and the number of seeds that missed it."""
+        return f"{self.seconds(case, system, way):.0f}{self._misses(case, system, way)}"
+
+    def times(self, case: str, system: str) -> str:
+        """Return the time to the target with tuned settings, and with one setting for all cases."""
+        return f"{self.time(case, system)} / {self.time(case, system, 'one setting')}"
+
+    def error(self, case: str, system: str) -> str:
+        """Return the mean error of the worst tenth of the clients."""
+        return f"{self.values(case, system, 'worst_error').mean():.2f}"
+
+    def fair(self, case: str, system: str) -> str:
+        """Return the errors of the mean client and of the worst tenth, and the share of clients that took part."""
+        mean, share = (self.values(case, system, column).mean() for column in ("client_error", "took_part"))
+        return f"{mean:.2f} / {self.error(case, system)} / {100 * share:.0f} %"
+
+    def messages(self, case: str, system: str) -> str:
+        """Return the number of messages to the server until the target."""
+        return f"{self.uploads(case, system):,.0f}{self._misses(case, system)}"
+
+    def _misses(self, case: str, system: str, way: str = "tuned") -> str:
+        late = self.missed(case, system, way)
+        return f" ({late} missed)" if late else ""
+
+    def home(self) -> Iterator[list[str]]:
+        """Yield, for each case, the fastest system, those as good, the cheapest, and the fairest."""
+        for case in CASES:
+            first, answers = self.fastest(case), self.as_good(case)
+            good, unknown = ([name for name in answers if answers[name] == word] for word in (Verdict.YES, Verdict.OPEN))
+            cheap, fair = self.cheapest(case), self.fairest(case)
+            ends = [f"{cheap}, {self.uploads(case, cheap):,.0f}", f"{fair}, {self.error(case, fair)}"]
+            seconds = self.time(case, first), self.time(case, BASE)
+            yield [f"`{case}`", f"**{first}**", seconds[0], listed(good), listed(unknown), seconds[1], *ends]
+
+    def verdicts(self) -> Iterator[list[str]]:
+        """Yield a row for each question, with the answer in each case."""
+        always = self.without_rounds()
+        quicker, unfair = {case: self.sooner(case) for case in CASES}, {case: self.less_fair(case) for case in CASES}
+        for system in ALWAYS:
+            yield [f"Is {system} sooner than the fastest rounds?", *(always[system, case].lower.value for case in CASES)]
+        for word, families in (("sooner", quicker), ("fairer", unfair)):
+            for system in DROPPING:
+                yield [f"Is `{system}` {word} than `{BASE}`?", *(families[case][system].lower.value for case in CASES)]
+
+    def added(self) -> Iterator[list[str]]:
+        """Yield the growth of errors, for each system, if the slow devices have the last digits."""
+        columns = [self.added_where_slow_differ(column) for column in ("error", "client_error", "worst_error")]
+        yield from ([name, *(column[name].cell(2) for column in columns)] for name in SYSTEMS)
 
 
-def text(found: pd.DataFrame, tried: pd.DataFrame) -> str:
+def text(tables: Tables) -> str:
     """Return the page.
 
     Args:
-        found: a row for each case, system, way and seed.
-        tried: a row for each case, system, point that was tried, and seed.
+        tables: the measurements, and the points that were tried.
     """
-    quicker, unfair = ({case: own(found, case) for case in CASES} for own in (sooner, less_fair))
-    always = without_rounds(found)
-    tables = {
-        "home": table(_HOME, rows.home(found)),
-        "verdicts": table(("question", *CASES), rows.verdicts(found)),
-        "times": _by_case(SYSTEMS, lambda case, system: rows.times(found, case, system)),
+    results, tried = Results(tables[""]), tables[TRIED]
+    quicker, unfair = {case: results.sooner(case) for case in CASES}, {case: results.less_fair(case) for case in CASES}
+    always = results.without_rounds()
+    made = {
+        "home": table(_HOME, results.home()),
+        "verdicts": table(("question", *CASES), results.verdicts()),
+        "times": _by_case(SYSTEMS, results.times),
         "ratios": _by_case(OTHERS, lambda case, system: quicker[case][system].ratio),
         "against": _by_case(ALWAYS, lambda case, system: always[system, case].ratio),
-        "fair": _by_case(SYSTEMS, lambda case, system: rows.fair(found, case, system)),
-        "less_fair": _by_case(OTHERS, lambda case, system: unfair[case][system].said(2)),
-        "added": table(("system", "held-out digits", "mean client", "worst tenth"), rows.added(found)),
-        "uploads": _by_case(SYSTEMS, lambda case, system: rows.sent(found, case, system)),
-        "systems": table(("system", "whom the server asks, and waits for", "knobs"), rows.systems()),
-        "settings": _by_case(SYSTEMS, lambda case, system: rows.setting(tried, case, system)),
+        "fair": _by_case(SYSTEMS, results.fair),
+        "less_fair": _by_case(OTHERS, lambda case, system: unfair[case][system].cell(2)),
+        "added": table(("system", "held-out digits", "mean client", "worst tenth"), results.added()),
+        "uploads": _by_case(SYSTEMS, results.messages),
+        "systems": table(("system", "whom the server asks, and waits for", "knobs"), _systems()),
+        "settings": _by_case(SYSTEMS, lambda case, system: _setting(tried, case, system)),
         "cases": table(("case", "data and devices"), ([f"`{name}`", case.about] for name, case in CASES.items())),
+        "effort": effort.block(
+            STUDY,
+            REPORTED,
+            {"error of the worst tenth": [each for case in CASES for each in unfair[case].values()]},
+            {
+                f"time over that of `{BASE}`": [each for case in CASES for each in quicker[case].values()],
+                "time without rounds over that with": always.values(),
+            },
+            tried,
+        ),
     }
-    return (HERE / "page.md").read_text(encoding="utf-8").format(**tables, **constants(), **facts(found))
+    return STUDY.fill(made | constants() | facts(results))
 
 
 def _by_case(systems: Iterable[str], cell: Callable[[str, str], str]) -> str:
-    return table(("system", *CASES), ([system, *(cell(case, system) for case in CASES)] for system in systems))
+    return pages.by_case(CASES, systems, cell)
+
+
+def _systems() -> Iterator[list[str]]:
+    for name, system in SYSTEMS.items():
+        yield [name, system.about, ", ".join(knob.replace("_", " ") for knob in system.knobs)]
+
+
+def _setting(tried: pd.DataFrame, case: str, system: str) -> str:
+    row = tried[(tried["case"] == case) & (tried["system"] == system) & tried["chosen"]].iloc[0]
+    edges, settings = row["edges"].split(), json.loads(row["settings"])
+    return ", ".join(f"{name.replace('_', ' ')} {value:g}{'*' * (name in edges)}" for name, value in settings.items())
 
 
 def constants() -> dict[str, object]:
-    """Return what the page says of the cases."""
-    numbers = {"clients": CLIENTS, "budget": f"{BUDGET:.0f}", "target": TARGET, "skew": SKEW, "spread": f"{SPREAD:g}"}
-    times = {"step": STEP, "varies": VARIES, "latency": LATENCY, "online": f"{ONLINE:.0f}", "offline": f"{OFFLINE:.0f}"}
-    widths = {"upload": f"{UPLOAD / 1e3:g}", "download": f"{DOWNLOAD / 1e3:g}"}
-    return numbers | times | widths | {"base": BASE, "points": POINTS, "kept": KEPT, "enough": ENOUGH}
+    """Return the numbers of the cases that the page has."""
+    words = {name: getattr(setup, name.upper()) for name in (*_WORDS, "points", "kept", "enough")}
+    rounded = {name: f"{getattr(setup, name.upper()):g}" for name in _ROUNDED}
+    widths = {name: f"{getattr(setup, name.upper()) / 1e3:g}" for name in ("upload", "download")}
+    return words | rounded | widths | {"base": BASE}
 
 
-def facts(found: pd.DataFrame) -> dict[str, str]:
+def facts(results: Results) -> dict[str, str]:
     """Return the numbers in the page's sentences.
 
     Args:
-        found: a row for each case, system, way and seed.
+        results: the measurements.
     """
-    always = without_rounds(found)
-    quicker, unfair = ({case: own(found, case) for case in CASES} for own in (sooner, less_fair))
-    words = {f"{_key(system)}_count": _count([always[system, case].lower for case in CASES]) for system in ALWAYS}
-    for system in OTHERS:
-        words[f"{_key(system)}_sooner"] = _count([quicker[case][system].lower for case in CASES])
-        words[f"{_key(system)}_fairer"] = _count([unfair[case][system].lower for case in CASES])
-    grown = added_where_slow_differ(found, "worst_error")
-    for system in SYSTEMS:
-        words[f"{_key(system)}_grown_worst"] = f"{grown[system].mean.value:+.2f}"
-        words[f"{_key(system)}_uploads"] = f"{uploads(found, MIXED, system):,.0f}"
-    return words | {
-        "fastest": ", ".join(fastest(found, case) for case in CASES),
-        "fastest_rounds": ", ".join(fastest(found, case, ROUNDS) for case in CASES),
-        "uniform_missed": str(sum(missed(found, case, BASE) for case in CASES if CASES[case].devices != "alike")),
-        "against_count": str(len(always)),
-        "one_setting": _one_setting(found),
-        "grown_surely": ", ".join(name for name, each in grown.items() if each.lower == Verdict.NO) or "none",
-    }
-
-
-def _one_setting(found: pd.DataFrame) -> str:
-    """Return the system with the least geometric mean of times over all cases with one setting, and that time."""
-    means = {
-        each: np.mean([np.log(values(found, case, each, "target_seconds", "one setting")).mean() for case in CASES])
-        for each in SYSTEMS
-    }
+    always, grown = results.without_rounds(), results.added_where_slow_differ("worst_error")
+    quicker, unfair = {case: results.sooner(case) for case in CASES}, {case: results.less_fair(case) for case in CASES}
+    words = {f"{_key(name)}_count": count(always[name, case].lower for case in CASES) for name in ALWAYS}
+    for name in OTHERS:
+        words[f"{_key(name)}_sooner"] = count(quicker[case][name].lower for case in CASES)
+        words[f"{_key(name)}_fairer"] = count(unfair[case][name].lower for case in CASES)
+    for name in SYSTEMS:
+        words[f"{_key(name)}_grown_worst"] = f"{grown[name].mean.value:+.2f}"
+        words[f"{_key(name)}_uploads"] = f"{results.uploads(MIXED, name):,.0f}"
+    means = {name: np.mean([np.log(results.seconds(case, name, "one setting")) for case in CASES]) for name in SYSTEMS}
     best = min(means, key=means.__getitem__)
-    return f"{best}, {np.exp(means[best]):.0f} s"
-
-
-def _count(verdicts: list[Verdict]) -> str:
-    """Return the number of each verdict in words.
-
-    >>> _count([Verdict.YES, Verdict.OPEN, Verdict.YES])
-    'yes in 2, no in 0, open in 1'
-    """
-    return ", ".join(f"{word.value} in {verdicts.count(word)}" for word in (Verdict.YES, Verdict.NO, Verdict.OPEN))
+    return words | {
+        "fastest": ", ".join(results.fastest(case) for case in CASES),
+        "fastest_rounds": ", ".join(results.fastest(case, ROUNDS) for case in CASES),
+        "uniform_missed": str(sum(results.missed(case, BASE) for case in CASES if CASES[case].devices != "alike")),
+        "against_count": str(len(always)),
+        "one_setting": f"{best}, {np.exp(means[best]):.0f} s",
+        "grown_surely": ", ".join(name for name, growth in grown.items() if growth.lower == Verdict.NO) or "none",
+    }
 
 
 def _key(name: str) -> str:
     return name.lower().replace(" ", "_")
+
+
+def draw(tables: Tables) -> Picture:
+    """Draw times to the target, and errors of the worst tenth of the clients.
+
+    Args:
+        tables: the measurements.
+    """
+    results, labels = Results(tables[""]), {name: case.about for name, case in CASES.items()}
+    with style():
+        picture = Picture(figsize=(10, 4.9), layout="constrained")
+        panels = picture.subplots(1, 2, sharey=True)
+        for axes, column in zip(panels, ("target_seconds", "worst_error"), strict=True):
+            values = partial(results.values, column=column)
+            figure.panel(axes, list(SYSTEMS), labels, values, geometric=column == "target_seconds")
+        panels[0].set_xticks([10, 30, 100, BUDGET], ["10", "30", "100", f"{BUDGET:.0f} or missed"])
+        panels[0].minorticks_off()
+        panels[0].set_xlabel("s to the target")
+        panels[1].set_xlabel("error of the worst tenth of the clients, at the end")
+        picture.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=3)
+    return picture

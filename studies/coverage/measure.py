@@ -1,20 +1,27 @@
-"""Measure how often each method's intervals hold the true mean, and how often families have a false verdict."""
+"""Candidate methods for the interval of a mean, laws of paired differences, and how often the intervals hold the true mean.
 
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
+Also measured: how often families have a false verdict, and what seeds cost that are added until intervals are narrow.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
+from scipy.special import digamma, ndtr, ndtri
 
 from fred.base.intervals import FEWEST_SEEDS, MISSES, Mean, intervals, quantile, verdict
 from fred.specification.stopping import FIRST_LOOK, Until
-from studies.coverage.laws import CHOSEN_ON, JUDGED_ON, Draw, Floats, Law
-from studies.coverage.methods import METHODS, Ends, student
+from studies.kit.runs import parts
+from studies.kit.study import Study
 
-FOUND = Path(__file__).parents[2] / "results" / "studies" / "coverage.csv"
-FAMILIES = FOUND.with_name("coverage-families.csv")
-TAILS, STOPPING = (FOUND.with_name(f"coverage-{name}.csv") for name in ("tails", "stopping"))
+Floats = NDArray[np.float64]
+Draw = Callable[[np.random.Generator, tuple[int, int]], Floats]
+Ends = tuple[Floats, Floats]  # of the intervals [samples]
+
+STUDY = Study("coverage", "How often do intervals over seeds hold the truth?", ("", "tails", "families", "stopping"))
+RESAMPLES = 9999
 SEEDS, TRIALS = (3, 5, 8, 10), 10_000
 OF_TAILS, EIGHT = (5, 10), 8  # seeds, and comparisons of a family, of whose most certain one the interval is measured
 LOGARITHMS = "Student's t of logarithms"
@@ -27,17 +34,150 @@ NEEDED, MOST = (15, 30), 120  # seeds, of studies that add seeds until intervals
 _CHUNK = 500
 
 
+class Law(NamedTuple):
+    """A law of independent values.
+
+    Args:
+        name: as on the page.
+        draw: draws values of a shape.
+        mean: true mean.
+        mean_logarithm: true mean of the logarithm; None if values may be negative.
+    """
+
+    name: str
+    draw: Draw
+    mean: float
+    mean_logarithm: float | None = None
+
+
+def _contaminated(rng: np.random.Generator, shape: tuple[int, int]) -> Floats:
+    return rng.normal(size=shape) + 3.0 * (rng.random(shape) < 0.1)
+
+
+def _ratio(rng: np.random.Generator, shape: tuple[int, int]) -> Floats:
+    """Draw the ratio of two times, each a sum of four exponential ones; what their seed does to both cancels."""
+    return rng.gamma(4.0, size=shape) / rng.gamma(4.0, size=shape)
+
+
+def _difference(rng: np.random.Generator, shape: tuple[int, int]) -> Floats:
+    return rng.lognormal(size=shape) - rng.lognormal(size=shape)
+
+
+CHOSEN_ON = (
+    Law("normal", lambda rng, shape: rng.normal(size=shape), 0.0),
+    Law("exponential", lambda rng, shape: rng.exponential(size=shape), 1.0, -float(np.euler_gamma)),
+    Law("log-normal, sigma 1", lambda rng, shape: rng.lognormal(size=shape), float(np.exp(0.5)), 0.0),
+    Law("Student's t, 3 degrees of freedom", lambda rng, shape: rng.standard_t(3, size=shape), 0.0),
+)
+JUDGED_ON = (
+    Law("normal; one value in ten is 3 deviations higher", _contaminated, 0.3),
+    Law("uniform", lambda rng, shape: rng.uniform(-1, 1, size=shape), 0.0),
+    Law("gamma, shape 0.5", lambda rng, shape: rng.gamma(0.5, size=shape), 0.5, float(digamma(0.5))),
+    Law("difference of two log-normal values, sigma 1", _difference, 0.0),
+    Law("ratio of two gamma times, shape 4", _ratio, 4 / 3, 0.0),
+)
+LAWS = {law.name: law for law in (*CHOSEN_ON, *JUDGED_ON)}
+
+
+def student(values: Floats, misses: float = MISSES) -> Ends:
+    """Return Student's t intervals.
+
+    Args:
+        values: samples, one each row [samples, seeds].
+        misses: nominal share of intervals that miss the mean.
+    """
+    half = quantile(values.shape[1], misses) * _error(values)
+    return values.mean(axis=1) - half, values.mean(axis=1) + half
+
+
+def bca(values: Floats, misses: float = MISSES) -> Ends:
+    """Return BCa bootstrap intervals at the level whose normal form is Student's: the method of FRED before this study.
+
+    Args:
+        values: as above.
+        misses: as above.
+    """
+    seeds, mean = values.shape[1], values.mean(axis=1)
+    tail = ndtr(np.sqrt(seeds / (seeds - 1)) * -quantile(seeds, misses))
+    means = np.sort(values @ _counts(seeds).T / seeds, axis=1)
+    below = ((means < mean[:, None]).mean(axis=1) + (means <= mean[:, None]).mean(axis=1)) / 2
+    left_out = (values - mean[:, None]) / (seeds - 1)
+    skew = (left_out**3).sum(axis=1) / (6 * (left_out**2).sum(axis=1) ** 1.5)
+    low, high = (_quantile(means, _corrected(ndtri(below), skew, ndtri(each))) for each in (tail, 1 - tail))
+    return low, high
+
+
+def bootstrap_t(values: Floats, misses: float = MISSES) -> Ends:
+    """Return bootstrap-t intervals: quantiles of Student's ratio among resamples, those without any spread left out.
+
+    Args:
+        values: as above.
+        misses: as above.
+    """
+    seeds, mean, counts = values.shape[1], values.mean(axis=1), _counts(values.shape[1])
+    counts = counts[(counts > 0).sum(axis=1) > 1]
+    centred = values - mean[:, None]
+    means = centred @ counts.T / seeds
+    spread = np.maximum(centred**2 @ counts.T / seeds - means**2, 1e-300)
+    ratios = np.sort(means / np.sqrt(spread / (seeds - 1)), axis=1)
+    every = np.full(len(values), misses / 2)
+    return mean - _quantile(ratios, 1 - every) * _error(values), mean - _quantile(ratios, every) * _error(values)
+
+
+METHODS: dict[str, Callable[[Floats, float], Ends]] = {"Student's t": student, "BCa": bca, "bootstrap-t": bootstrap_t}
+
+
+def _error(values: Floats) -> Floats:
+    return np.asarray(values.std(axis=1, ddof=1) / np.sqrt(values.shape[1]))
+
+
+def _counts(seeds: int) -> Floats:
+    """Return how often each value is in each resample [resamples, seeds]."""
+    return np.random.default_rng(0).multinomial(seeds, np.full(seeds, 1 / seeds), size=RESAMPLES).astype(float)
+
+
+def _corrected(bias: Floats, skew: Floats, quantile: float) -> Floats:
+    return np.asarray(ndtr(bias + (bias + quantile) / (1 - skew * (bias + quantile))))
+
+
+def _quantile(ordered: Floats, shares: Floats) -> Floats:
+    """Return a quantile of each row, between its values by a line."""
+    places = np.nan_to_num(shares, nan=0.5) * (ordered.shape[1] - 1)
+    left = np.minimum(places.astype(int), ordered.shape[1] - 2)
+    rows = np.arange(len(ordered))
+    return np.asarray(ordered[rows, left] + (places - left) * (ordered[rows, left + 1] - ordered[rows, left]))
+
+
 def measure() -> None:
-    """Measure all methods on the laws that the choice is made on, and Student's t on the others."""
-    FOUND.parent.mkdir(parents=True, exist_ok=True)
-    rows = [row for law in CHOSEN_ON for seeds in SEEDS for row in coverage(law, seeds, list(METHODS))]
-    rows += [row for law in JUDGED_ON for seeds in SEEDS for row in coverage(law, seeds, ["Student's t"])]
-    pd.DataFrame(rows).to_csv(FOUND, index=False, float_format="%.4f")
-    tails = [row for law in CHOSEN_ON for seeds in OF_TAILS for row in coverage(law, seeds, list(METHODS), MISSES / EIGHT)]
-    pd.DataFrame(tails).dropna().to_csv(TAILS, index=False, float_format="%.4f")
-    pd.DataFrame(_stopping_rows()).to_csv(STOPPING, index=False, float_format="%.4f")
-    families = [family(name, seeds, size) for name in ALIKE for seeds in (5, 10) for size in SIZES]
-    pd.DataFrame(families).to_csv(FAMILIES, index=False, float_format="%.4f")
+    """Measure all methods on the laws that the choice is made on, and Student's t on the others; write the tables."""
+    shares = [(law, seeds) for laws in (CHOSEN_ON, JUDGED_ON) for law in laws for seeds in SEEDS]
+    STUDY.write("", pd.concat(parts(STUDY, _shares_of, [(law.name, seeds) for law, seeds in shares])))
+    tails = [(law.name, seeds) for law in CHOSEN_ON for seeds in OF_TAILS]
+    STUDY.write("tails", pd.concat(parts(STUDY, _tails_of, tails, "tails")))
+    stops = [(law.name, needed) for law in CHOSEN_ON for needed in NEEDED]
+    STUDY.write("stopping", pd.concat(parts(STUDY, _stopping_of, stops, "stopping")))
+    families = [(name, seeds, size) for name in ALIKE for seeds in (5, 10) for size in SIZES]
+    STUDY.write("families", pd.concat(parts(STUDY, _family_of, families, "families")))
+
+
+def _shares_of(law: str, seeds: int) -> pd.DataFrame:
+    chosen_on = law in {known.name for known in CHOSEN_ON}
+    return pd.DataFrame(coverage(LAWS[law], seeds, list(METHODS) if chosen_on else ["Student's t"])).round(4)
+
+
+def _tails_of(law: str, seeds: int) -> pd.DataFrame:
+    return pd.DataFrame(coverage(LAWS[law], seeds, list(METHODS), MISSES / EIGHT)).dropna().round(4)
+
+
+def _stopping_of(law: str, needed: int) -> pd.DataFrame:
+    usual, early = (stopping(LAWS[law], needed, first) for first in (FIRST_LOOK, FEWEST_SEEDS))
+    (fixed,) = (row for row in coverage(LAWS[law], needed, ["Student's t"]) if row["method"] == "Student's t")
+    shares = {"fixed": fixed["holds"], "stopping": usual["holds"], "early": early["holds"]}
+    return pd.DataFrame([{"law": law, "needed": needed, "seeds": usual["seeds"], **shares}]).round(4)
+
+
+def _family_of(name: str, seeds: int, size: int) -> pd.DataFrame:
+    return pd.DataFrame([family(name, seeds, size)]).round(4)
 
 
 def coverage(
@@ -52,7 +192,7 @@ def coverage(
         misses: nominal share of intervals that miss the mean.
         trials: number of intervals.
     """
-    place = [each.name for each in (*CHOSEN_ON, *JUDGED_ON)].index(law.name)
+    place = list(LAWS).index(law.name)
     values = law.draw(np.random.default_rng([place, seeds]), (trials, seeds))
     usual = float(np.median(np.diff(student(values, misses), axis=0)))
     for method in methods:
@@ -90,15 +230,6 @@ def stopping(law: Law, needed: int, first: int, samples: int = TRIALS) -> dict[s
         if seeds == MOST:
             return {"holds": float(holds.mean()), "seeds": float(stopped_at.mean())}
         seeds = until.next_look(seeds)
-
-
-def _stopping_rows() -> Iterator[dict[str, object]]:
-    for law in CHOSEN_ON:
-        for needed in NEEDED:
-            usual, early = (stopping(law, needed, first) for first in (FIRST_LOOK, FEWEST_SEEDS))
-            (fixed,) = (row for row in coverage(law, needed, ["Student's t"]) if row["method"] == "Student's t")
-            shares = {"fixed": fixed["holds"], "stopping": usual["holds"], "early": early["holds"]}
-            yield {"law": law.name, "needed": needed, "seeds": usual["seeds"], **shares}
 
 
 def family(name: str, seeds: int, size: int, families: int = OF_FAMILIES) -> dict[str, Any]:

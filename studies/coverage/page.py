@@ -2,45 +2,49 @@
 
 import math
 from collections.abc import Hashable, Iterator, Mapping, Sequence
-from pathlib import Path
 
 import pandas as pd
 
-from reproductions.common import table
-from studies.coverage.laws import CHOSEN_ON, JUDGED_ON, Law
-from studies.coverage.measure import EIGHT, FAMILIES, FOUND, OF_TAILS, SEEDS, STOPPING, TAILS, TRIALS
+from fred.base.intervals import MISSES
+from studies.coverage.measure import CHOSEN_ON, EIGHT, JUDGED_ON, MOST, OF_FAMILIES, OF_TAILS, SEEDS, STUDY, TRIALS, Law
+from studies.kit import effort
+from studies.kit.pages import table
+from studies.kit.study import Tables
 
-QUESTION = "How often do intervals over seeds hold the truth?"
-PAGE = FOUND.with_suffix(".md")
 _WIDTH_AT = 5  # seeds
 _OF_STOPPING = ("law", "seeds needed", "that number fixed", "stopping rule", "seeds used", "looking from 5 seeds on")
 
 
-def write() -> str:
-    """Write the page; return its path."""
-    PAGE.write_text(text(*map(pd.read_csv, (FOUND, TAILS, FAMILIES, STOPPING))), encoding="utf-8")
-    return str(PAGE.relative_to(FOUND.parents[2]))
-
-
-def text(found: pd.DataFrame, tails: pd.DataFrame, families: pd.DataFrame, stopping: pd.DataFrame) -> str:
+def text(tables: Tables) -> str:
     """Return the page.
 
     Args:
-        found: a row for each law, number of seeds, and method.
-        tails: the same for intervals of a higher level.
-        families: a row for each law, number of seeds, and size of a family.
-        stopping: a row for each law and number of seeds needed.
+        tables: shares of intervals that hold the mean; the same of a higher level; families; stopping rules.
     """
     columns = [f"{seeds} seeds" for seeds in SEEDS]
-    tables = {
-        "chosen_on": table(("law", "method", *columns, "width"), rows(found, CHOSEN_ON)),
-        "judged_on": table(("law", "method", *columns, "width"), rows(found, JUDGED_ON)),
-        "tails": table(("law", "method", "5 seeds", "width", "10 seeds", "width"), tail_rows(tails)),
-        "families": table(("values", "seeds", "comparisons", "each alone", "by Holm's method"), family_rows(families)),
-        "stopping": table(_OF_STOPPING, stopping_rows(stopping)),
+    made = {
+        "chosen_on": table(("law", "method", *columns, "width"), rows(tables[""], CHOSEN_ON)),
+        "judged_on": table(("law", "method", *columns, "width"), rows(tables[""], JUDGED_ON)),
+        "tails": table(("law", "method", "5 seeds", "width", "10 seeds", "width"), tail_rows(tables["tails"])),
+        "families": table(
+            ("values", "seeds", "comparisons", "each alone", "by Holm's method"), family_rows(tables["families"])
+        ),
+        "stopping": table(_OF_STOPPING, stopping_rows(tables["stopping"])),
+        "effort": effort.block(
+            STUDY,
+            f"3 to {MOST}, {TRIALS:,} draws of each",
+            {
+                "share of intervals that hold the mean, points": _halves(tables[""]["holds"], TRIALS),
+                "share of families with a false verdict, points": _halves(tables["families"]["together"], OF_FAMILIES),
+            },
+        ),
     }
-    words = Path(__file__).with_name("page.md").read_text(encoding="utf-8")
-    return words.format(**tables, trials=TRIALS, level=100 - 5 / EIGHT)
+    return STUDY.fill(made | {"trials": TRIALS, "level": 100 - 100 * MISSES / EIGHT})
+
+
+def _halves(shares: "pd.Series[float]", draws: int) -> list[float]:
+    """Return half the width of each share's 95 % interval, in points."""
+    return [100 * 1.96 * math.sqrt(share * (1 - share) / draws) for share in shares]
 
 
 def rows(found: pd.DataFrame, laws: Sequence[Law]) -> Iterator[list[object]]:

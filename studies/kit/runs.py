@@ -1,0 +1,66 @@
+"""Parts of a study: a file each, in worker processes, so that an interrupted study goes on; their seconds are recorded."""
+
+import multiprocessing
+import time
+from collections.abc import Callable, Iterable
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from fred.base.cores import cores
+from studies.kit.study import Study, read
+
+SECONDS = "seconds"  # end of the name of the table with the seconds of all parts
+
+
+def parts(
+    study: Study, measure: Callable[..., pd.DataFrame], items: Iterable[tuple[Any, ...]], end: str = ""
+) -> list[pd.DataFrame]:
+    """Return a table for each part, in the order of the parts; those that have a file are not measured again.
+
+    Args:
+        study: the study.
+        measure: returns a part's table; a function of a module, since worker processes import it.
+        items: arguments of the function for each part, whose words also name its file.
+        end: of the files' names, where several functions have the same parts.
+    """
+    study.folder.mkdir(parents=True, exist_ok=True)
+    todo = {part_path(study, item, end): item for item in items}
+    missing = {path: item for path, item in todo.items() if not path.is_file()}
+    with ProcessPoolExecutor(min(cores(), max(1, len(missing))), multiprocessing.get_context("spawn")) as pool:
+        for path, seconds in pool.map(partial(_measured, measure), missing.items()):
+            _record(study, path.stem, seconds)
+            print(path.stem, flush=True)
+    return [read(path) for path in todo]
+
+
+def part_path(study: Study, item: tuple[Any, ...], end: str = "") -> Path:
+    """Return the file of a part.
+
+    Args:
+        study: the study.
+        item: arguments of the part.
+        end: of the file's name.
+    """
+    words = "-".join(str(word) for word in (*item, end) if word != "")
+    return study.folder / f"{words.replace(', ', '-').replace(' ', '-').lower()}.csv"
+
+
+def _measured(measure: Callable[..., pd.DataFrame], part: tuple[Path, tuple[Any, ...]]) -> tuple[Path, float]:
+    path, item = part
+    begin = time.monotonic()
+    table = measure(*item)
+    unfinished = path.with_suffix(".unfinished")
+    table.to_csv(unfinished, index=False, float_format="%.6g")
+    unfinished.replace(path)
+    return path, time.monotonic() - begin
+
+
+def _record(study: Study, part: str, seconds: float) -> None:
+    path = study.path(SECONDS)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    table = pd.DataFrame([{"part": part, "seconds": round(seconds, 1)}])
+    table.to_csv(path, mode="a", header=not path.is_file(), index=False)
