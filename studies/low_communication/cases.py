@@ -1,13 +1,10 @@
 """The cases: how long an allreduce takes, and whether a worker is slow. A run holds twenty rounds of every candidate."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-HERE = Path(__file__).parent
 WORKERS, SLOWNESS, ROUNDS = 4, 4, 20  # of which one may be so many times as slow; rounds in a run, at least
-TRANSFERS = (64, 16, 4, 1)  # allreduces of the whole model last so many gradients of 1 s
+TRANSFERS = (64, 4, 16, 1)  # allreduces of the whole model last so many gradients of 1 s
 LONGEST = 32  # gradients or seconds between two synchronizations, at most
 VOCABULARY = 64
 MODEL_BYTES = 4 * VOCABULARY**2
@@ -63,6 +60,4 @@ class Case:
         return tuple(2**power for power in range(1, longest.bit_length()))
 
 
-def cases() -> Iterator[Case]:
-    """Yield all cases."""
-    yield from (Case(transfer, slow) for slow in (False, True) for transfer in TRANSFERS)
+CASES = {case.name: case for case in (Case(transfer, slow) for transfer in TRANSFERS for slow in (False, True))}

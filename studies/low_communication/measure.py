@@ -1,8 +1,7 @@
-"""Search each system's settings twice in each case, and run both choices on other seeds. Each part has a file."""
+"""Search each system's settings in each case with two sets of seeds, and run both choices with other seeds."""
 
 import json
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,102 +9,67 @@ import pandas as pd
 from numpy.typing import NDArray
 
 import fred
-from studies.low_communication.cases import Case, cases
+from studies.kit.runs import parts
+from studies.kit.study import Study
+from studies.kit.tuning import REPORTED, Settings, tuned
+from studies.low_communication.cases import CASES
 from studies.low_communication.systems import SYSTEMS
-from studies.tuning import REPORTED, Settings, tuned
 
-POINTS, KEPT = 12, 2  # of each search; tried on the first seed, and of those on the others, too
+STUDY = Study("low_communication", "Which low-communication system where?", ("", "tuning"))
+POINTS, KEPT = 12, 3  # of each search; tried on its first seed, and of those on its others, too
 SEARCHES = {"first": (1, 2, 3), "second": (4, 5, 6)}  # their seeds
-ROOT = Path(__file__).parents[2]
-DONE = ROOT / "results" / "low-communication"  # a file of each part, from which an interrupted study goes on
-LOSSES = ROOT / "results" / "studies" / "low-communication.csv"
-TRIED = LOSSES.with_name("low-communication-tuning.csv")
 
 
 def measure() -> None:
-    """Measure all parts that have no file, in the order in which one search begins where another ended."""
-    DONE.mkdir(parents=True, exist_ok=True)
-    for case in cases():
-        for system in SYSTEMS:
-            if not _path(case, system).is_file():
-                _measure(case, system)
-                print(_path(case, system).stem, flush=True)
-    collect()
+    """Measure all parts that have no file, and write the tables."""
+    found = pd.concat(parts(STUDY, of_part, [(case, search) for case in CASES for search in SEARCHES]))
+    reported = found["seed"].isin(REPORTED)
+    STUDY.write("", found[reported].drop(columns=["chosen", "edges"]))
+    STUDY.write("tuning", found[~reported])
 
 
-def collect() -> None:
-    """Write the tables of all parts that are measured."""
-    parts = [(case, system) for case in cases() for system in SYSTEMS if _path(case, system).is_file()]
-    for path, more in ((LOSSES, ""), (TRIED, "-tried")):
-        _write(pd.concat([pd.read_csv(_path(*part, more), keep_default_na=False) for part in parts]), path)
-
-
-def _write(table: pd.DataFrame, path: Path) -> None:
-    table.to_csv(path, index=False, float_format="%.6g")
-
-
-def _path(case: Case, system: str, more: str = "") -> Path:
-    return DONE / f"{case.transfer}-{'slow' if case.slow else 'alike'}-{system}{more}.csv"
-
-
-def _measure(case: Case, system: str) -> None:
-    facts = {"case": case.name, "system": system}
-    searches = [_search(case, system, name).assign(search=name, **facts) for name in SEARCHES]
-    found = pd.concat(searches)
-    some = [json.loads(settings) for settings in found.loc[found["chosen"], "settings"].unique()]
-    losses = [_losses(case, system, settings).assign(settings=_words(settings)) for settings in some]
-    _write(found, _path(case, system, "-tried"))
-    _write(pd.concat(losses).assign(**facts), _path(case, system))
-
-
-def _search(case: Case, system: str, search: str) -> pd.DataFrame:
-    """Return all points that one search tried, with their losses by seed."""
-    tried = list[dict[str, Any]]()
-
-    def measured(some: Sequence[Settings], seeds: Sequence[int]) -> NDArray[np.float64]:
-        losses = ends(case, system, some, seeds)
-        for settings, by_seed in zip(some, losses, strict=True):
-            rows = zip(seeds, by_seed.tolist(), strict=True)
-            tried.extend({"settings": _words(settings), "seed": seed, "loss": loss} for seed, loss in rows)
-        return losses
-
-    known = SYSTEMS[system]
-    start = known.start(chosen(pd.read_csv(_path(case, known.base, "-tried")), search), case) if known.base else None
-    found = tuned(measured, known.grid(case), POINTS, KEPT, SEARCHES[search], start)
-    table = pd.DataFrame(tried)
-    is_chosen = table["settings"] == _words(found.settings)
-    return table.assign(chosen=is_chosen, edges=np.where(is_chosen, " ".join(found.edges), ""))
-
-
-def chosen(tried: pd.DataFrame, search: str) -> Settings:
-    """Return the settings that a search chose.
+def of_part(case: str, search: str) -> pd.DataFrame:
+    """Return the losses of all systems in a case: of all points with the seeds of a search, of the chosen ones with others.
 
     Args:
-        tried: a row for each search, point and seed.
-        search: name of the search.
+        case: name.
+        search: name.
     """
-    own = tried[(tried["search"] == search) & tried["chosen"]]
-    return {knob: tuple(value) if isinstance(value, list) else value for knob, value in json.loads(own["settings"].iloc[0]).items()}
+    tables, chosen = [], dict[str, Settings]()
+    for name, system in SYSTEMS.items():
+        rows = list[dict[str, Any]]()
+
+        def measured(
+            some: Sequence[Settings],
+            seeds: Sequence[int],
+            name: str = name,
+            rows: list[dict[str, Any]] = rows,
+        ) -> NDArray[np.float64]:
+            losses = ends(case, name, some, seeds)
+            for settings, values in zip(some, losses, strict=True):
+                by_seed = zip(seeds, values.tolist(), strict=True)
+                rows.extend({"settings": json.dumps(settings), "seed": seed, "loss": loss} for seed, loss in by_seed)
+            return losses
+
+        start = system.start(chosen[system.base], CASES[case]) if system.base else None
+        best = tuned(measured, system.grid(CASES[case]), POINTS, KEPT, SEARCHES[search], start=start)
+        chosen[name] = best.settings
+        measured([best.settings], REPORTED)
+        table = pd.DataFrame(rows)
+        is_chosen = table["settings"] == json.dumps(best.settings)
+        tables.append(table.assign(system=name, chosen=is_chosen, edges=np.where(is_chosen, " ".join(best.edges), "")))
+    return pd.concat(tables).assign(case=case, search=search)
 
 
-def _words(settings: Settings) -> str:
-    return json.dumps(settings)
-
-
-def ends(case: Case, system: str, some: Sequence[Settings], seeds: Sequence[int]) -> NDArray[np.float64]:
+def ends(case: str, system: str, some: Sequence[Settings], seeds: Sequence[int]) -> NDArray[np.float64]:
     """Return the losses at the end [settings, seeds].
 
     Args:
-        case: the case.
-        system: name of the system.
+        case: name.
+        system: name.
         some: settings.
         seeds: of the runs.
     """
     runs = {f"point-{number}": SYSTEMS[system].run(settings) for number, settings in enumerate(some)}
-    summary = fred.run(fred.scenario(case.settings, seeds=list(seeds), runs=runs)).summary
+    summary = fred.run(fred.scenario(CASES[case].settings, seeds=list(seeds), runs=runs)).summary
     return summary.pivot(index="name", columns="seed", values="loss").loc[list(runs), list(seeds)].to_numpy(float)
-
-
-def _losses(case: Case, system: str, settings: Settings) -> pd.DataFrame:
-    """Return the losses with the seeds that had no part in the choice."""
-    return pd.DataFrame({"seed": REPORTED, "loss": ends(case, system, [settings], REPORTED)[0]})

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from studies.low_communication.cases import LONGEST, SLOWNESS, Case
-from studies.tuning import Knobs, Settings
+from studies.kit.tuning import Knobs, Settings
 
 PLAIN = (0.0, 1.0)  # momentum and rate of outer steps: plain averages
 OUTER = (PLAIN, (0.5, 0.7), (0.9, 0.35), (0.9, 0.7))  # the last pair is DiLoCo's
