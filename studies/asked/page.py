@@ -12,7 +12,7 @@ from fred.base.intervals import Verdict
 from fred.base.words import listed
 from fred.views.figures import Picture, style
 from studies.asked import setup
-from studies.asked.setup import BASE, BUDGET, CASES, STUDY, SYSTEMS
+from studies.asked.setup import AS_MANY, BASE, BUDGET, CASES, CONTROL, STUDY, SYSTEMS
 from studies.kit import effort, figure, pages
 from studies.kit.comparison import TRIED
 from studies.kit.difference import Difference
@@ -27,6 +27,7 @@ OTHERS = [name for name in SYSTEMS if name != BASE]
 DROPPING = ("spare", "deadline", "by speed")  # systems that leave slow clients out
 MIXED, SORTED = "devices", "slow-differ"  # cases that differ in which clients have the slow devices alone
 _HOME = ("case", "fastest", "s", "as good", "open", f"`{BASE}`, s", "fewest uploads", "fairest: worst tenth")
+_EQUAL = ("case", "fastest rounds, clients they ask", "s", f"{AS_MANY}, s", "FedBuff, all, s", "as many / rounds", "all / as many")
 _WORDS = ("clients", "target", "skew", "step", "varies", "latency")  # constants as they are
 _ROUNDED = ("budget", "spread", "online", "offline")
 Values = NDArray[np.float64]  # [seeds]
@@ -91,6 +92,22 @@ class Results:
         pairs = ((system, case) for system in ALWAYS for case in CASES)
         return Difference.family({(system, case): self._logs(case, system) - best[case] for system, case in pairs})
 
+    def of_concurrency(self) -> list[dict[str, Difference]]:
+        """Return times of FedBuff with as many clients over those of the fastest rounds, and with all over those: two families."""
+        few = {case: self._logs(case, AS_MANY) for case in CASES}
+        equal = {case: few[case] - self._logs(case, self.fastest(case, ROUNDS)) for case in CASES}
+        return [Difference.family(equal), Difference.family({case: self._logs(case, "FedBuff") - few[case] for case in CASES})]
+
+    def concurrency(self) -> Iterator[list[str]]:
+        """Yield, for each case, the times of rounds and of FedBuff with as many and with all clients, and their ratios."""
+        equal, more = self.of_concurrency()
+        for case in CASES:
+            rounds, gain = self.fastest(case, ROUNDS), equal[case].mean.value + more[case].mean.value
+            share = f"{more[case].mean.value / gain:.0%}" if equal[case].lower == Verdict.YES else "–"
+            times = [self.time(case, system) for system in (rounds, AS_MANY, "FedBuff")]
+            ratios = equal[case].ratio, more[case].ratio
+            yield [f"`{case}`", f"{rounds}, {CONTROL.at_work[case]}", *times, *ratios, share]
+
     def added_where_slow_differ(self, column: str) -> dict[str, Difference]:
         """Return the growth of an error if the slow devices, instead of any, have the last digits: a family.
 
@@ -144,19 +161,21 @@ class Results:
             first, answers = self.fastest(case), self.as_good(case)
             good, unknown = ([name for name in answers if answers[name] == word] for word in (Verdict.YES, Verdict.OPEN))
             cheap, fair = self.cheapest(case), self.fairest(case)
-            ends = [f"{cheap}, {self.uploads(case, cheap):,.0f}", f"{fair}, {self.error(case, fair)}"]
-            seconds = self.time(case, first), self.time(case, BASE)
-            yield [f"`{case}`", f"**{first}**", seconds[0], listed(good), listed(unknown), seconds[1], *ends]
+            ends = [self.time(case, BASE), f"{cheap}, {self.uploads(case, cheap):,.0f}", f"{fair}, {self.error(case, fair)}"]
+            yield [f"`{case}`", f"**{first}**", self.time(case, first), listed(good), listed(unknown), *ends]
 
     def verdicts(self) -> Iterator[list[str]]:
         """Yield a row for each question, with the answer in each case."""
-        always = self.without_rounds()
-        quicker, unfair = {case: self.sooner(case) for case in CASES}, {case: self.less_fair(case) for case in CASES}
+        quicker, unfair, always = self.families()
         for system in ALWAYS:
             yield [f"Is {system} sooner than the fastest rounds?", *(always[system, case].lower.value for case in CASES)]
         for word, families in (("sooner", quicker), ("fairer", unfair)):
             for system in DROPPING:
                 yield [f"Is `{system}` {word} than `{BASE}`?", *(families[case][system].lower.value for case in CASES)]
+
+    def families(self) -> tuple[dict[str, dict[str, Difference]], dict[str, dict[str, Difference]], dict[tuple[str, str], Difference]]:
+        """Return `sooner` and `less_fair` of all cases, and `without_rounds`."""
+        return {case: self.sooner(case) for case in CASES}, {case: self.less_fair(case) for case in CASES}, self.without_rounds()
 
     def added(self) -> Iterator[list[str]]:
         """Yield the growth of errors, for each system, if the slow devices have the last digits."""
@@ -171,10 +190,10 @@ def text(tables: Tables) -> str:
         tables: the measurements, and the points that were tried.
     """
     results, tried = Results(tables[""]), tables[TRIED]
-    quicker, unfair = {case: results.sooner(case) for case in CASES}, {case: results.less_fair(case) for case in CASES}
-    always = results.without_rounds()
+    quicker, unfair, always = results.families()
     made = {
         "home": table(_HOME, results.home()),
+        "concurrency": table((*_EQUAL, "share of concurrency"), results.concurrency()),
         "verdicts": table(("question", *CASES), results.verdicts()),
         "times": _by_case(SYSTEMS, results.times),
         "ratios": _by_case(OTHERS, lambda case, system: quicker[case][system].ratio),
@@ -193,6 +212,7 @@ def text(tables: Tables) -> str:
             {
                 f"time over that of `{BASE}`": [each for case in CASES for each in quicker[case].values()],
                 "time without rounds over that with": always.values(),
+                "time at equal concurrency over that of rounds": results.of_concurrency()[0].values(),
             },
             tried,
         ),
@@ -229,8 +249,8 @@ def facts(results: Results) -> dict[str, str]:
     Args:
         results: the measurements.
     """
-    always, grown = results.without_rounds(), results.added_where_slow_differ("worst_error")
-    quicker, unfair = {case: results.sooner(case) for case in CASES}, {case: results.less_fair(case) for case in CASES}
+    grown, (equal, _) = results.added_where_slow_differ("worst_error"), results.of_concurrency()
+    quicker, unfair, always = results.families()
     words = {f"{_key(name)}_count": count(always[name, case].lower for case in CASES) for name in ALWAYS}
     for name in OTHERS:
         words[f"{_key(name)}_sooner"] = count(quicker[case][name].lower for case in CASES)
@@ -245,6 +265,7 @@ def facts(results: Results) -> dict[str, str]:
         "fastest_rounds": ", ".join(results.fastest(case, ROUNDS) for case in CASES),
         "uniform_missed": str(sum(results.missed(case, BASE) for case in CASES if CASES[case].devices != "alike")),
         "against_count": str(len(always)),
+        "equal_count": count(equal[case].lower for case in CASES if CASES[case].devices != "alike"),
         "one_setting": f"{best}, {np.exp(means[best]):.0f} s",
         "grown_surely": ", ".join(name for name, growth in grown.items() if growth.lower == Verdict.NO) or "none",
     }
