@@ -5,4 +5,4 @@ from studies.asynchrony import page
 from studies.asynchrony.measure import measure
 
 if __name__ == "__main__":
-    command.run("asynchrony", page.QUESTION, measure, page.write)
+    command.run("asynchrony", page.STUDY.question, measure, page.write)

@@ -4,12 +4,15 @@ import pandas as pd
 
 from reproductions.common import table
 from studies.asynchrony import rows
-from studies.asynchrony.cases import HERE, OTHER_NUMBERS, WORKERS
+from studies.asynchrony.cases import OTHER_NUMBERS, WORKERS
 from studies.asynchrony.figure import draw
-from studies.asynchrony.measure import ROOT, TIMES, TUNING
+from studies.asynchrony.measure import IN_THE_CASE, ROOT, TIMES, TUNING
 from studies.asynchrony.systems import POINTS, SYSTEMS
+from studies.kit import effort
+from studies.kit.study import Study
+from studies.kit.tuning import REPORTED
 
-QUESTION = "Is asynchrony needed?"
+STUDY = Study("asynchrony", "Is asynchrony needed?", ("", "tuning"), core_hours=3)
 PAGE, FIGURE = TIMES.with_suffix(".md"), TIMES.with_suffix(".svg")
 _ABSENT = "Not measured yet."
 _NUMBERS = sorted({WORKERS, *OTHER_NUMBERS})
@@ -43,5 +46,20 @@ def text(times: pd.DataFrame, tuning: pd.DataFrame) -> str:
         "edges": table(("system", "choices", "least rate", "largest rate", "least size", "largest size"), rows.edges(tuning)),
         "all": table(("task", "messages", "gradients take", *SYSTEMS), rows.all_cases(times)),
     }
-    facts = rows.facts(times, tuning) | {"points": POINTS}
-    return (HERE / "page.md").read_text(encoding="utf-8").format(**tables, **facts)
+    facts = rows.facts(times, tuning) | {"points": POINTS, "effort": _effort(times, tuning)}
+    return STUDY.fill(tables | facts)
+
+
+def _effort(times: pd.DataFrame, tuning: pd.DataFrame) -> str:
+    halves = {
+        f"{title}, {unit}": [(ratio.interval[1] - ratio.interval[0]) / 2 for ratio in found.values()]
+        for name, title in rows.TITLES.items()
+        for unit, found in (
+            ("by law", rows.by_law(times, rows.QUESTIONS[name])),
+            ("by case", rows.by_case(times, rows.QUESTIONS[name])),
+            ("for another law", {"": rows.over_laws(rows.by_law(times, rows.QUESTIONS[name]))}),
+        )
+    }
+    tried = tuning.assign(chosen=True, edges=tuning["edges"].fillna(""))
+    searches = tried[tried["tuned_for"] == IN_THE_CASE]
+    return effort.block(STUDY, REPORTED, {}, halves, searches, ("times", "task", "messages", "workers", "system"))
