@@ -58,7 +58,7 @@ def _search(tried: pd.DataFrame | None, by: Sequence[str]) -> list[str]:
         return ["nothing is tuned", "–"]
     searches = tried.groupby(list(by), sort=False)
     points = searches["settings"].nunique() if "settings" in tried else searches.size()
-    points = searches["points"].first() if "points" in tried else points
+    points = searches["points"].first().astype(int) if "points" in tried else points
     edges = tried[tried["chosen"]].groupby(list(by), sort=False)["edges"].first() != ""
     numbers = f"{points.min()}" if points.min() == points.max() else f"{points.min()} to {points.max()}"
     total = f"{len(points)} x {numbers} = {points.sum():,}"
