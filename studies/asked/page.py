@@ -27,7 +27,15 @@ OTHERS = [name for name in SYSTEMS if name != BASE]
 DROPPING = ("spare", "deadline", "by speed")  # systems that leave slow clients out
 MIXED, SORTED = "devices", "slow-differ"  # cases that differ in which clients have the slow devices alone
 _HOME = ("case", "fastest", "s", "as good", "open", f"`{BASE}`, s", "fewest uploads", "fairest: worst tenth")
-_EQUAL = ("case", "fastest rounds, clients they ask", "s", f"{AS_MANY}, s", "FedBuff, all, s", "as many / rounds", "all / as many")
+_EQUAL = (
+    "case",
+    "fastest rounds, clients they ask",
+    "s",
+    f"{AS_MANY}, s",
+    "FedBuff, all, s",
+    "as many / rounds",
+    "all / as many",
+)
 _WORDS = ("clients", "target", "skew", "step", "varies", "latency")  # constants as they are
 _ROUNDED = ("budget", "spread", "online", "offline")
 Values = NDArray[np.float64]  # [seeds]
@@ -93,7 +101,7 @@ class Results:
         return Difference.family({(system, case): self._logs(case, system) - best[case] for system, case in pairs})
 
     def of_concurrency(self) -> list[dict[str, Difference]]:
-        """Return times of FedBuff with as many clients over those of the fastest rounds, and with all over those: two families."""
+        """Return times of FedBuff with as many clients over those of the fastest rounds, and with all over these: families."""
         few = {case: self._logs(case, AS_MANY) for case in CASES}
         equal = {case: few[case] - self._logs(case, self.fastest(case, ROUNDS)) for case in CASES}
         return [Difference.family(equal), Difference.family({case: self._logs(case, "FedBuff") - few[case] for case in CASES})]
@@ -173,9 +181,15 @@ class Results:
             for system in DROPPING:
                 yield [f"Is `{system}` {word} than `{BASE}`?", *(families[case][system].lower.value for case in CASES)]
 
-    def families(self) -> tuple[dict[str, dict[str, Difference]], dict[str, dict[str, Difference]], dict[tuple[str, str], Difference]]:
+    def families(
+        self,
+    ) -> tuple[dict[str, dict[str, Difference]], dict[str, dict[str, Difference]], dict[tuple[str, str], Difference]]:
         """Return `sooner` and `less_fair` of all cases, and `without_rounds`."""
-        return {case: self.sooner(case) for case in CASES}, {case: self.less_fair(case) for case in CASES}, self.without_rounds()
+        return (
+            {case: self.sooner(case) for case in CASES},
+            {case: self.less_fair(case) for case in CASES},
+            self.without_rounds(),
+        )
 
     def added(self) -> Iterator[list[str]]:
         """Yield the growth of errors, for each system, if the slow devices have the last digits."""

@@ -352,7 +352,7 @@ def facts(times: pd.DataFrame, tuning: pd.DataFrame) -> dict[str, object]:
         found[f"{name}_seeds"] = _in_words(over_seeds(times, question).said)
         left_out = {law: over_laws(laws, law) for law in laws}
         least = min(left_out, key=lambda law: left_out[law].value)
-        found[f"{name}_least"] = f"{_in_words(left_out[least].said)} without \"{least}\""
+        found[f"{name}_least"] = f'{_in_words(left_out[least].said)} without "{least}"'
     return found | _tie(times)
 
 
@@ -362,7 +362,9 @@ def _tie(times: pd.DataFrame) -> dict[str, object]:
     ties = {key: own for key, own in tuned_cases(times).items() if key[3] == law and len(_tied(own, question.fast)) > 1}
     key = max(ties, key=lambda key: len(_tied(ties[key], question.fast)))
     first, *others = _tied(ties[key], question.fast)
-    cases = [own[~((own["system"] == first) & (own["task"] == key[2]) & (own["messages"] == key[1]))] for own in _of_law(times, law)]
+    cases = [
+        own[~((own["system"] == first) & (own["task"] == key[2]) & (own["messages"] == key[1]))] for own in _of_law(times, law)
+    ]
     seconds = ties[key].loc[ties[key]["system"] == first, "tuning_seconds"].iloc[0]
     return {
         "tie_case": f"{key[2]}{', messages cost' * bool(key[1])}",

@@ -36,8 +36,8 @@ class Case:
     def seconds(self) -> int:
         """Return the length of a run, s: twenty of the longest rounds, whether by ring or by way of a server.
 
-        A ring sends 3/2 of the model over each link. To a server and back it is the model twice, or 4/3 of that time. Rounds that
-        end by time end with the gradient of the slow worker.
+        A ring sends 3/2 of the model over each link; to a server and back it is the model twice, which takes 4/3 of the time.
+        Rounds that end by time end with the gradient of the slow worker.
         """
         return ROUNDS * (LONGEST + SLOWNESS + -(-4 * self.transfer // 3))
 

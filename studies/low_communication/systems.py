@@ -4,8 +4,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from studies.low_communication.cases import LONGEST, SLOWNESS, Case
 from studies.kit.tuning import Knobs, Settings
+from studies.low_communication.cases import LONGEST, SLOWNESS, Case
 
 PLAIN = (0.0, 1.0)  # momentum and rate of outer steps: plain averages
 OUTER = (PLAIN, (0.5, 0.7), (0.9, 0.35), (0.9, 0.7))  # the last pair is DiLoCo's
@@ -111,9 +111,7 @@ SYSTEMS = {
     "streaming": System(
         "half of the model at a time, in four bits, while workers continue", ("period", "outer"), _streaming, "diloco"
     ),
-    "sparseloco": System(
-        "the largest 1/64 of pseudo-gradients, in two bits", ("period", "memory"), _sparseloco, "local-sgd"
-    ),
+    "sparseloco": System("the largest 1/64 of pseudo-gradients, in two bits", ("period", "memory"), _sparseloco, "local-sgd"),
     "delayed-nesterov": System(
         "pseudo-gradients, to a server that waits for no worker", ("period", "outer"), _delayed_nesterov, "diloco"
     ),

@@ -116,7 +116,5 @@ def cases() -> Iterator[Case]:
     yield from (Case("length", steps=steps) for steps in (128, 2048))
     yield Case("H and length", period=256, steps=2048)
     yield from (Case("inner", inner=inner) for inner in ("sgd", "muon"))
-    yield from (
-        Case("system", system=system) for system in ("streaming-diloco", "noloco", "slowmo", "delayed-nesterov")
-    )
+    yield from (Case("system", system=system) for system in ("streaming-diloco", "noloco", "slowmo", "delayed-nesterov"))
     yield from (Case("task", task=task) for task in ("digits", "grammar"))

@@ -67,7 +67,9 @@ def text(tables: Tables) -> str:
         "home": table(("case", *ways), home_rows(losses)),
         "own": table(("case", *(f"tuned, {mu:g}" for mu in MOMENTA[1:])), own_rows(losses)),
         "rates": table(_RATES, rate_rows(losses)),
-        "rounds": table(("task", "rounds", "with 0.9 less plain averages"), ([*key, each.cell()] for key, each in with_published.items())),
+        "rounds": table(
+            ("task", "rounds", "with 0.9 less plain averages"), ([*key, each.cell()] for key, each in with_published.items())
+        ),
         "effort": effort.block(STUDY, REPORTED, families, tried=_searches(losses), by=[*CASE, "momentum"]),
     }
     return STUDY.fill(made | facts)
@@ -75,7 +77,9 @@ def text(tables: Tables) -> str:
 
 def _searches(losses: pd.DataFrame) -> pd.DataFrame:
     tuned = losses[losses["kind"] == "tuned"]
-    return tuned.assign(chosen=True, edges=np.where(tuned["at_the_edge"].astype(str) == "True", "rate", "")).drop(columns="seed")
+    return tuned.assign(chosen=True, edges=np.where(tuned["at_the_edge"].astype(str) == "True", "rate", "")).drop(
+        columns="seed"
+    )
 
 
 def _of_margin(losses: pd.DataFrame) -> dict[str, object]:

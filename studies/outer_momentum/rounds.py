@@ -1,4 +1,4 @@
-"""DiLoCo and SNOO with the published momentum of 0.9 against plain averages, as papers compare them: only inner rates are tuned."""
+"""DiLoCo and SNOO with the published momentum of 0.9 against plain averages, as in papers: only inner rates are tuned."""
 
 from typing import Any
 
