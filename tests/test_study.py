@@ -94,7 +94,16 @@ def test_the_page_is_that_of_the_measurements_and_its_main_conclusions_follow():
     times, tuning = pd.read_csv(TIMES), pd.read_csv(TUNING)
     assert page.PAGE.read_text(encoding="utf-8") == page.text(times, tuning)
     stale, waiting = (rows.by_law(times, question) for question in rows.QUESTIONS.values())
-    assert 1 < stale["all"].value < 1.1 and stale["all"].most, "stale gradients save little; one run missed its target"
-    assert stale["all"].value < waiting["all"].value and waiting["all"].faster == "denominator", "not waiting saves more"
+    assert not rows.over_laws(stale).faster and not rows.over_laws(waiting).faster, "nothing is shown for another law"
+    low, high = np.exp(rows.over_laws(stale).interval)
+    assert (round(low, 2), round(high, 2)) == (0.95, 1.19) and rows.over_laws(stale).most, "one run missed its target"
+    assert waiting["worker i takes i s"].faster == "denominator"
     ratios = rows.untuned(times)
     assert min(ratios, key=lambda name: ratios[name].value) == "ringmaster" and ratios["ringmaster"].least
+
+
+@pytest.mark.skipif(not TUNING.is_file(), reason="the study has not been run: python -m studies.asynchrony")
+def test_a_tie_in_the_tuning_goes_to_the_first_system_and_another_choice_is_reported():
+    found = rows.ties(pd.read_csv(TIMES))
+    assert found["tie_first"] == "rennala" and found["tie_system"] == "asgd"
+    assert (found["tie_now"], found["tie_next"], found["tie_seconds"]) == ("0.90", "0.93", "37.33")

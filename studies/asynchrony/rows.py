@@ -353,19 +353,23 @@ def facts(times: pd.DataFrame, tuning: pd.DataFrame) -> dict[str, object]:
         left_out = {law: over_laws(laws, law) for law in laws}
         least = min(left_out, key=lambda law: left_out[law].value)
         found[f"{name}_least"] = f'{_in_words(left_out[least].said)} without "{least}"'
-    return found | _tie(times)
+    return found | ties(times)
 
 
-def _tie(times: pd.DataFrame) -> dict[str, object]:
-    """Return the tie in the tuning that decides between systems in the only law under which rounds are surely faster."""
+def ties(times: pd.DataFrame) -> dict[str, object]:
+    """Return the tie in the tuning that decides between systems in the only law under which rounds are surely faster.
+
+    Args:
+        times: one row for each case, system and seed.
+    """
     law, question = "all take 1 s", QUESTIONS["waiting"]
-    ties = {key: own for key, own in tuned_cases(times).items() if key[3] == law and len(_tied(own, question.fast)) > 1}
-    key = max(ties, key=lambda key: len(_tied(ties[key], question.fast)))
-    first, *others = _tied(ties[key], question.fast)
+    tied = {key: own for key, own in tuned_cases(times).items() if key[3] == law and len(_tied(own, question.fast)) > 1}
+    key = max(tied, key=lambda key: len(_tied(tied[key], question.fast)))
+    first, *others = _tied(tied[key], question.fast)
     cases = [
         own[~((own["system"] == first) & (own["task"] == key[2]) & (own["messages"] == key[1]))] for own in _of_law(times, law)
     ]
-    seconds = ties[key].loc[ties[key]["system"] == first, "tuning_seconds"].iloc[0]
+    seconds = tied[key].loc[tied[key]["system"] == first, "tuning_seconds"].iloc[0]
     return {
         "tie_case": f"{key[2]}{', messages cost' * bool(key[1])}",
         "tie_seconds": f"{seconds:.2f}",

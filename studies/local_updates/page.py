@@ -1,5 +1,6 @@
 """The page and its figure: each claim over the seeds, with an interval; claims with an optimum at an edge are left out."""
 
+import textwrap
 from collections import Counter
 
 import numpy as np
@@ -30,7 +31,7 @@ def judged(name: str, claim: Claim, rows: pd.DataFrame) -> claims.Claim | None:
     """
     of_experiment = rows[rows["experiment"] == name].sort_values("seed")
     own = {system: of_experiment[of_experiment["system"] == system] for system in claim.factors}
-    if any((table["edges"] != "").any() for table in own.values()):
+    if any(table.empty or (table["edges"] != "").any() for table in own.values()):
         return None
     total, least, most = np.zeros(len(REPORTED)), False, False
     for system, factor in claim.factors.items():
@@ -104,8 +105,9 @@ def draw(tables: Tables) -> Picture:
                 found = judged(name, claim, tables[""])
                 if claim.quantity.ratio == ratio and found and np.isfinite(found.interval).all():
                     ends = np.array(found.interval) - found.high
-                    axes.plot(np.exp(ends) if ratio else ends, [len(names)] * 2, color=_COLOURS[found.answer], lw=3)
-                    names.append(f"{name}: {claim.sentence}"[:58])
+                    ends = np.exp(ends) if ratio else ends
+                    axes.plot(ends, [len(names)] * 2, "|-", color=_COLOURS[found.answer], lw=3, ms=7)
+                    names.append(textwrap.shorten(f"{name}: {claim.sentence}", 60, placeholder=" ..."))
             axes.axvline(1.0 if ratio else 0.0, color="0.4", lw=0.8)
             axes.set_yticks(range(len(names)), names, fontsize=7)
             axes.set_ylim(len(names) - 0.5, -0.5)

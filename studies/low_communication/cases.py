@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from typing import Any
 
 WORKERS, SLOWNESS, ROUNDS = 4, 4, 20  # of which one may be so many times as slow; rounds in a run, at least
-TRANSFERS = (64, 4, 16, 1)  # allreduces of the whole model last so many gradients of 1 s
-LONGEST = 32  # gradients or seconds between two synchronizations, at most
+TRANSFERS = (32, 4)  # allreduces of the whole model last so many gradients of 1 s
+LONGEST = 16  # gradients or seconds between two synchronizations, at most
 VOCABULARY = 64
 MODEL_BYTES = 4 * VOCABULARY**2
 TASK: dict[str, Any] = {
@@ -60,4 +60,4 @@ class Case:
         return tuple(2**power for power in range(1, longest.bit_length()))
 
 
-CASES = {case.name: case for case in (Case(transfer, slow) for transfer in TRANSFERS for slow in (False, True))}
+CASES = {case.name: case for case in (Case(transfer, slow) for slow in (False, True) for transfer in TRANSFERS)}

@@ -16,7 +16,7 @@ from studies.low_communication.cases import CASES
 from studies.low_communication.systems import SYSTEMS
 
 STUDY = Study("low_communication", "Which low-communication system where?", ("", "tuning"))
-POINTS, KEPT = 12, 3  # of each search; tried on its first seed, and of those on its others, too
+POINTS, KEPT = 10, 2  # of each search; tried on its first seed, and of those on its others, too
 SEARCHES = {"first": (1, 2, 3), "second": (4, 5, 6)}  # their seeds
 
 

@@ -91,12 +91,6 @@ def _sparseloco(knobs: Settings) -> dict[str, Any]:
     return _with_inner({"name": "sparseloco", "codec": codec}, {"period": knobs["period"]}, knobs)
 
 
-def _delayed_nesterov(knobs: Settings) -> dict[str, Any]:
-    momentum, rate = knobs["outer"]
-    options = {"name": "delayed-nesterov", "momentum": momentum, "outer_rate": rate}
-    return _with_inner(options, {"period": knobs["period"]}, knobs)
-
-
 SYSTEMS = {
     "sync": System("whole gradients, at every step", ("momentum",), _sync),
     "local-sgd": System(
@@ -112,9 +106,6 @@ SYSTEMS = {
         "half of the model at a time, in four bits, while workers continue", ("period", "outer"), _streaming, "diloco"
     ),
     "sparseloco": System("the largest 1/64 of pseudo-gradients, in two bits", ("period", "memory"), _sparseloco, "local-sgd"),
-    "delayed-nesterov": System(
-        "pseudo-gradients, to a server that waits for no worker", ("period", "outer"), _delayed_nesterov, "diloco"
-    ),
     "decoupled": System(
         "a server asks for half of the model at a time, and continues with the answers it has",
         ("period", "outer"),
