@@ -27,18 +27,9 @@ OTHERS = [name for name in SYSTEMS if name != BASE]
 DROPPING = ("spare", "deadline", "by speed")  # systems that leave slow clients out
 MIXED, SORTED = "devices", "slow-differ"  # cases that differ in which clients have the slow devices alone
 _HOME = ("case", "fastest", "s", "as good", "open", f"`{BASE}`, s", "fewest uploads", "fairest: worst tenth")
-_EQUAL = (
-    "case",
-    "fastest rounds, clients they ask",
-    "s",
-    f"{AS_MANY}, s",
-    "FedBuff, all, s",
-    "as many / rounds",
-    "all / as many",
-)
-_WORDS = ("clients", "target", "skew", "step", "varies", "latency")  # constants as they are
-_ROUNDED = ("budget", "spread", "online", "offline")
+_EQUAL = ("case", "fastest rounds, clients", "s", "FedBuff, as many, s", "all, s", "as many / rounds", "all / as many")
 Values = NDArray[np.float64]  # [seeds]
+_ByCase = dict[str, dict[str, Difference]]
 
 
 class Results:
@@ -181,15 +172,10 @@ class Results:
             for system in DROPPING:
                 yield [f"Is `{system}` {word} than `{BASE}`?", *(families[case][system].lower.value for case in CASES)]
 
-    def families(
-        self,
-    ) -> tuple[dict[str, dict[str, Difference]], dict[str, dict[str, Difference]], dict[tuple[str, str], Difference]]:
+    def families(self) -> tuple[_ByCase, _ByCase, dict[tuple[str, str], Difference]]:
         """Return `sooner` and `less_fair` of all cases, and `without_rounds`."""
-        return (
-            {case: self.sooner(case) for case in CASES},
-            {case: self.less_fair(case) for case in CASES},
-            self.without_rounds(),
-        )
+        quicker, unfair = {case: self.sooner(case) for case in CASES}, {case: self.less_fair(case) for case in CASES}
+        return quicker, unfair, self.without_rounds()
 
     def added(self) -> Iterator[list[str]]:
         """Yield the growth of errors, for each system, if the slow devices have the last digits."""
@@ -205,6 +191,10 @@ def text(tables: Tables) -> str:
     """
     results, tried = Results(tables[""]), tables[TRIED]
     quicker, unfair, always = results.families()
+    errors = {"error of the worst tenth": [each for case in CASES for each in unfair[case].values()]}
+    times = {f"time over that of `{BASE}`": [each for case in CASES for each in quicker[case].values()]}
+    times |= {"time without rounds over that with": [*always.values()]}
+    times |= {"time at equal concurrency over that of rounds": [*results.of_concurrency()[0].values()]}
     made = {
         "home": table(_HOME, results.home()),
         "concurrency": table((*_EQUAL, "share of concurrency"), results.concurrency()),
@@ -219,17 +209,7 @@ def text(tables: Tables) -> str:
         "systems": table(("system", "whom the server asks, and waits for", "knobs"), _systems()),
         "settings": _by_case(SYSTEMS, lambda case, system: _setting(tried, case, system)),
         "cases": table(("case", "data and devices"), ([f"`{name}`", case.about] for name, case in CASES.items())),
-        "effort": effort.block(
-            STUDY,
-            REPORTED,
-            {"error of the worst tenth": [each for case in CASES for each in unfair[case].values()]},
-            {
-                f"time over that of `{BASE}`": [each for case in CASES for each in quicker[case].values()],
-                "time without rounds over that with": always.values(),
-                "time at equal concurrency over that of rounds": results.of_concurrency()[0].values(),
-            },
-            tried,
-        ),
+        "effort": effort.block(STUDY, REPORTED, errors, times, tried),
     }
     return STUDY.fill(made | constants() | facts(results))
 
@@ -251,10 +231,8 @@ def _setting(tried: pd.DataFrame, case: str, system: str) -> str:
 
 def constants() -> dict[str, object]:
     """Return the numbers of the cases that the page has."""
-    words = {name: getattr(setup, name.upper()) for name in (*_WORDS, "points", "kept", "enough")}
-    rounded = {name: f"{getattr(setup, name.upper()):g}" for name in _ROUNDED}
-    widths = {name: f"{getattr(setup, name.upper()) / 1e3:g}" for name in ("upload", "download")}
-    return words | rounded | widths | {"base": BASE}
+    numbers = {name: value for name, value in vars(setup).items() if name.isupper() and isinstance(value, int | float)}
+    return {name.lower(): f"{value:g}" for name, value in numbers.items()} | {"base": BASE}
 
 
 def facts(results: Results) -> dict[str, str]:
