@@ -151,6 +151,7 @@ def facts(results: Results, tried: pd.DataFrame) -> dict[str, object]:
         good[results.best(case)] += 1
         good.update(name for name, each in results.from_best(case).items() if each.below(results.margin) == Verdict.YES)
     return {
+        "take_home": "; ".join(_in_words(results, case) for case in results.cases),
         "cases": len(results.cases),
         "all_cases": len(CASES),
         "margin": f"{results.margin:.3f}",
@@ -165,6 +166,15 @@ def facts(results: Results, tried: pd.DataFrame) -> dict[str, object]:
         "kept": KEPT,
         "rounds": ROUNDS,
     }
+
+
+def _in_words(results: Results, case: str) -> str:
+    found = results.from_best(case)
+    good, behind = ([name for name in found if found[name].below(results.margin) == word] for word in (Verdict.YES, Verdict.NO))
+    others = f", as good as {listed(good)}" if good else ""
+    slow = ", one worker slow" if CASES[case].slow else ""
+    first, gradients = results.best(case), CASES[case].transfer
+    return f"allreduce of {gradients} gradients{slow}: {first} is the best{others}; behind are {listed(behind) or 'none'}"
 
 
 def _settings(chosen: pd.DataFrame, case: str, system: str) -> str:
