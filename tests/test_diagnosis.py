@@ -23,7 +23,7 @@ from fred.fitting.description import describe
 from fred.specification.loading import load, load_cluster
 from fred.traces.reading import read
 from fred.traces.trace import Trace
-from studies.diagnosis import measure, page
+from studies.diagnosis import MEASURED, text, wrong
 from tests.program import fred_command, refusal
 from tests.worlds import TASK
 
@@ -353,6 +353,10 @@ def test_mistakes_are_told_in_a_line_and_leave_nothing(tmp_path, monkeypatch):
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
-@pytest.mark.skipif(not measure.FOUND.is_file(), reason="the study has not been run: python -m studies.diagnosis")
-def test_the_page_of_the_study_says_what_was_measured():
-    assert page.PAGE.read_text(encoding="utf-8") == page.text(pd.read_csv(measure.FOUND))
+def test_the_page_has_the_table_of_the_measured_coverage():
+    page = Path(__file__).parent.parent / "docs" / "how-to" / "use-a-trace.md"
+    traces = pd.read_csv(MEASURED)
+    assert text(traces) in page.read_text(encoding="utf-8")
+    spells = traces[traces["spells"]]
+    above, below = (int(missed.sum()) for missed in (spells["true"] > spells["high"], spells["true"] < spells["low"]))
+    assert (above, below, int(wrong(traces).sum())) == (11, 1, 0), "as the page says"

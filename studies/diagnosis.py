@@ -1,16 +1,30 @@
-"""Clusters that are slow in spells, each drawn by a seed, and what a rule gains on them in the long run."""
+"""Measure how often the answers of `fred diagnose` hold: `python -m studies.diagnosis` prints the table of a page.
 
+The page is "Diagnose a trace". Simulated clusters are slow in spells, each drawn by a seed; the truth is the gain of a rule in
+the long run. Settings were chosen on other seeds than those of the table. It measures for ten minutes on one core, once
+`diagnosis.csv` is removed; else it prints the table.
+"""
+
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+import pandas as pd
 
+from fred.diagnosis.findings import CANNOT_TELL, LITTLE_GAIN, SAVES, SAVES_LITTLE, diagnose
 from fred.diagnosis.remedies import RULE
 from fred.diagnosis.spells import Bools, Floats
 from fred.prediction import closed_loop
 from fred.prediction.comparison import rule_named
 from fred.prediction.contract import AllWorkers
+from fred.traces.trace import Trace
+from reproductions.common import ROOT, table
 
+MEASURED = ROOT / "results" / "studies" / "diagnosis.csv"
+DEVELOPED, REPORTED = range(16), range(300, 308)  # seeds of clusters: chosen on, and reported on
+STEADY = range(400, 402)  # of clusters without spells
+TRACES = 25  # of each cluster
 WORKERS, NODES = 24, 3
 NODE_OF = np.arange(WORKERS) * NODES // WORKERS
 ROUNDS = 400
@@ -24,7 +38,7 @@ class Cluster:
 
     Args:
         seed: by which it is drawn.
-        spells: whether it has any.
+        spells: True if it has any.
     """
 
     seed: int
@@ -32,7 +46,7 @@ class Cluster:
 
     @cached_property
     def share(self) -> float:
-        """Return about which share of the rounds is slow in the long run."""
+        """Return about the share of slow rounds in the long run."""
         return float(np.random.default_rng([self.seed, 1]).uniform(0.15, 0.4)) if self.spells else 0.0
 
     @cached_property
@@ -42,17 +56,17 @@ class Cluster:
 
     @cached_property
     def times(self) -> float:
-        """Return how many times slower workers are in a spell."""
+        """Return the factor by which workers are slower in a spell."""
         return float(np.random.default_rng([self.seed, 3]).uniform(1.5, 3.0))
 
     @cached_property
     def who(self) -> str:
-        """Return which workers are slow: always the same node, another node in each spell, or another worker."""
+        """Return the kind of slow workers: always the same node, another node in each spell, or another worker."""
         return str(np.random.default_rng([self.seed, 4]).choice(["a node", "nodes in turn", "workers in turn"]))
 
     @cached_property
     def exponential(self) -> bool:
-        """Return whether spells last for exponential times; else they vary by less than half around their mean."""
+        """Return True if spells last for exponential times; else they vary by less than half around their mean."""
         return bool(np.random.default_rng([self.seed, 5]).random() < 0.5)
 
     def trace(self, number: int, rounds: int = ROUNDS) -> tuple[Floats, Bools]:
@@ -112,3 +126,71 @@ class Cluster:
         rounds = 1_000_000
         found = self._spells(np.random.default_rng([self.seed, 8]), rounds)
         return sum(min(end, rounds) - begin for begin, end in found) / rounds
+
+
+def rows(seeds: range, spells: bool, traces: int = TRACES) -> Iterator[dict[str, object]]:
+    """Yield a row for each trace: the answer, and the truth.
+
+    Args:
+        seeds: of the clusters.
+        spells: True if they have any.
+        traces: of each cluster.
+    """
+    for seed in seeds:
+        cluster = Cluster(seed, spells)
+        gain = cluster.gain()
+        for number in range(traces):
+            seconds, _ = cluster.trace(number)
+            found = diagnose(Trace(seconds, tuple(f"w{worker}" for worker in range(WORKERS)), NODE_OF))
+            rule = next(each.ratio for each in found.gains if each.remedy.kind == "rule")
+            yield {
+                **{"cluster": seed, "spells": spells, "who": cluster.who, "times": cluster.times, "cycle": cluster.cycle},
+                **{"trace": number, "true": gain, RULE: rule.value, "low": rule.low, "high": rule.high},
+                **{"verdict": found.verdict, "more": found.more_iterations, "seen": found.spells},
+            }
+
+
+def measure() -> None:
+    """Write a row for each reported trace."""
+    traces = pd.DataFrame([*rows(REPORTED, spells=True), *rows(STEADY, spells=False)])
+    traces.to_csv(MEASURED, index=False, float_format="%.5f")
+
+
+def text(traces: pd.DataFrame) -> str:
+    """Return the table of the page.
+
+    Args:
+        traces: a row for each.
+    """
+    spells, steady = traces[traces["spells"]], traces[~traces["spells"]]
+    parts = [(_name(part.iloc[0]), part) for _, part in spells.groupby("cluster")]
+    parts += [("all with spells", spells), ("a spell in the record", spells[spells["seen"] > 0]), ("without spells", steady)]
+    header = ("cluster", "traces", "true gain", "mean answer", "interval holds it", "truth above", "truth below")
+    return table((*header, "cannot tell", "wrong verdict"), (_row(name, part) for name, part in parts))
+
+
+def _name(first: "pd.Series") -> str:
+    return f"{first['who']}, {first['times']:.1f} times slower, every {first['cycle']:.0f} rounds"
+
+
+def _row(name: str, part: pd.DataFrame) -> list[str]:
+    above, below = part["true"] > part["high"], part["true"] < part["low"]
+    gains = [f"{100 * (part[column].mean() - 1):+.1f} %" for column in ("true", RULE)]
+    shares = [~(above | below), above, below, part["verdict"] == CANNOT_TELL, wrong(part)]
+    return [name, str(len(part)), *gains, *(f"{100 * share.mean():.1f} %" for share in shares)]
+
+
+def wrong(traces: pd.DataFrame) -> "pd.Series[bool]":
+    """Return True for verdicts that are wrong: time is said to be saved and is not, or little, and it is more than that.
+
+    Args:
+        traces: a row for each.
+    """
+    saves = (traces["verdict"] == SAVES) & (traces["true"] <= 1)
+    return saves | ((traces["verdict"] == SAVES_LITTLE) & (traces["true"] >= LITTLE_GAIN))
+
+
+if __name__ == "__main__":
+    if not MEASURED.is_file():
+        measure()
+    print(text(pd.read_csv(MEASURED)))

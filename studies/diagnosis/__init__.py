@@ -1,1 +1,0 @@
-"""Whether the intervals and verdicts of `fred diagnose` hold: simulated clusters that are slow in spells, of known gain."""
