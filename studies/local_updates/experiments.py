@@ -16,7 +16,7 @@ RATES = {  # of local steps, from which the search goes on
 }
 _DILOCO, _STREAMING, _EAGER = "arXiv:2311.08105", "arXiv:2501.18512", "arXiv:2502.12996"
 _EDIT, _NOLOCO, _SWARM, _SPARSE = "arXiv:2412.07210", "arXiv:2506.10911", "arXiv:1910.12308", "arXiv:2508.15706"
-_DEMO, _CHOCO, _DESLOC, _DELAYED = "arXiv:2411.19870", "arXiv:1902.00340", "arXiv:2505.22549", "arXiv:2401.09135"
+_DEMO, _DESLOC, _DELAYED = "arXiv:2411.19870", "arXiv:2505.22549", "arXiv:2401.09135"
 _FEDBUFF, _DECOUPLED = "arXiv:2106.06639", "arXiv:2604.21428"
 _PLAIN = {"name": "sgd"}  # outer optimizer without momentum
 
@@ -30,7 +30,6 @@ class Quantity(NamedTuple):
 
 LOSS, SECONDS = Quantity("loss", ratio=False), Quantity("target_seconds", ratio=True)
 DURATION, EXAMPLES = Quantity("virtual_seconds", ratio=True), Quantity("examples", ratio=True)
-SPREAD = Quantity("spread", ratio=True)
 
 
 class Claim(NamedTuple):
@@ -187,12 +186,10 @@ def _unequal_speeds() -> Experiment:
 
 def _one_slow_link() -> Experiment:
     systems = {name: _diloco(10, name, "sgd") for name in ("local-sgd", "diloco", "swarm-sgd", "noloco")}
-    systems["alone"] = {"algorithm": {"name": "local-sgd"}, "protocol": {"period": 100000}}
     claims = (
         below("NoLoCo is at the target before DiLoCo", _NOLOCO, SECONDS, "noloco", "diloco"),
         below("... and before pairs without momentum", _NOLOCO, SECONDS, "noloco", "swarm-sgd"),
         below("pairs are before averages of all", _SWARM, SECONDS, "swarm-sgd", "local-sgd"),
-        below("workers stay nearer to each other than workers alone", _NOLOCO, SPREAD, "noloco", "alone"),
     )
     regions = {"bandwidth": [[1e6, 300.0], [300.0, 1e6]], "workers": [0] * 7 + [1]}
     settings = _until(1500.0) | {"cluster": {"network": {"message_bytes": 6000, "regions": regions}}}
@@ -201,7 +198,7 @@ def _one_slow_link() -> Experiment:
 
 
 def _few_bytes() -> Experiment:
-    adam, gossip = {"name": "adam", "eps": 0.003}, {"name": "choco", "consensus": 0.5}
+    adam = {"name": "adam", "eps": 0.003}
     forgets = {"name": "top-k", "chunk": 4096, "share": 0.015625, "values": {"name": "low-bit", "bits": 2, "zero": False}}
     moments = {"name": "des-loc", "optimizer": adam}
     systems: dict[str, Settings] = {
@@ -211,15 +208,6 @@ def _few_bytes() -> Experiment:
         "diloco": _diloco(20),
         "sparseloco": _diloco(20, "sparseloco"),
         "sparseloco forgets": _diloco(20, "sparseloco", codec=forgets),
-        "d-psgd": {
-            "algorithm": {"name": "d-psgd"},
-            "protocol": {"name": "gossip", "weights": "metropolis", "order": "update-first"},
-        },
-        "choco sign": {"algorithm": {"name": "choco-sgd", "codec": "sign"}, "protocol": gossip},
-        "choco top-k": {
-            "algorithm": {"name": "choco-sgd", "codec": {"name": "top-k", "share": 0.05}},
-            "protocol": gossip | {"consensus": 0.2},
-        },
         "moments each time": {"algorithm": moments | {"first_every": 1, "second_every": 1}, "protocol": {"period": 8}},
         "des-loc": {"algorithm": moments, "protocol": {"period": 8}},
     }
@@ -228,8 +216,6 @@ def _few_bytes() -> Experiment:
         below("DiLoCo is before allreduces of gradients (AdamW)", _DILOCO, SECONDS, "diloco", "allreduce, adamw"),
         below("SparseLoCo is before DiLoCo", _SPARSE, SECONDS, "sparseloco", "diloco"),
         below("SparseLoCo is before its like without error memory", _SPARSE, SECONDS, "sparseloco", "sparseloco forgets"),
-        below("CHOCO with signs is before D-PSGD", _CHOCO, SECONDS, "choco sign", "d-psgd"),
-        below("CHOCO with 5 % of the numbers is before D-PSGD", _CHOCO, SECONDS, "choco top-k", "d-psgd"),
         below("DES-LOC is before averages of both moments each time", _DESLOC, SECONDS, "des-loc", "moments each time"),
     )
     network = {"latency": {"name": "constant", "seconds": 0.1}, "bandwidth": 200.0}

@@ -46,7 +46,6 @@ def of_system(name: str, system: str) -> pd.DataFrame:
         rates.insert(len(rates) if place else 0, float(f"{_GRID[following]:g}"))
     rows = result.summary[(result.summary["name"] == best["point"]) & result.summary["seed"].isin(REPORTED)]
     task = result.scenario.runs[best["point"]].task
-    spread = result.metrics.groupby(["run", "seed"])["disagreement"].last() if "disagreement" in result.metrics else None
     return rows.reindex(columns=_COLUMNS).assign(
         experiment=name,
         system=system,
@@ -54,5 +53,4 @@ def of_system(name: str, system: str) -> pd.DataFrame:
         points=best["points"],
         edges="" if 0 < place < len(rates) - 1 else "rate",
         examples=rows["gradients_applied"] * (task.batch_sizes(1)[0] if task else 0),
-        spread=float("nan") if spread is None else [float(spread[best["point"], seed]) for seed in rows["seed"]],
     )
