@@ -232,7 +232,7 @@ def _setting(tried: pd.DataFrame, case: str, system: str) -> str:
 def constants() -> dict[str, object]:
     """Return the numbers of the cases that the page has."""
     numbers = {name: value for name, value in vars(setup).items() if name.isupper() and isinstance(value, int | float)}
-    return {name.lower(): f"{value:g}" for name, value in numbers.items()} | {"base": BASE}
+    return {"base": BASE, **{name.lower(): f"{value:g}" for name, value in numbers.items()}}
 
 
 def facts(results: Results) -> dict[str, str]:
@@ -279,7 +279,7 @@ def draw(tables: Tables) -> Picture:
         panels = picture.subplots(1, 2, sharey=True)
         for axes, column in zip(panels, ("target_seconds", "worst_error"), strict=True):
             values = partial(results.values, column=column)
-            figure.panel(axes, list(SYSTEMS), labels, values, geometric=column == "target_seconds")
+            figure.panel(axes, [*SYSTEMS, AS_MANY], labels, values, geometric=column == "target_seconds")
         panels[0].set_xticks([10, 30, 100, BUDGET], ["10", "30", "100", f"{BUDGET:.0f} or missed"])
         panels[0].minorticks_off()
         panels[0].set_xlabel("s to the target")

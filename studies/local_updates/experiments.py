@@ -158,7 +158,7 @@ def _overlap() -> Experiment:
 
 
 def _wrong_labels() -> Experiment:
-    systems = {name: _diloco(10, name, "sgd", **more) for name, more in (("diloco", {}), ("edit", {"warm_up": 10}))}
+    systems = {"diloco": _diloco(10, inner="sgd"), "edit": _diloco(10, "edit", "sgd", warm_up=10)}
     spoiled = {"task": {"data": Spoiled(workers=4), "division": "divided"}}
     systems |= {f"{name} spoiled": system | spoiled for name, system in systems.items()}
     claims = (

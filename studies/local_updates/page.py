@@ -39,7 +39,7 @@ def judged(name: str, claim: Claim, rows: pd.DataFrame) -> claims.Claim | None:
         late = ~(values <= limit)
         values = np.where(late, limit, values)
         total = total + factor * (np.log(values) if claim.quantity.ratio else values)
-        least, most = least or (late.any() and factor > 0), most or (late.any() and factor < 0)
+        least, most = least or bool(late.any() and factor > 0), most or bool(late.any() and factor < 0)
     mean = Mean.estimate(total)
     low, high = mean.interval()
     interval = (-np.inf if most else low, np.inf if least else high)

@@ -117,9 +117,9 @@ def text(tables: Tables) -> str:
     chosen = tried[tried["chosen"]]
     differences = {system: results.from_base(system) for system in SYSTEMS if system != BASE}
     every = [each for found in differences.values() for each in found.values()]
-    families = {
+    families: dict[str, list[Difference | float]] = {
         "loss less that of the best, nats": [each for case in results.cases for each in results.from_best(case).values()],
-        "loss less that of DiLoCo, nats": every,
+        "loss less that of DiLoCo, nats": [*every],
         "the same, with the luck of the searches": [each.half + results.margin for each in every],
     }
     of_systems = ([f"`{name}`", own.about, own.base or "the middle"] for name, own in SYSTEMS.items())
@@ -204,19 +204,23 @@ def _nested(results: Results, tried: pd.DataFrame) -> str:
 
 
 def draw(tables: Tables) -> Picture:
-    """Draw the losses of all systems, a panel for workers alike and one for one slow worker.
+    """Draw the losses less those of DiLoCo, a panel for workers alike and one for one slow worker.
 
     Args:
         tables: the losses, and the points that were tried.
     """
     results = Results(tables[""])
+    others = [name for name in SYSTEMS if name != BASE]
     with style():
-        picture = Picture(figsize=(10, 4.6), layout="constrained")
-        panels = picture.subplots(1, 2, sharey=True, sharex=True)
+        picture = Picture(figsize=(10, 4.4), layout="constrained")
+        panels = picture.subplots(1, 2, sharey=True)
         for axes, slow in zip(panels, (False, True), strict=True):
             cases = {case: f"{CASES[case].transfer} gradients" for case in results.cases if CASES[case].slow == slow}
-            figure.panel(axes, list(SYSTEMS), cases, results.losses, geometric=True)
+            figure.panel(axes, others, cases, lambda case, name: results.losses(case, name) - results.losses(case, BASE))
+            axes.axvspan(-results.margin, results.margin, color="0.9", zorder=0)
+            axes.axvline(0, color="0.5", lw=0.8)
             axes.set_title("one worker four times as slow" if slow else "four workers alike")
-            axes.set_xlabel("loss above the least possible, nats")
-        picture.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=4, title="an allreduce takes")
+            axes.set_xlabel("loss less that of DiLoCo, nats")
+        handles = panels[0].get_legend_handles_labels()
+        picture.legend(*handles, loc="outside lower center", ncols=4, title="an allreduce takes")
     return picture
