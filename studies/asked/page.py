@@ -191,8 +191,8 @@ def text(tables: Tables) -> str:
     """
     results, tried = Results(tables[""]), tables[TRIED]
     quicker, unfair, always = results.families()
-    errors = {"error of the worst tenth": [each for case in CASES for each in unfair[case].values()]}
-    times = {f"time over that of `{BASE}`": [each for case in CASES for each in quicker[case].values()]}
+    errors = {"error of the worst tenth": [difference for case in CASES for difference in unfair[case].values()]}
+    times = {f"time over that of `{BASE}`": [difference for case in CASES for difference in quicker[case].values()]}
     times |= {"time without rounds over that with": [*always.values()]}
     times |= {"time at equal concurrency over that of rounds": [*results.of_concurrency()[0].values()]}
     made = {

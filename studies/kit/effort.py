@@ -66,7 +66,7 @@ def _search(tried: pd.DataFrame | None, by: Sequence[str]) -> list[str]:
 
 
 def _power(differences: Collection[Difference | float], ratio: bool = False) -> list[str]:
-    halves = np.array([each.half if isinstance(each, Difference) else each for each in differences])
+    halves = np.array([one.half if isinstance(one, Difference) else one for one in differences])
     shown = np.array([np.median(halves), halves.min(), halves.max()])
     words = [f"x {number:.2f}" for number in np.exp(shown)] if ratio else [f"{number:.2g}" for number in shown]
     return [str(len(halves)), *words]

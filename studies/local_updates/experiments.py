@@ -99,8 +99,8 @@ class Experiment:
 
 def optimizer(system: Settings) -> str:
     """Return the name of a system's inner optimizer."""
-    found = system["algorithm"].get("optimizer", "sgd")
-    return str(found if isinstance(found, str) else found["name"])
+    inner = system["algorithm"].get("optimizer", "sgd")
+    return str(inner if isinstance(inner, str) else inner["name"])
 
 
 def _diloco(period: int, name: str = "diloco", inner: str = "adamw", **more: object) -> Settings:

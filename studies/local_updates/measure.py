@@ -35,9 +35,9 @@ def of_system(name: str, system: str) -> pd.DataFrame:
         if experiment.outer and "outer_rate" in run["algorithm"]:
             over["algorithm.outer_rate"] = list(experiment.outer)
         algorithm = run["algorithm"] | {"learning_rate": rates[0]}
-        own = run | {"algorithm": algorithm, "sweep": {"best": experiment.by, "over": over}}
+        swept = run | {"algorithm": algorithm, "sweep": {"best": experiment.by, "over": over}}
         seeds = {"seeds": list(TUNING), "report_seeds": list(REPORTED)}
-        result = fred.run(fred.scenario(experiment.scenario(), runs={"own": own}, **seeds))
+        result = fred.run(fred.scenario(experiment.scenario(), runs={"swept": swept}, **seeds))
         best = result.best.iloc[0]
         place = rates.index(best["algorithm.learning_rate"])
         if 0 < place < len(rates) - 1 or len(rates) == MOST:

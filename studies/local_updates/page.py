@@ -30,12 +30,12 @@ def judged(name: str, claim: Claim, rows: pd.DataFrame) -> claims.Claim | None:
         rows: a row for each experiment, system and seed.
     """
     of_experiment = rows[rows["experiment"] == name].sort_values("seed")
-    own = {system: of_experiment[of_experiment["system"] == system] for system in claim.factors}
-    if any(table.empty or (table["edges"] != "").any() for table in own.values()):
+    by_system = {system: of_experiment[of_experiment["system"] == system] for system in claim.factors}
+    if any(table.empty or (table["edges"] != "").any() for table in by_system.values()):
         return None
     total, least, most = np.zeros(len(REPORTED)), False, False
     for system, factor in claim.factors.items():
-        values, limit = own[system][claim.quantity.column].to_numpy(float), _limit(claim, own[system])
+        values, limit = by_system[system][claim.quantity.column].to_numpy(float), _limit(claim, by_system[system])
         late = ~(values <= limit)
         values = np.where(late, limit, values)
         total = total + factor * (np.log(values) if claim.quantity.ratio else values)
@@ -65,12 +65,12 @@ def text(tables: Tables) -> str:
     rows, counted, sections, left_out = tables[""], list[list[object]](), list[str](), list[str]()
     verdicts, halves = Counter[str](), {True: list[float](), False: list[float]()}
     for name, experiment in EXPERIMENTS.items():
-        found = [(claim, judged(name, claim, rows)) for claim in experiment.claims]
-        kept = [(claim, made) for claim, made in found if made]
-        left_out += [f"- {claim.sentence} ({name})" for claim, made in found if not made]
+        judgements = [(claim, judged(name, claim, rows)) for claim in experiment.claims]
+        kept = [(claim, made) for claim, made in judgements if made]
+        left_out += [f"- {claim.sentence} ({name})" for claim, made in judgements if not made]
         answers = Counter(_ANSWERS[made.answer] for _, made in kept)
         verdicts += answers
-        counted.append([name, len(kept), *(answers[word] for word in _ANSWERS.values()), len(found) - len(kept)])
+        counted.append([name, len(kept), *(answers[word] for word in _ANSWERS.values()), len(judgements) - len(kept)])
         for claim, made in kept:
             half = (made.interval[1] - made.interval[0]) / 2
             halves[claim.quantity.ratio] += [half] if np.isfinite(half) else []
@@ -102,11 +102,11 @@ def draw(tables: Tables) -> Picture:
         for axes, ratio in zip(panels, (False, True), strict=True):
             names = list[str]()
             for name, claim in every:
-                found = judged(name, claim, tables[""])
-                if claim.quantity.ratio == ratio and found and np.isfinite(found.interval).all():
-                    ends = np.array(found.interval) - found.high
+                judgement = judged(name, claim, tables[""])
+                if claim.quantity.ratio == ratio and judgement and np.isfinite(judgement.interval).all():
+                    ends = np.array(judgement.interval) - judgement.high
                     ends = np.exp(ends) if ratio else ends
-                    axes.plot(ends, [len(names)] * 2, "|-", color=_COLOURS[found.answer], lw=3, ms=7)
+                    axes.plot(ends, [len(names)] * 2, "|-", color=_COLOURS[judgement.answer], lw=3, ms=7)
                     names.append(textwrap.shorten(f"{name}: {claim.sentence}", 60, placeholder=" ..."))
             axes.axvline(1.0 if ratio else 0.0, color="0.4", lw=0.8)
             axes.set_yticks(range(len(names)), names, fontsize=7)

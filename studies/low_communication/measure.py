@@ -22,10 +22,10 @@ SEARCHES = {"first": (1, 2, 3), "second": (4, 5, 6)}  # their seeds
 
 def measure() -> None:
     """Measure all parts that have no file, and write the tables."""
-    found = pd.concat(parts(STUDY, of_part, [(case, search) for case in CASES for search in SEARCHES]))
-    reported = found["seed"].isin(REPORTED)
-    STUDY.write("", found[reported].drop(columns=["chosen", "edges"]))
-    STUDY.write("tuning", found[~reported])
+    losses = pd.concat(parts(STUDY, of_part, [(case, search) for case in CASES for search in SEARCHES]))
+    reported = losses["seed"].isin(REPORTED)
+    STUDY.write("", losses[reported].drop(columns=["chosen", "edges"]))
+    STUDY.write("tuning", losses[~reported])
 
 
 def of_part(case: str, search: str) -> pd.DataFrame:

@@ -43,7 +43,7 @@ class Results:
     def __init__(self, rows: pd.DataFrame):
         above = rows.assign(loss=rows["loss"] - rows["seed"].map(least))
         self._by_search = {
-            key: own.sort_values("seed")["loss"].to_numpy(float) for key, own in above.groupby(["case", "system", "search"])
+            key: group.sort_values("seed")["loss"].to_numpy(float) for key, group in above.groupby(["case", "system", "search"])
         }
         measured = [case for case in CASES if (case, list(SYSTEMS)[-1], "second") in self._by_search]
         self.cases = sorted(measured, key=lambda case: (CASES[case].slow, -CASES[case].transfer))
@@ -85,8 +85,8 @@ class Results:
     def home(self) -> Iterator[list[str]]:
         """Yield, for each case, the best system, those as good, open ones, and those behind."""
         for case in self.cases:
-            first, found = self.best(case), self.from_best(case)
-            groups = [[name for name in found if found[name].below(self.margin) == word] for word in _ORDER]
+            first, family = self.best(case), self.from_best(case)
+            groups = [[name for name in family if family[name].below(self.margin) == word] for word in _ORDER]
             loss = f"{self.losses(case, first).mean():.3f}"
             yield [case, f"**{first}**", loss, *(listed(group) or "none" for group in groups)]
 
@@ -94,17 +94,22 @@ class Results:
         """Yield, for each system, in how many cases it is ahead of DiLoCo, as good, or behind by more than the margin."""
         for system in SYSTEMS:
             if system != BASE:
-                found = self.from_base(system).values()
-                ahead = count(each.below(-self.margin) for each in found)
-                yield [system, ahead, count(each.below(self.margin) for each in found), *_worst(self.from_base(system))]
+                family = self.from_base(system).values()
+                ahead = count(difference.below(-self.margin) for difference in family)
+                yield [
+                    system,
+                    ahead,
+                    count(difference.below(self.margin) for difference in family),
+                    *_worst(self.from_base(system)),
+                ]
 
 
 _ORDER = (Verdict.YES, Verdict.OPEN, Verdict.NO)
 
 
-def _worst(found: dict[str, Difference]) -> list[str]:
-    ends = [min(found, key=lambda case: found[case].mean.value), max(found, key=lambda case: found[case].mean.value)]
-    return [f"{found[case].mean.value:+.3f} ({case})" for case in ends]
+def _worst(family: dict[str, Difference]) -> list[str]:
+    ends = [min(family, key=lambda case: family[case].mean.value), max(family, key=lambda case: family[case].mean.value)]
+    return [f"{family[case].mean.value:+.3f} ({case})" for case in ends]
 
 
 def text(tables: Tables) -> str:
@@ -116,13 +121,15 @@ def text(tables: Tables) -> str:
     results, tried = Results(tables[""]), tables["tuning"]
     chosen = tried[tried["chosen"]]
     differences = {system: results.from_base(system) for system in SYSTEMS if system != BASE}
-    every = [each for found in differences.values() for each in found.values()]
+    every = [difference for family in differences.values() for difference in family.values()]
     families: dict[str, list[Difference | float]] = {
-        "loss less that of the best, nats": [each for case in results.cases for each in results.from_best(case).values()],
+        "loss less that of the best, nats": [
+            difference for case in results.cases for difference in results.from_best(case).values()
+        ],
         "loss less that of DiLoCo, nats": [*every],
-        "the same, with the luck of the searches": [each.half + results.margin for each in every],
+        "the same, with the luck of the searches": [difference.half + results.margin for difference in every],
     }
-    of_systems = ([f"`{name}`", own.about, own.base or "the middle"] for name, own in SYSTEMS.items())
+    of_systems = ([f"`{name}`", system.about, system.base or "the middle"] for name, system in SYSTEMS.items())
     of_verdicts = ("system", "ahead of DiLoCo", "as good or better", "least difference", "largest")
     parts: dict[str, object] = {
         "home": table(_HOME, results.home()),
@@ -149,7 +156,9 @@ def facts(results: Results, tried: pd.DataFrame) -> dict[str, object]:
     good = Counter(dict.fromkeys(SYSTEMS, 0))
     for case in results.cases:
         good[results.best(case)] += 1
-        good.update(name for name, each in results.from_best(case).items() if each.below(results.margin) == Verdict.YES)
+        good.update(
+            name for name, difference in results.from_best(case).items() if difference.below(results.margin) == Verdict.YES
+        )
     return {
         "take_home": "; ".join(_in_words(results, case) for case in results.cases),
         "cases": len(results.cases),
@@ -169,8 +178,10 @@ def facts(results: Results, tried: pd.DataFrame) -> dict[str, object]:
 
 
 def _in_words(results: Results, case: str) -> str:
-    found = results.from_best(case)
-    good, behind = ([name for name in found if found[name].below(results.margin) == word] for word in (Verdict.YES, Verdict.NO))
+    family = results.from_best(case)
+    good, behind = (
+        [name for name in family if family[name].below(results.margin) == word] for word in (Verdict.YES, Verdict.NO)
+    )
     others = f", as good as {listed(good)}" if good else ""
     slow = ", one worker slow" if CASES[case].slow else ""
     first, gradients = results.best(case), CASES[case].transfer
@@ -178,9 +189,9 @@ def _in_words(results: Results, case: str) -> str:
 
 
 def _settings(chosen: pd.DataFrame, case: str, system: str) -> str:
-    own = chosen[(chosen["case"] == case) & (chosen["system"] == system)].drop_duplicates("search")
-    cells = [" ".join(_word(value) for value in json.loads(words).values()) for words in own["settings"]]
-    return "; ".join(f"{cell}{'*' * bool(edges)}" for cell, edges in zip(cells, own["edges"], strict=True))
+    choices = chosen[(chosen["case"] == case) & (chosen["system"] == system)].drop_duplicates("search")
+    cells = [" ".join(_word(value) for value in json.loads(words).values()) for words in choices["settings"]]
+    return "; ".join(f"{cell}{'*' * bool(edges)}" for cell, edges in zip(cells, choices["edges"], strict=True))
 
 
 def _word(value: object) -> str:
@@ -189,7 +200,7 @@ def _word(value: object) -> str:
 
 def _momentum(chosen: pd.DataFrame) -> str:
     """Return how often each outer momentum was chosen, of the systems that have it."""
-    momenta = Counter(f"{own['outer'][0]:g}" for own in map(json.loads, chosen["settings"]) if "outer" in own)
+    momenta = Counter(f"{point['outer'][0]:g}" for point in map(json.loads, chosen["settings"]) if "outer" in point)
     return ", ".join(f"{momentum} in {momenta[momentum]}" for momentum in sorted(momenta))
 
 
@@ -198,8 +209,8 @@ def _nested(results: Results, tried: pd.DataFrame) -> str:
     full = tried.groupby(["case", "search", "system", "settings"]).agg(loss=("loss", "mean"), chosen=("chosen", "first"))
     scores = full[full["chosen"]].reset_index().set_index(["case", "search", "system"])["loss"].unstack()
     worse = (scores["diloco"] > scores["local-sgd"] + 1e-9).sum()
-    found = [results.from_base("local-sgd")[case].mean.value for case in results.cases]
-    ends = f"{min(found):+.3f} to {max(found):+.3f}"
+    values = [results.from_base("local-sgd")[case].mean.value for case in results.cases]
+    ends = f"{min(values):+.3f} to {max(values):+.3f}"
     return f"in {worse} of {len(scores)} searches; on the reported seeds local SGD ends {ends} from it"
 
 

@@ -57,10 +57,10 @@ class System:
             base: value of each knob of the base.
             case: the case.
         """
-        found = {"outer": PLAIN, "memory": MEMORIES[1], **base}
+        point = {"outer": PLAIN, "memory": MEMORIES[1], **base}
         if "every" in self.knobs:
-            found["every"] = float(base["period"] * (SLOWNESS if case.slow else 1))
-        return {knob: found[knob] for knob in self.grid(case)}
+            point["every"] = float(base["period"] * (SLOWNESS if case.slow else 1))
+        return {knob: point[knob] for knob in self.grid(case)}
 
 
 def _sync(knobs: Settings) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from studies.outer_momentum.measure import STUDY
 from studies.outer_momentum.rounds import pairs
 
 _ROWS = {"base": "base", "h4": "H = 4", "long": "2,048 steps"}  # that the conclusion names
+_ROUNDS = ("task", "rounds", "with 0.9 less plain averages")
 _RATES = (
     "case",
     "rho",
@@ -40,35 +41,36 @@ def text(tables: Tables) -> str:
     for mu in MOMENTA[1:]:
         key = f"{10 * mu:.0f}"
         tuned, matched = differences(losses, "tuned", mu), differences(losses, "matched", mu)
-        families |= {f"momentum {mu}, {way}": found.values() for way, found in (("tuned", tuned), ("matched", matched))}
-        named = {name(case): each for case, each in tuned.items()}
-        values = {case: each.mean.value for case, each in named.items()}
+        families |= {f"momentum {mu}, {way}": family.values() for way, family in (("tuned", tuned), ("matched", matched))}
+        named = {name(case): difference for case, difference in tuned.items()}
+        values = {case: difference.mean.value for case, difference in named.items()}
         least = min(values, key=values.__getitem__)
         facts |= {
-            f"lower_{key}": count(each.lower for each in tuned.values()),
-            f"tuned_equal_{key}": count(each.within(MARGIN) for each in tuned.values()),
-            f"matched_equal_{key}": count(each.within(MARGIN) for each in matched.values()),
+            f"lower_{key}": count(difference.lower for difference in tuned.values()),
+            f"tuned_equal_{key}": count(difference.within(MARGIN) for difference in tuned.values()),
+            f"matched_equal_{key}": count(difference.within(MARGIN) for difference in matched.values()),
             f"least_{key}": f"{values[least]:+.3f}",
             f"most_{key}": f"{max(values.values()):+.3f}",
             f"best_{key}": least,
             f"worst_{key}": max(values, key=values.__getitem__),
-            f"sure_{key}": sum(each.lower != "open" for each in named.values()),
-            f"better_{key}": sum(each.lower == "yes" for each in named.values()),
-            f"worse_{key}": sum(each.lower == "no" for each in named.values()),
-            f"equal_{key}": sum(each.within(MARGIN) == "yes" for each in named.values()),
+            f"sure_{key}": sum(difference.lower != "open" for difference in named.values()),
+            f"better_{key}": sum(difference.lower == "yes" for difference in named.values()),
+            f"worse_{key}": sum(difference.lower == "no" for difference in named.values()),
+            f"equal_{key}": sum(difference.within(MARGIN) == "yes" for difference in named.values()),
         }
         facts |= {f"{word}_{key}": f"{values[row]:+.3f}" for word, row in _ROWS.items()}
-    cells = {name(case): f"{each.mean.value:+.3f}" for case, each in published.items()}
+    cells = {name(case): f"{difference.mean.value:+.3f}" for case, difference in published.items()}
     facts |= {f"{word}_p": cells[row] for word, row in _ROWS.items()}
-    facts["published_lower"] = count(each.lower for each in published.values())
-    facts["rounds_lower"] = count(each.lower for each in with_published.values())
+    facts["published_lower"] = count(difference.lower for difference in published.values())
+    facts["rounds_lower"] = count(difference.lower for difference in with_published.values())
     ways = (*(f"{kind}, {mu:g}" for kind in ("tuned", "matched") for mu in MOMENTA[1:]), "0.7 / 0.9")
     made = {
         "home": table(("case", *ways), home_rows(losses)),
         "own": table(("case", *(f"tuned, {mu:g}" for mu in MOMENTA[1:])), own_rows(losses)),
         "rates": table(_RATES, rate_rows(losses)),
         "rounds": table(
-            ("task", "rounds", "with 0.9 less plain averages"), ([*key, each.cell()] for key, each in with_published.items())
+            ("task", "rounds", "with 0.9 less plain averages"),
+            ([*key, difference.cell()] for key, difference in with_published.items()),
         ),
         "effort": effort.block(STUDY, REPORTED, families, tried=_searches(losses), by=[*CASE, "momentum"]),
     }

@@ -15,16 +15,16 @@ _TUNING = (1, 2)
 
 def pairs() -> dict[tuple[str, str], tuple[str, str]]:
     """Return the two systems of each comparison, with momentum and without, by task and words."""
-    found = {(task, f"H = {period}"): (f"diloco {period}", f"local {period}") for task in SHARED for period in _PERIODS[task]}
+    both = {(task, f"H = {period}"): (f"diloco {period}", f"local {period}") for task in SHARED for period in _PERIODS[task]}
     for optimizer in _RATES:
         alone = {(task, f"one worker, {optimizer}"): (f"snoo {optimizer}", f"{optimizer} each step") for task in SHARED}
-        found |= alone
-    return found
+        both |= alone
+    return both
 
 
 def rounds() -> list[tuple[str, str]]:
     """Return the tasks and systems that are measured."""
-    return [(task, system) for (task, _), both in pairs().items() for system in both]
+    return [(task, system) for (task, _), systems in pairs().items() for system in systems]
 
 
 def of_rounds(task: str, system: str) -> pd.DataFrame:
@@ -48,12 +48,12 @@ def of_rounds(task: str, system: str) -> pd.DataFrame:
         "algorithm": algorithm | {"learning_rate": rates[0]},
         "sweep": {"over": {"algorithm.learning_rate": list(rates)}, "best": "loss"},
     }
-    result = fred.run(fred.scenario(settings, seeds=list(_TUNING), report_seeds=list(REPORTED), runs={"own": run | protocol}))
+    result = fred.run(fred.scenario(settings, seeds=list(_TUNING), report_seeds=list(REPORTED), runs={"swept": run | protocol}))
     best = result.best.iloc[0]
-    own = result.summary[(result.summary["name"] == best["point"]) & result.summary["seed"].isin(REPORTED)]
+    rows = result.summary[(result.summary["name"] == best["point"]) & result.summary["seed"].isin(REPORTED)]
     rate = float(best["algorithm.learning_rate"])
     edge = rate in (rates[0], rates[-1])
-    return own[["seed", "loss"]].assign(task=task, system=system, point=rate, edge=edge)
+    return rows[["seed", "loss"]].assign(task=task, system=system, point=rate, edge=edge)
 
 
 def _options(task: str, system: str) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -63,8 +63,8 @@ def _options(task: str, system: str) -> tuple[dict[str, Any], dict[str, Any]]:
         return {"name": "allreduce-sgd", "optimizer": name}, {}
     if name == "snoo":
         return {"name": "snoo", "optimizer": rest}, {"protocol": {"period": _PERIODS[task][0]}}
-    own = {"name": {"diloco": "diloco", "local": "local-sgd"}[name], "optimizer": "adamw"}
-    return own, {"protocol": {"period": int(rest)}}
+    algorithm = {"name": {"diloco": "diloco", "local": "local-sgd"}[name], "optimizer": "adamw"}
+    return algorithm, {"protocol": {"period": int(rest)}}
 
 
 _TASKS: dict[str, dict[str, Any]] = {
