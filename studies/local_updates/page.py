@@ -63,7 +63,7 @@ def text(tables: Tables) -> str:
         tables: a row for each experiment, system and seed.
     """
     rows, counted, sections, left_out = tables[""], list[list[object]](), list[str](), list[str]()
-    verdicts, halves = Counter[str](), {True: list[float](), False: list[float]()}
+    verdicts, cells, halves = Counter[str](), dict[str, str](), {True: list[float](), False: list[float]()}
     for name, experiment in EXPERIMENTS.items():
         judgements = [(claim, judged(name, claim, rows)) for claim in experiment.claims]
         kept = [(claim, made) for claim, made in judgements if made]
@@ -71,6 +71,7 @@ def text(tables: Tables) -> str:
         answers = Counter(_ANSWERS[made.answer] for _, made in kept)
         verdicts += answers
         counted.append([name, len(kept), *(answers[word] for word in _ANSWERS.values()), len(judgements) - len(kept)])
+        cells |= {f"{name}/{claim.sentence}": made.value for claim, made in kept}
         for claim, made in kept:
             half = (made.interval[1] - made.interval[0]) / 2
             halves[claim.quantity.ratio] += [half] if np.isfinite(half) else []
@@ -84,6 +85,7 @@ def text(tables: Tables) -> str:
         "found": "\n\n".join(sections),
         "left_out": "\n".join(left_out) or "None.",
         "left_out_count": len(left_out),
+        "cell": cells,
         "effort": effort.block(STUDY, REPORTED, *measured, tried, ["experiment", "system"]),
     }
     return STUDY.fill(parts | {word: verdicts[word] for word in _ANSWERS.values()})
