@@ -19,7 +19,7 @@ _PAPERS = {  # page -> the paper, the one figure to see, the scenario to run
 _STUDIES = {  # page, in results/studies unless it has a folder -> question, answer, how surely, time
     "asynchrony": (
         "Is asynchrony needed?",
-        "By law: without stale gradients slower under two of nine laws, 1.13 and 1.34 times; rounds under three, 1.33 to 1.83 times",
+        "By law: without stale gradients slower under two of nine, 1.13 and 1.34 times; rounds under three, 1.33 to 1.83",
         "surely in these; for another law nothing: 1.06 (.95 to 1.19), 1.16 (.97 to 1.38)",
         "3 h, one core",
     ),
@@ -37,14 +37,14 @@ _STUDIES = {  # page, in results/studies unless it has a folder -> question, ans
     ),
     "low-communication": (
         "Which low-communication system where?",
-        "LOW_ANSWER",
-        "LOW_SURELY",
-        "45 min, one core",
+        "Streaming DiLoCo on slow links; one worker slow: Decoupled DiLoCo, or DiLoCo by time",
+        "20 rounds or more, margin .01 nats from repeated searches; one small convex model, four workers",
+        "10 min, one core",
     ),
     "local-updates": (
         "Do claims made for local updates hold in small models?",
-        "LOCAL_ANSWER",
-        "LOCAL_SURELY",
+        "Of 45 claims of papers 29 agree, 6 disagree, 10 are open; DiLoCo x .22 of an allreduce's time, both with AdamW",
+        "5 seeds, one optimizer on both sides, no optimum at an edge",
         "30 min, one core",
     ),
     "failures": (

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 WORKERS, SLOWNESS, ROUNDS = 4, 4, 20  # of which one may be so many times as slow; rounds in a run, at least
-TRANSFERS = (32, 4)  # allreduces of the whole model last so many gradients of 1 s
+TRANSFERS = (32, 4, 1)  # allreduces of the whole model last so many gradients of 1 s
 LONGEST = 16  # gradients or seconds between two synchronizations, at most
 VOCABULARY = 64
 MODEL_BYTES = 4 * VOCABULARY**2

@@ -15,7 +15,7 @@ from studies.kit.tuning import REPORTED, Settings, tuned
 from studies.low_communication.cases import CASES
 from studies.low_communication.systems import SYSTEMS
 
-STUDY = Study("low_communication", "Which low-communication system where?", ("", "tuning"))
+STUDY = Study("low_communication", "Which low-communication system where?", ("", "tuning"), core_hours=0.15)
 POINTS, KEPT = 10, 2  # of each search; tried on its first seed, and of those on its others, too
 SEARCHES = {"first": (1, 2, 3), "second": (4, 5, 6)}  # their seeds
 
