@@ -20,7 +20,9 @@ Floats = NDArray[np.float64]
 Draw = Callable[[np.random.Generator, tuple[int, int]], Floats]
 Ends = tuple[Floats, Floats]  # of the intervals [samples]
 
-STUDY = Study("coverage", "How often do intervals over seeds hold the truth?", ("", "tails", "families", "stopping"))
+STUDY = Study(
+    "coverage", "How often do intervals over seeds hold the truth?", ("", "tails", "families", "stopping"), core_hours=0.1
+)
 RESAMPLES = 9999
 SEEDS, TRIALS = (3, 5, 8, 10), 10_000
 OF_TAILS, EIGHT = (5, 10), 8  # seeds, and comparisons of a family, of whose most certain one the interval is measured

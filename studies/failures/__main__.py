@@ -1,8 +1,7 @@
 """`python -m studies.failures [--report]`: measure all systems, and write the page."""
 
-from studies import command
-from studies.failures import page
-from studies.failures.measure import measure
+from studies.failures.page import draw, text
+from studies.failures.setup import STUDY, measure
 
 if __name__ == "__main__":
-    command.run("failures", page.QUESTION, measure, page.write)
+    STUDY.run(measure, text, draw)

@@ -1,202 +1,217 @@
-"""The page and its figure, from the runs that were measured."""
+"""The page and its figure: the work that lasts, the cost of a failure, and checkpoints against Daly's form."""
 
 import json
 from collections.abc import Iterator
 
 import numpy as np
 import pandas as pd
+from matplotlib.axes import Axes
+from numpy.typing import NDArray
 
-from fred.base.intervals import Verdict
-from reproductions.common import table
-from studies.failures.cases import (
+from fred.base.intervals import Mean, Verdict
+from fred.views.figures import Picture, style
+from studies.failures.setup import (
+    AWAY,
     BASE,
+    BUDGET,
+    DAYS,
     DETECT,
-    HERE,
     HOUR,
+    JOIN,
+    KEPT,
     LOAD,
-    MEDIUM,
     MOST,
     NONE,
     PAUSE,
+    POINTS,
     RATES,
     REPAIR,
+    REPORTED,
+    STUDY,
     SYSTEMS,
     TARGET,
     WORKERS,
+    daly_interval,
+    goodput,
     rounds_between_checkpoints,
 )
-from studies.failures.compared import (
-    MARGIN,
-    beside_base,
-    costs,
-    costs_less_base,
-    in_a_month,
-    loss_added,
-    missed,
-    slower,
-    stale,
-    values,
-    work,
-)
-from studies.failures.figure import draw
-from studies.failures.measure import CHOSEN, FOUND, GOODPUT, KEPT, POINTS, ROOT
-from studies.failures.theory import goodput
+from studies.kit import effort
+from studies.kit.claims import Claim, claims_table
+from studies.kit.comparison import TRIED
+from studies.kit.difference import Difference
+from studies.kit.figure import MARKS
+from studies.kit.pages import count, table
+from studies.kit.study import Tables
 
-QUESTION = "What does a failure cost, by system?"
-PAGE, FIGURE = FOUND.with_suffix(".md"), FOUND.with_suffix(".svg")
-_FAILING = [hours for hours in RATES if hours != NONE]
-_HOME = ("system", "after a failure", "hours, no failures", *(f"x {RATES[hours]}" for hours in _FAILING))
+MONTH = 730.0  # hours
+_MINUTE = 60.0  # s
+_HOME = ("system", "after a failure", *(f"work, {rate}" for rate in RATES.values()))
+_COST = ("system", "hours, no failures", "x with one an hour", "a failure costs, min", "one a month, %", "settings")
+Values = NDArray[np.float64]  # [seeds]
 
 
-def write() -> str:
-    """Write the figure and the page; return its path, from the repository on."""
-    tables = [pd.read_csv(path) for path in (FOUND, CHOSEN, GOODPUT)]
-    draw(tables[0]).save(FIGURE)
-    PAGE.write_text(text(*tables), encoding="utf-8")
-    return str(PAGE.relative_to(ROOT))
+def values(rows: pd.DataFrame, system: str, hours: float, column: str) -> Values:
+    """Return one measured column of a system at a rate of failures [seeds]. A missed target counts as reached at the end.
+
+    Args:
+        rows: a row for each system, rate of failures and seed.
+        system: name.
+        hours: between two failures of the job.
+        column: name.
+    """
+    table = rows[(rows["system"] == system) & np.isclose(rows["hours"], hours)].sort_values("seed")
+    return table[column].fillna(BUDGET if column == "target_seconds" else np.nan).to_numpy(float)
 
 
-def text(found: pd.DataFrame, chosen: pd.DataFrame, long: pd.DataFrame) -> str:
+def timed(rows: pd.DataFrame) -> list[str]:
+    """Return the systems whose times were measured, in the order of the tables."""
+    return [name for name in SYSTEMS if name in set(rows["system"])]
+
+
+def missed(rows: pd.DataFrame) -> int:
+    """Return the number of runs that missed the target."""
+    return int(rows["target_seconds"].isna().sum())
+
+
+def _cost(rows: pd.DataFrame, system: str) -> Values:
+    lost = values(rows, system, MOST, "target_seconds") - values(rows, system, NONE, "target_seconds")
+    return lost / np.maximum(1, values(rows, system, MOST, "failures")) / _MINUTE
+
+
+def costs(rows: pd.DataFrame) -> dict[str, Difference]:
+    """Return the cost of a failure in each system, minutes: the time that failures add until the target, over their number."""
+    return Difference.family({system: _cost(rows, system) for system in timed(rows)})
+
+
+def costs_less_base(rows: pd.DataFrame) -> dict[str, Difference]:
+    """Return the cost of a failure in each other system, less that in synchronous SGD with checkpoints, minutes."""
+    return Difference.family({name: _cost(rows, name) - _cost(rows, BASE) for name in timed(rows) if name != BASE})
+
+
+def slower(rows: pd.DataFrame) -> dict[str, Difference]:
+    """Return the logarithm of each system's time to the target with failures over that without."""
+    pairs = {name: [values(rows, name, hours, "target_seconds") for hours in (MOST, NONE)] for name in timed(rows)}
+    return Difference.family({name: np.log(failing / plain) for name, (failing, plain) in pairs.items()})
+
+
+def spreads(rows: pd.DataFrame) -> dict[str, float]:
+    """Return the standard deviation over the seeds of the logarithm of each system's time without failures."""
+    return {name: float(np.log(values(rows, name, NONE, "target_seconds")).std(ddof=1)) for name in timed(rows)}
+
+
+def in_a_month(rows: pd.DataFrame, system: str) -> float:
+    """Return the time that one failure a month would add, as a share: calculated, since no run is so long.
+
+    It is the cost of one failure or, with checkpoints, the closed form at Daly's interval.
+
+    Args:
+        rows: a row for each system, rate of failures and seed.
+        system: name.
+    """
+    if SYSTEMS[system].stops:
+        away = DETECT + (JOIN if SYSTEMS[system].spares else REPAIR)
+        return 1 / goodput(daly_interval(PAUSE, MONTH * HOUR), PAUSE, MONTH * HOUR, away, LOAD) - 1
+    return costs(rows)[system].mean.value * _MINUTE / (MONTH * HOUR)
+
+
+def work(shares: pd.DataFrame, system: str, hours: float) -> tuple[float, float]:
+    """Return the share of a run's gradients that last, and half of its interval.
+
+    Args:
+        shares: a row for each system, rate of failures and seed.
+        system: name.
+        hours: between two failures of the job.
+    """
+    mean = Mean.estimate(shares[(shares["system"] == system) & np.isclose(shares["hours"], hours)]["work"])
+    return mean.value, mean.interval()[1] - mean.value
+
+
+def text(tables: Tables) -> str:
     """Return the page.
 
     Args:
-        found: a row for each system, rate of failures, setting and seed.
-        chosen: a row for each system and rate of failures for which it was tuned.
-        long: a row for each long run with checkpoints.
+        tables: times to the target, points that were tried, work that lasts, goodput of long runs.
     """
-    failing = [RATES[hours] for hours in _FAILING]
-    tables = {
-        "home": table((*_HOME, "a failure costs, min", "one a month, %"), home_rows(found)),
-        "ahead": table(("system", "none", *failing, "cost, one an hour"), ahead_rows(found)),
-        "less": table(("system", "minutes", "less?"), less_rows(found)),
-        "work": table(("system", *(f"work, {rate}" for rate in failing), "loss added, nats"), work_rows(found)),
-        "stale": table(
-            ("system", "tuned without failures", "tuned with six a day", "points", "time ratio", "equal?"),
-            stale_rows(found, chosen),
-        ),
-        "goodput": table(
-            ("failures", "work between checkpoints, min", "failures seen", "measured", "Daly", "difference, %"),
-            goodput_rows(long),
+    rows, less = tables[""], costs_less_base(tables[""])
+    header = ("failures", "work between checkpoints, min", "failures seen", "measured", "Daly", "difference, %")
+    made = {
+        "work": table(_HOME, work_rows(tables["work"])),
+        "cost": table(_COST, cost_rows(rows)),
+        "claims": claims_table(map(_claim, less, less.values()), rows),
+        "goodput": table(header, goodput_rows(tables["goodput"])),
+        "effort": effort.block(
+            STUDY,
+            REPORTED,
+            {"cost of a failure, min": costs(rows).values(), f"cost less that of `{BASE}`, min": less.values()},
+            {"time to the target with failures over that without": slower(rows).values()},
+            tables[TRIED],
         ),
     }
-    return (HERE / "page.md").read_text(encoding="utf-8").format(**tables, **constants(), **facts(found, long))
+    numbers = {"workers": WORKERS, "target": TARGET, "base": BASE, "points": POINTS, "kept": KEPT, "away": f"{AWAY / 60:.0f}"}
+    return STUDY.fill(made | numbers | {"days": DAYS, "seeds": len(REPORTED), "budget": f"{BUDGET / HOUR:.0f}"} | facts(tables))
 
 
-def constants() -> dict[str, object]:
-    """Return what the page says of the cases."""
-    intervals = ", ".join(str(rounds_between_checkpoints(hours)) for hours in _FAILING)
-    return {"workers": WORKERS, "target": TARGET, "base": BASE, "points": POINTS, "kept": KEPT, "intervals": intervals}
+def _claim(system: str, less: Difference) -> Claim:
+    sentence = f"A failure costs less than with `{BASE}`: {system}"
+    return Claim(sentence, f"system in ['{BASE}', '{system}']", f"{less.cell(0)} min", less.interval)
 
 
-def facts(found: pd.DataFrame, long: pd.DataFrame) -> dict[str, str]:
+def facts(tables: Tables) -> dict[str, str]:
     """Return the numbers in the page's sentences.
 
     Args:
-        found: a row for each system, rate of failures, setting and seed.
-        long: a row for each long run with checkpoints.
+        tables: as of the page.
     """
-    own, week = costs(found), slower(found, max(_FAILING)).values()
-    numbers = {_key(name): f"{each.mean.value:.0f}" for name, each in own.items()}
-    numbers |= {f"{_key(name)}_said": each.said(0).replace("*", "") for name, each in own.items()}
-    numbers |= {f"{_key(name)}_work": f"{work(found, name, MOST):.2f}" for name in SYSTEMS}
-    for hours, word in ((MEDIUM, "medium"), (MOST, "most")):
-        numbers |= {f"{_key(name)}_{word}": f"{np.exp(each.mean.value):.2f}" for name, each in slower(found, hours).items()}
-    going_on = [work(found, name, MOST) for name, system in SYSTEMS.items() if system.goes_on]
-    differences = [abs(float(row[-1])) for row in goodput_rows(long)]
+    rows, own = tables[""], costs(tables[""])
+    spread = spreads(rows)
+    numbers = {f"{_key(name)}_cost": cost.cell(0).replace("*", "").replace("+", "") for name, cost in own.items()}
+    numbers |= {f"{_key(name)}_work": f"{work(tables['work'], name, MOST)[0]:.2f}" for name in SYSTEMS}
+    numbers |= {f"{_key(name)}_slower": f"{np.exp(ratio.mean.value):.2f}" for name, ratio in slower(rows).items()}
     return numbers | {
-        "going_on_work": f"{min(going_on):.2f} to {max(going_on):.2f}",
-        "less_count": _count([each.lower for each in costs_less_base(found).values()]),
-        "stale_count": _count([each.within(MARGIN) for each in stale(found).values()]),
-        "week_open": str(sum(each.lower == Verdict.OPEN for each in week)),
-        "week_most": f"{np.exp(max(each.mean.value for each in week)):.2f}",
-        "goodput_most": f"{max(differences):.1f}",
+        "less_count": count(less.lower for less in costs_less_base(rows).values()),
+        "others": str(len(own) - 1),
+        "going_on": "{:.2f} to {:.2f}".format(*_going_on(tables["work"])),
+        "free": ", ".join(name for name, cost in own.items() if cost.lower == Verdict.OPEN) or "none",
+        "spread": f"{100 * np.median(list(spread.values())):.0f}",
+        "spread_most": f"{100 * max(spread.values()):.0f} % ({max(spread, key=spread.__getitem__)})",
+        "missed": f"{missed(rows)} of {len(rows)}",
+        "goodput_most": f"{max(abs(float(row[-1])) for row in goodput_rows(tables['goodput'])):.1f}",
     }
 
 
-def _count(verdicts: list[Verdict]) -> str:
-    """Return the number of each verdict in words.
-
-    >>> _count([Verdict.YES, Verdict.OPEN, Verdict.YES])
-    'yes for 2, no for 0, open for 1'
-    """
-    return ", ".join(f"{word.value} for {verdicts.count(word)}" for word in (Verdict.YES, Verdict.NO, Verdict.OPEN))
+def _going_on(shares: pd.DataFrame) -> tuple[float, float]:
+    """Return the least and the largest share of work that lasts in systems that go on without the failed machine."""
+    waiting = ("local SGD", "DiLoCo")
+    means = [work(shares, name, MOST)[0] for name, system in SYSTEMS.items() if not system.stops and name not in waiting]
+    return min(means), max(means)
 
 
 def _key(name: str) -> str:
     return name.lower().replace(", ", "_").replace(" ", "_")
 
 
-def home_rows(found: pd.DataFrame) -> Iterator[list[str]]:
-    """Yield each system's time to the target, how many times longer it is with failures, and what a failure costs.
+def work_rows(shares: pd.DataFrame) -> Iterator[list[str]]:
+    """Yield the share of work that lasts in each system, by rate of failures.
 
     Args:
-        found: a row for each system, rate of failures, setting and seed.
+        shares: a row for each system, rate of failures and seed.
     """
-    ratios, own = [slower(found, hours) for hours in _FAILING], costs(found)
     for name, system in SYSTEMS.items():
-        plain = values(found, name, NONE, "target_seconds").mean() / HOUR
-        cells = [f"{np.exp(each[name].mean.value):.2f}" for each in ratios]
-        late = missed(found, name, MOST)
-        cells[-1] += f" ({late} of 5 missed)" if late else ""
-        yield [name, system.meets, f"{plain:.1f}", *cells, own[name].said(0), f"{100 * in_a_month(found, name):.2f}"]
+        yield [name, system.meets, *("{:.3f} ± {:.3f}".format(*work(shares, name, hours)) for hours in RATES)]
 
 
-def ahead_rows(found: pd.DataFrame) -> Iterator[list[str]]:
-    """Yield each other system's time over that of synchronous SGD with checkpoints, and its cost at the highest rate.
+def cost_rows(rows: pd.DataFrame) -> Iterator[list[str]]:
+    """Yield each system's time to the target, how many times longer it is with failures, and the cost of one.
 
     Args:
-        found: a row for each system, rate of failures, setting and seed.
+        rows: a row for each system, rate of failures and seed.
     """
-    columns = [*(beside_base(found, hours) for hours in RATES), beside_base(found, MOST, "target_cost")]
-    for name in SYSTEMS:
-        if name != BASE:
-            yield [name, *(each[name].ratio for each in columns)]
-
-
-def less_rows(found: pd.DataFrame) -> Iterator[list[str]]:
-    """Yield the cost of a failure in each other system, less that in synchronous SGD with checkpoints.
-
-    Args:
-        found: a row for each system, rate of failures, setting and seed.
-    """
-    for name, each in costs_less_base(found).items():
-        yield [name, each.said(0), each.lower.value]
-
-
-def work_rows(found: pd.DataFrame) -> Iterator[list[str]]:
-    """Yield each system's share of work with failures, and what failures add to the loss at the end.
-
-    Args:
-        found: a row for each system, rate of failures, setting and seed.
-    """
-    added = loss_added(found)
-    for name in SYSTEMS:
-        yield [name, *(f"{work(found, name, hours):.3f}" for hours in _FAILING), added[name].said()]
-
-
-def stale_rows(found: pd.DataFrame, chosen: pd.DataFrame) -> Iterator[list[str]]:
-    """Yield each system's settings, and the time with the one tuned without failures over that with the other.
-
-    Args:
-        found: a row for each system, rate of failures, setting and seed.
-        chosen: a row for each system and rate of failures for which it was tuned.
-    """
-    for name, each in stale(found).items():
-        own = chosen[chosen["system"] == name]
-        rows = [own[own["hours"] == hours].iloc[0] for hours in (NONE, MEDIUM)]
-        plain, failing = map(_settings, rows)
-        answer = "same setting" if plain.rstrip(" *") == failing.rstrip(" *") else each.within(MARGIN).value
-        yield [name, plain, failing, f"{rows[1]['points']:.0f}", each.ratio, answer]
-
-
-def _settings(row: pd.Series) -> str:
-    known = json.loads(row["settings"])
-    edges = row["edges"].split() if isinstance(row["edges"], str) else []
-    words = []
-    for key, value in known.items():
-        said = f"momentum {value[0]:g}, outer rate {value[1]:g}" if key == "outer" else f"{key.replace('_', ' ')} {value:g}"
-        words.append(said + (" (edge)" if key in edges else ""))
-    return ", ".join(words)
+    ratios, own = slower(rows), costs(rows)
+    for name in timed(rows):
+        hours = values(rows, name, NONE, "target_seconds").mean() / HOUR
+        settings = json.loads(rows[rows["system"] == name]["settings"].iloc[0])
+        words = ", ".join(f"{key.replace('_', ' ')} {value}" for key, value in settings.items())
+        yield [name, f"{hours:.1f}", ratios[name].ratio, own[name].cell(0), f"{100 * in_a_month(rows, name):.2f}", words]
 
 
 def goodput_rows(long: pd.DataFrame) -> Iterator[list[str]]:
@@ -205,16 +220,43 @@ def goodput_rows(long: pd.DataFrame) -> Iterator[list[str]]:
     Args:
         long: a row for each long run with checkpoints.
     """
-    for hours, own in long.groupby("hours", sort=False):
-        between = float(str(hours))
+    for between in RATES:
+        own = long[np.isclose(long["hours"], between)]
         every = rounds_between_checkpoints(between) * own["round"].iloc[0]
         form = goodput(every, PAUSE, between * HOUR, DETECT + REPAIR, LOAD)
         measured, number = own["failures_goodput"].mean(), own["failures_number"].sum()
-        yield [
-            RATES[between],
-            f"{every / 60:.0f}",
-            f"{number}",
-            f"{measured:.4f}",
-            f"{form:.4f}",
-            f"{100 * (measured / form - 1):+.1f}",
-        ]
+        numbers = (f"{every / 60:.0f}", f"{number}", f"{measured:.4f}", f"{form:.4f}", f"{100 * (measured / form - 1):+.1f}")
+        yield [RATES[between], *numbers]
+
+
+def draw(tables: Tables) -> Picture:
+    """Draw the work that lasts by rate of failures, and the minutes that one failure costs.
+
+    Args:
+        tables: as of the page.
+    """
+    with style():
+        picture = Picture(figsize=(10, 4.6), layout="constrained")
+        first, second = picture.subplots(1, 2, sharey=True)
+        _work(first, tables["work"])
+        for name, cost in costs(tables[""]).items():
+            place = list(SYSTEMS).index(name)
+            second.plot(cost.interval, [place, place], color="C0", lw=1.5)
+            second.plot(cost.mean.value, place, "o", color="C0", ms=5)
+        second.axvline(0, color="0.5", lw=0.8)
+        second.set_xlabel("minutes that a failure costs, at one an hour")
+        second.grid(axis="x", alpha=0.3)
+    return picture
+
+
+def _work(axes: Axes, shares: pd.DataFrame) -> None:
+    for number, (hours, rate) in enumerate(RATES.items()):
+        for place, name in enumerate(SYSTEMS):
+            mean, half = work(shares, name, hours)
+            axes.plot([mean - half, mean + half], [place, place], color=f"C{number}", lw=1.5)
+            axes.plot(mean, place, MARKS[number], color=f"C{number}", ms=5, label=rate if not place else None)
+    axes.set_yticks(np.arange(len(SYSTEMS)), list(SYSTEMS))
+    axes.set_ylim(len(SYSTEMS) - 0.5, -0.5)
+    axes.set_xlabel("work that lasts, as a share of that without failures")
+    axes.grid(axis="x", alpha=0.3)
+    axes.legend(loc="lower left")

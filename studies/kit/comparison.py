@@ -32,6 +32,7 @@ class Comparison:
         kept: number of points, the best of those, that are tried with all tuning seeds.
         further: largest number of further points while the best one has an untried neighbour.
         special: systems that a system contains, by its name; they are tuned first.
+        alike: systems that have the same runs in the tuning, by the name of one that takes their settings.
         once: mean of scores over cases that is least for the one setting for all cases (`by_logarithm`, for example); None
             to measure each case's tuned setting only.
         tuning: seeds that settings are chosen with.
@@ -47,18 +48,20 @@ class Comparison:
     kept: int
     further: int = 0
     special: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    alike: Mapping[str, str] = field(default_factory=dict)
     once: Callable[[pd.DataFrame], "pd.Series[float]"] | None = None
     tuning: Sequence[int] = TUNING
     reported: Sequence[int] = REPORTED
 
     def measure(self) -> None:
         """Measure all parts that have no file, and write the tables."""
-        general = [name for name in self.knobs if name in self.special]
-        for names in ([name for name in self.knobs if name not in general], *([name] for name in general)):
+        searched = [name for name in self.knobs if name not in self.alike]
+        general = [name for name in searched if name in self.special]
+        for names in ([name for name in searched if name not in general], *([name] for name in general)):
             parts(self.study, self.tune, [(case, name) for name in names for case in self.cases], TRIED)
         items = [(case, name) for case in self.cases for name in self.knobs]
         self.study.write("", pd.concat(parts(self.study, self.measure_chosen, items)))
-        self.study.write(TRIED, pd.concat(self._tried(*item) for item in items))
+        self.study.write(TRIED, pd.concat(self._tried(case, name) for case, name in items if name in searched))
 
     def tune(self, case: str, system: str) -> pd.DataFrame:
         """Return a row for each point that was tried and seed, with the chosen one marked.
@@ -100,7 +103,7 @@ class Comparison:
         return pd.concat(tables).assign(case=case, system=system)
 
     def _tried(self, case: str, system: str) -> pd.DataFrame:
-        return read(part_path(self.study, (case, system), TRIED))
+        return read(part_path(self.study, (case, self.alike.get(system, system)), TRIED))
 
 
 def chosen(tried: pd.DataFrame) -> str:

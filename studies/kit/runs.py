@@ -1,4 +1,4 @@
-"""Parts of a study: a file each, in worker processes, so that an interrupted study goes on; their seconds are recorded."""
+"""Parts of a study: a file each, in worker processes, so that an interrupted study goes on; their CPU time is recorded."""
 
 import multiprocessing
 import time
@@ -51,12 +51,12 @@ def part_path(study: Study, item: tuple[Any, ...], end: str = "") -> Path:
 
 def _measured(measure: Callable[..., pd.DataFrame], part: tuple[Path, tuple[Any, ...]]) -> tuple[Path, float]:
     path, item = part
-    begin = time.monotonic()
+    begin = time.process_time()
     table = measure(*item)
     unfinished = path.with_suffix(".unfinished")
     table.to_csv(unfinished, index=False, float_format="%.6g")
     unfinished.replace(path)
-    return path, time.monotonic() - begin
+    return path, time.process_time() - begin
 
 
 def _record(study: Study, part: str, seconds: float) -> None:
