@@ -225,7 +225,7 @@ def _few_bytes() -> Experiment:
 
 
 def _arrivals() -> Experiment:
-    def arriving(name: str, **more: object) -> Settings:
+    def arriving(name: str, **more: Any) -> Settings:
         protocol: Settings = {"period": 20} | ({"name": "buffered", "buffer": 1} if name == "diloco" else {})
         return _diloco(20, name, **more) | {"protocol": protocol}
 
