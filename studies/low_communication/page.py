@@ -179,13 +179,8 @@ def facts(results: Results, tried: pd.DataFrame) -> dict[str, object]:
 
 def _in_words(results: Results, case: str) -> str:
     family = results.from_best(case)
-    good, behind = (
-        [name for name in family if family[name].below(results.margin) == word] for word in (Verdict.YES, Verdict.NO)
-    )
-    others = f", as good as {listed(good)}" if good else ""
-    slow = ", one worker slow" if CASES[case].slow else ""
-    first, gradients = results.best(case), CASES[case].transfer
-    return f"allreduce of {gradients} gradients{slow}: {first} is the best{others}; behind are {listed(behind) or 'none'}"
+    good = [name for name in family if family[name].below(results.margin) == Verdict.YES]
+    return f"{case}: {results.best(case)}{f', as good: {listed(good)}' * bool(good)}"
 
 
 def _settings(chosen: pd.DataFrame, case: str, system: str) -> str:
