@@ -13,9 +13,10 @@ from studies.outer_momentum import page
 from studies.outer_momentum.cases import MOMENTA, REPORTED, Case, cases
 from studies.outer_momentum.compared import CASE
 from studies.outer_momentum.correlation import Correlated
-from studies.outer_momentum.measure import LOSSES
+from studies.outer_momentum.measure import STUDY
+from studies.outer_momentum.rounds import of_rounds, pairs, rounds
 
-MEASURED = pytest.mark.skipif(not LOSSES.is_file(), reason="the study has not been run: python -m studies.outer_momentum")
+MEASURED = pytest.mark.skipif(not STUDY.measured, reason="the study has not been run: python -m studies.outer_momentum")
 
 
 def test_the_effective_step_is_the_sum_over_all_past_pseudo_gradients():
@@ -41,12 +42,12 @@ def test_the_correlation_is_that_of_successive_pseudo_gradients():
 @pytest.mark.slow
 @MEASURED
 def test_the_page_says_what_was_measured():
-    assert page.PAGE.read_text(encoding="utf-8") == page.text(pd.read_csv(LOSSES))
+    assert STUDY.page.read_text(encoding="utf-8") == page.text(STUDY.read())
 
 
 @MEASURED
 def test_every_case_has_all_ways_to_choose_rates_on_all_seeds():
-    losses = pd.read_csv(LOSSES)
+    losses = STUDY.read()[""]
     groups: dict[Any, pd.DataFrame] = dict(list(losses.groupby(CASE, sort=False)))
     assert len(groups) == len(list(cases()))
     for group in groups.values():
@@ -54,3 +55,21 @@ def test_every_case_has_all_ways_to_choose_rates_on_all_seeds():
         ways: dict[Any, list[int]] = {way: sorted(rows["seed"]) for way, rows in by_way}
         assert {("tuned", mu) for mu in MOMENTA} | {("matched", mu) for mu in MOMENTA[1:]} <= ways.keys()
         assert all(seeds == list(REPORTED) for seeds in ways.values())
+
+
+@MEASURED
+def test_rounds_with_the_published_momentum_have_both_systems_and_those_at_an_edge_are_left_out():
+    published = STUDY.read()["published"]
+    assert set(zip(published["task"], published["system"], strict=True)) == set(rounds())
+    found = page.of_published(published)
+    assert set(found) < set(pairs()) and ("grammar", "H = 10") not in found and ("digits", "H = 20") in found
+
+
+@pytest.mark.slow
+@MEASURED
+def test_a_round_is_measured_again_with_the_same_losses():
+    published = STUDY.read()["published"]
+    own = published[(published["task"] == "digits") & (published["system"] == "local 300")]
+    again = of_rounds("digits", "local 300")
+    assert again["loss"].tolist() == pytest.approx(own["loss"].tolist(), rel=1e-5)
+    assert float(again["point"].iloc[0]) == float(own["point"].iloc[0])

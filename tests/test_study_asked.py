@@ -1,6 +1,7 @@
 """The study of client selection: valid points, equal tuning, data as described, a page that follows from the measurements."""
 
 import itertools
+import json
 
 import numpy as np
 import pandas as pd
@@ -9,8 +10,23 @@ import pytest
 import fred
 from fred.base.intervals import Verdict
 from studies.asked import page
-from studies.asked.page import MIXED, OTHERS, SORTED, Results
-from studies.asked.setup import BASE, CASES, CLIENTS, LAST, POINTS, STUDY, SYSTEMS, Owned, kinds, of_clients, report, scores
+from studies.asked.page import MIXED, OTHERS, ROUNDS, SORTED, Results
+from studies.asked.setup import (
+    AS_MANY,
+    BASE,
+    CASES,
+    CLIENTS,
+    CONTROL,
+    LAST,
+    POINTS,
+    STUDY,
+    SYSTEMS,
+    Owned,
+    kinds,
+    of_clients,
+    report,
+    scores,
+)
 from studies.kit.comparison import TRIED, one_setting
 from studies.kit.tuning import REPORTED, TUNING, search
 
@@ -23,7 +39,7 @@ def test_systems_have_equally_many_points_which_are_valid():
     for name, system in SYSTEMS.items():
         assert len(search(lambda points: [sum(point) for point in points], system.knobs, POINTS)) == POINTS
         points = [{**MIDDLE[name], knob: value} for knob, options in system.knobs.items() for value in options]
-        runs = {f"p{place}": system.run(point) for place, point in enumerate(points)}
+        runs = {f"p{place}": system.run(point, "sessions") for place, point in enumerate(points)}
         for run in fred.scenario(CASES["sessions"].settings(), runs=runs).runs.values():
             run.protocol.check(run.cluster)
     assert len(SYSTEMS) == 9, "as the page says"
@@ -43,7 +59,7 @@ def test_a_run_has_errors_of_its_clients(system, monkeypatch):
 @pytest.mark.slow
 def test_scores_are_times_to_the_target_error_or_more_than_the_length_of_the_run(monkeypatch):
     settings = {"rate": 0.4, "period": 10, "clients": 10}
-    result = fred.run(fred.scenario(CASES["even"].settings(), seeds=[1], runs={"own": SYSTEMS[BASE].run(settings)}))
+    result = fred.run(fred.scenario(CASES["even"].settings(), seeds=[1], runs={"own": SYSTEMS[BASE].run(settings, "even")}))
     assert scores("even", BASE, [settings], [1])[0, 0] == result.summary["target_seconds"].iloc[0]
     monkeypatch.setattr("studies.asked.setup.BUDGET", 5.0)
     assert scores("even", BASE, [MIDDLE[BASE]], [1])[0, 0] > 5.0
@@ -77,6 +93,20 @@ def test_the_one_setting_is_the_best_of_those_tried_in_all_cases():
         return pd.DataFrame({"settings": list(score), "seed": TUNING[0], "score": list(score.values())})
 
     assert one_setting({"x": scores_of(a=10.0, b=20.0, c=1.0), "y": scores_of(a=30.0, b=10.0)}) == "b"
+
+
+@pytest.mark.skipif(not STUDY.measured, reason="the study has not been run: python -m studies.asked")
+def test_fedbuff_at_equal_concurrency_has_as_many_clients_at_work_as_the_fastest_rounds_ask():
+    tables = STUDY.read()
+    results, tuning = Results(tables[""]), tables[TRIED]
+    equal, _ = results.of_concurrency()
+    for case in CASES:
+        rounds = results.fastest(case, ROUNDS)
+        chosen = tuning[(tuning["case"] == case) & (tuning["system"] == rounds) & tuning["chosen"]]
+        settings = json.loads(chosen["settings"].iloc[0])
+        assert CONTROL.at_work[case] == settings["clients"] + settings.get("spare", 0)
+        assert (tuning[(tuning["case"] == case) & (tuning["system"] == AS_MANY)]["seed"] == TUNING[0]).sum() == POINTS
+        assert (equal[case].lower == Verdict.YES) == (CASES[case].devices != "alike"), "asynchrony alone is faster"
 
 
 @pytest.mark.slow

@@ -1,51 +1,60 @@
-"""The study of local updates: every system has the same number of rates on separate seeds, and the page quotes the measurements."""
-
-import math
+"""The study of local updates: claims of one optimizer with optima inside the grid, and a page that quotes the measurements."""
 
 import numpy as np
 import pandas as pd
 import pytest
 
+from fred.base.intervals import Verdict
 from fred.schedule.minibatches import divide
+from studies.kit.tuning import REPORTED
 from studies.local_updates import page
-from studies.local_updates.claims import LOSS, REPORTED, SECONDS, SEEDS, Experiment, below, gap, nearly
-from studies.local_updates.compared import Found, Verdict
-from studies.local_updates.measure import FOUND, experiments
+from studies.local_updates.experiments import EXPERIMENTS, LOSS, RATES, SECONDS, below, gap, optimizer
+from studies.local_updates.measure import STUDY, TUNING
+from studies.local_updates.page import judged
 from studies.local_updates.spoiled import Spoiled
-
-EXPERIMENTS = {experiment.key: experiment for experiment in experiments()}
 
 
 def rows(**systems: list[float]) -> pd.DataFrame:
     """Return the losses and seconds of five seeds; a seed with NaN did not get there in ten seconds."""
-    table = pd.concat([pd.DataFrame({"system": name, "seed": range(5), "loss": losses}) for name, losses in systems.items()])
-    return table.assign(target_seconds=table["loss"], virtual_seconds=10.0)
+    tables = [pd.DataFrame({"system": name, "seed": REPORTED, "loss": losses}) for name, losses in systems.items()]
+    table = pd.concat(tables)
+    return table.assign(target_seconds=table["loss"], virtual_seconds=10.0, experiment="one", edges="")
 
 
-def test_claims_are_of_systems_that_there_are_and_pages_have_room_for_them():
-    assert len(EXPERIMENTS) == len(list(experiments()))
+def test_claims_are_of_systems_with_one_optimizer():
     for experiment in EXPERIMENTS.values():
         assert {name for claim in experiment.claims for name in claim.factors} <= set(experiment.systems)
-        assert len({claim.said for claim in experiment.claims}) == len(experiment.claims)
-
-
-def test_every_system_of_an_experiment_is_tuned_on_as_many_points():
-    for key in ("one-age-heavy-tail", "overlap-digits", "crashes-digits"):
-        points = pd.Series([point.of for point in EXPERIMENTS[key].scenario().points.values()]).value_counts()
-        assert points.nunique() == 1 and len(points) == len(EXPERIMENTS[key].systems)
-    assert not set(SEEDS) & set(REPORTED)
-    assert Experiment("one age", "heavy tail", "", {}, {}, ()).key == "one-age-heavy-tail"
+        assert len({claim.sentence for claim in experiment.claims}) == len(experiment.claims)
+        for claim in experiment.claims:
+            assert len({optimizer(experiment.systems[name]) for name in claim.factors}) == 1, claim.sentence
+            assert claim.source.startswith("arXiv:"), "a guess of ours is no claim"
+    assert not set(TUNING) & set(REPORTED) and {len(rates) for rates in RATES.values()} == {5}
 
 
 def test_verdicts_are_given_only_where_the_whole_interval_is_on_one_side():
     losses = rows(low=[1.0, 1.1, 1.2, 1.1, 1.0], high=[2.0, 2.2, 2.1, 2.0, 2.1], like=[1.1, 1.0, 1.1, 1.2, 1.0])
-    assert Found(below("", "", LOSS, "low", "high"), losses).verdict == Verdict.AGREES
-    assert Found(below("", "", LOSS, "high", "low"), losses).verdict == Verdict.DISAGREES
-    assert Found(below("", "", LOSS, "low", "like"), losses).verdict == Verdict.OPEN
-    assert Found(nearly("", "", LOSS, "like", "low", 0.5), losses).verdict == Verdict.AGREES
-    assert Found(gap("", "", ("like", "low"), ("high", "low")), losses).verdict == Verdict.AGREES
-    ratio = Found(below("", "", SECONDS, "low", "high"), losses)
-    assert ratio.expected == "< × 1.00" and 0.45 < math.exp(ratio.mean) < 0.55
+
+    def answer(claim):
+        found = judged("one", claim, losses)
+        assert found
+        return found.answer
+
+    assert answer(below("", "", LOSS, "low", "high")) == Verdict.YES
+    assert answer(below("", "", LOSS, "high", "low")) == Verdict.NO
+    assert answer(below("", "", LOSS, "low", "like")) == Verdict.OPEN
+    assert answer(below("", "", LOSS, "like", "low", 0.5)) == Verdict.YES
+    assert answer(gap("", "", ("like", "low"), ("high", "low"))) == Verdict.YES
+    ratio = judged("one", below("", "", SECONDS, "low", "high"), losses)
+    assert ratio and ratio.value.startswith("× 0.5") and ratio.answer == Verdict.YES
+
+
+def test_a_missed_target_leaves_no_end_and_an_optimum_at_an_edge_no_claim():
+    table = rows(late=[1.0, float("nan"), 1.2, 1.1, 1.0], early=[0.5, 0.6, 0.5, 0.5, 0.5])
+    late = judged("one", below("", "", SECONDS, "late", "early"), table)
+    assert late and late.value.startswith("> ") and late.interval[1] == np.inf
+    early = judged("one", below("", "", SECONDS, "early", "late"), table)
+    assert early and early.value.startswith("< ") and early.interval[0] == -np.inf and early.answer == Verdict.YES
+    assert judged("one", below("", "", SECONDS, "early", "late"), table.assign(edges="rate")) is None
 
 
 def test_one_worker_of_four_has_wrong_labels():
@@ -57,6 +66,6 @@ def test_one_worker_of_four_has_wrong_labels():
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not FOUND.is_file(), reason="the study has not been run: python -m studies.local_updates")
+@pytest.mark.skipif(not STUDY.measured, reason="the study has not been run: python -m studies.local_updates")
 def test_the_page_is_that_of_the_measurements():
-    assert page.PAGE.read_text(encoding="utf-8") == page.text(pd.read_csv(FOUND))
+    assert STUDY.page.read_text(encoding="utf-8") == page.text(STUDY.read())

@@ -16,7 +16,7 @@ import fred
 from fred import FredError, load
 from fred.outcomes import sweeps
 from fred.specification.sweep import Criterion, Point, Spaced, Sweep
-from studies.tuning import Tuned, tuned
+from studies.kit.tuning import Tuned, tuned
 from tests.program import fred_command
 from tests.worlds import TASK, make_run
 

@@ -12,7 +12,7 @@ from fred.base.intervals import Verdict
 from fred.base.words import listed
 from fred.views.figures import Picture, style
 from studies.asked import setup
-from studies.asked.setup import BASE, BUDGET, CASES, STUDY, SYSTEMS
+from studies.asked.setup import AS_MANY, BASE, BUDGET, CASES, CONTROL, STUDY, SYSTEMS
 from studies.kit import effort, figure, pages
 from studies.kit.comparison import TRIED
 from studies.kit.difference import Difference
@@ -27,9 +27,9 @@ OTHERS = [name for name in SYSTEMS if name != BASE]
 DROPPING = ("spare", "deadline", "by speed")  # systems that leave slow clients out
 MIXED, SORTED = "devices", "slow-differ"  # cases that differ in which clients have the slow devices alone
 _HOME = ("case", "fastest", "s", "as good", "open", f"`{BASE}`, s", "fewest uploads", "fairest: worst tenth")
-_WORDS = ("clients", "target", "skew", "step", "varies", "latency")  # constants as they are
-_ROUNDED = ("budget", "spread", "online", "offline")
+_EQUAL = ("case", "fastest rounds, clients", "s", "FedBuff, as many, s", "all, s", "as many / rounds", "all / as many")
 Values = NDArray[np.float64]  # [seeds]
+_ByCase = dict[str, dict[str, Difference]]
 
 
 class Results:
@@ -91,6 +91,22 @@ class Results:
         pairs = ((system, case) for system in ALWAYS for case in CASES)
         return Difference.family({(system, case): self._logs(case, system) - best[case] for system, case in pairs})
 
+    def of_concurrency(self) -> list[dict[str, Difference]]:
+        """Return times of FedBuff with as many clients over those of the fastest rounds, and with all over these: families."""
+        few = {case: self._logs(case, AS_MANY) for case in CASES}
+        equal = {case: few[case] - self._logs(case, self.fastest(case, ROUNDS)) for case in CASES}
+        return [Difference.family(equal), Difference.family({case: self._logs(case, "FedBuff") - few[case] for case in CASES})]
+
+    def concurrency(self) -> Iterator[list[str]]:
+        """Yield, for each case, the times of rounds and of FedBuff with as many and with all clients, and their ratios."""
+        equal, more = self.of_concurrency()
+        for case in CASES:
+            rounds, gain = self.fastest(case, ROUNDS), equal[case].mean.value + more[case].mean.value
+            share = f"{more[case].mean.value / gain:.0%}" if equal[case].lower == Verdict.YES else "–"
+            times = [self.time(case, system) for system in (rounds, AS_MANY, "FedBuff")]
+            ratios = equal[case].ratio, more[case].ratio
+            yield [f"`{case}`", f"{rounds}, {CONTROL.at_work[case]}", *times, *ratios, share]
+
     def added_where_slow_differ(self, column: str) -> dict[str, Difference]:
         """Return the growth of an error if the slow devices, instead of any, have the last digits: a family.
 
@@ -144,19 +160,22 @@ class Results:
             first, answers = self.fastest(case), self.as_good(case)
             good, unknown = ([name for name in answers if answers[name] == word] for word in (Verdict.YES, Verdict.OPEN))
             cheap, fair = self.cheapest(case), self.fairest(case)
-            ends = [f"{cheap}, {self.uploads(case, cheap):,.0f}", f"{fair}, {self.error(case, fair)}"]
-            seconds = self.time(case, first), self.time(case, BASE)
-            yield [f"`{case}`", f"**{first}**", seconds[0], listed(good), listed(unknown), seconds[1], *ends]
+            ends = [self.time(case, BASE), f"{cheap}, {self.uploads(case, cheap):,.0f}", f"{fair}, {self.error(case, fair)}"]
+            yield [f"`{case}`", f"**{first}**", self.time(case, first), listed(good), listed(unknown), *ends]
 
     def verdicts(self) -> Iterator[list[str]]:
         """Yield a row for each question, with the answer in each case."""
-        always = self.without_rounds()
-        quicker, unfair = {case: self.sooner(case) for case in CASES}, {case: self.less_fair(case) for case in CASES}
+        quicker, unfair, always = self.families()
         for system in ALWAYS:
             yield [f"Is {system} sooner than the fastest rounds?", *(always[system, case].lower.value for case in CASES)]
         for word, families in (("sooner", quicker), ("fairer", unfair)):
             for system in DROPPING:
                 yield [f"Is `{system}` {word} than `{BASE}`?", *(families[case][system].lower.value for case in CASES)]
+
+    def families(self) -> tuple[_ByCase, _ByCase, dict[tuple[str, str], Difference]]:
+        """Return `sooner` and `less_fair` of all cases, and `without_rounds`."""
+        quicker, unfair = {case: self.sooner(case) for case in CASES}, {case: self.less_fair(case) for case in CASES}
+        return quicker, unfair, self.without_rounds()
 
     def added(self) -> Iterator[list[str]]:
         """Yield the growth of errors, for each system, if the slow devices have the last digits."""
@@ -171,10 +190,14 @@ def text(tables: Tables) -> str:
         tables: the measurements, and the points that were tried.
     """
     results, tried = Results(tables[""]), tables[TRIED]
-    quicker, unfair = {case: results.sooner(case) for case in CASES}, {case: results.less_fair(case) for case in CASES}
-    always = results.without_rounds()
+    quicker, unfair, always = results.families()
+    errors = {"error of the worst tenth": [difference for case in CASES for difference in unfair[case].values()]}
+    times = {f"time over that of `{BASE}`": [difference for case in CASES for difference in quicker[case].values()]}
+    times |= {"time without rounds over that with": [*always.values()]}
+    times |= {"time at equal concurrency over that of rounds": [*results.of_concurrency()[0].values()]}
     made = {
         "home": table(_HOME, results.home()),
+        "concurrency": table((*_EQUAL, "share of concurrency"), results.concurrency()),
         "verdicts": table(("question", *CASES), results.verdicts()),
         "times": _by_case(SYSTEMS, results.times),
         "ratios": _by_case(OTHERS, lambda case, system: quicker[case][system].ratio),
@@ -186,16 +209,7 @@ def text(tables: Tables) -> str:
         "systems": table(("system", "whom the server asks, and waits for", "knobs"), _systems()),
         "settings": _by_case(SYSTEMS, lambda case, system: _setting(tried, case, system)),
         "cases": table(("case", "data and devices"), ([f"`{name}`", case.about] for name, case in CASES.items())),
-        "effort": effort.block(
-            STUDY,
-            REPORTED,
-            {"error of the worst tenth": [each for case in CASES for each in unfair[case].values()]},
-            {
-                f"time over that of `{BASE}`": [each for case in CASES for each in quicker[case].values()],
-                "time without rounds over that with": always.values(),
-            },
-            tried,
-        ),
+        "effort": effort.block(STUDY, REPORTED, errors, times, tried),
     }
     return STUDY.fill(made | constants() | facts(results))
 
@@ -217,10 +231,8 @@ def _setting(tried: pd.DataFrame, case: str, system: str) -> str:
 
 def constants() -> dict[str, object]:
     """Return the numbers of the cases that the page has."""
-    words = {name: getattr(setup, name.upper()) for name in (*_WORDS, "points", "kept", "enough")}
-    rounded = {name: f"{getattr(setup, name.upper()):g}" for name in _ROUNDED}
-    widths = {name: f"{getattr(setup, name.upper()) / 1e3:g}" for name in ("upload", "download")}
-    return words | rounded | widths | {"base": BASE}
+    numbers = {name: value for name, value in vars(setup).items() if name.isupper() and isinstance(value, int | float)}
+    return {"base": BASE, **{name.lower(): f"{value:g}" for name, value in numbers.items()}}
 
 
 def facts(results: Results) -> dict[str, str]:
@@ -229,8 +241,8 @@ def facts(results: Results) -> dict[str, str]:
     Args:
         results: the measurements.
     """
-    always, grown = results.without_rounds(), results.added_where_slow_differ("worst_error")
-    quicker, unfair = {case: results.sooner(case) for case in CASES}, {case: results.less_fair(case) for case in CASES}
+    grown, (equal, _) = results.added_where_slow_differ("worst_error"), results.of_concurrency()
+    quicker, unfair, always = results.families()
     words = {f"{_key(name)}_count": count(always[name, case].lower for case in CASES) for name in ALWAYS}
     for name in OTHERS:
         words[f"{_key(name)}_sooner"] = count(quicker[case][name].lower for case in CASES)
@@ -245,6 +257,7 @@ def facts(results: Results) -> dict[str, str]:
         "fastest_rounds": ", ".join(results.fastest(case, ROUNDS) for case in CASES),
         "uniform_missed": str(sum(results.missed(case, BASE) for case in CASES if CASES[case].devices != "alike")),
         "against_count": str(len(always)),
+        "equal_count": count(equal[case].lower for case in CASES if CASES[case].devices != "alike"),
         "one_setting": f"{best}, {np.exp(means[best]):.0f} s",
         "grown_surely": ", ".join(name for name, growth in grown.items() if growth.lower == Verdict.NO) or "none",
     }
@@ -266,7 +279,7 @@ def draw(tables: Tables) -> Picture:
         panels = picture.subplots(1, 2, sharey=True)
         for axes, column in zip(panels, ("target_seconds", "worst_error"), strict=True):
             values = partial(results.values, column=column)
-            figure.panel(axes, list(SYSTEMS), labels, values, geometric=column == "target_seconds")
+            figure.panel(axes, [*SYSTEMS, AS_MANY], labels, values, geometric=column == "target_seconds")
         panels[0].set_xticks([10, 30, 100, BUDGET], ["10", "30", "100", f"{BUDGET:.0f} or missed"])
         panels[0].minorticks_off()
         panels[0].set_xlabel("s to the target")

@@ -1,6 +1,6 @@
 """Clients with their data, devices and links; systems with their knobs; the criterion of the tuning, and the measurements."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
@@ -17,7 +17,7 @@ from studies.kit.comparison import TRIED, Comparison, by_logarithm
 from studies.kit.study import Study
 from studies.kit.tuning import Knobs, Settings
 
-STUDY = Study("asked", "Which clients should be asked, and which waited for?", ("", TRIED), core_hours=0.25)
+STUDY = Study("asked", "Which clients should be asked, and which waited for?", ("", TRIED), core_hours=0.27)
 POINTS, KEPT = 12, 2  # of each system in each case; the best of those are tried with all tuning seeds
 ENOUGH = 0.6  # loss, nats, at which runs of the tuning end: well below that at the target
 WORST = 0.1  # share of clients whose error counts as that of the worst
@@ -132,6 +132,7 @@ _RATES = (0.05, 0.1, 0.2, 0.4, 0.8)
 _PERIODS = (2, 5, 10, 20)
 _CLIENTS = (5, 10, 20)
 _ROUNDS: Knobs = {"rate": _RATES, "period": _PERIODS, "clients": _CLIENTS}
+_BUFFER: Knobs = {"rate": _RATES, "period": _PERIODS, "buffer": (5, 10, 20), "server_rate": (0.5, 1.0, 2.0, 4.0)}
 _OF_SERVER = ("server_rate", "mixing", "exponent")  # knobs of the algorithm; the others are the protocol's
 
 
@@ -144,7 +145,8 @@ class System:
         algorithm: its name.
         knobs: ordered values of each tuned setting, by name.
         protocol: fixed options of the protocol.
-        rounds: True if the server asks a sample of the clients, round by round; else all clients are always at work.
+        rounds: True if the server asks a sample of the clients, round by round; else clients are always at work.
+        at_work: largest number of clients at work at once, by case; empty: all.
     """
 
     about: str
@@ -152,16 +154,19 @@ class System:
     knobs: Knobs
     protocol: dict[str, Any] = field(default_factory=dict)
     rounds: bool = True
+    at_work: Mapping[str, int] = field(default_factory=dict)
 
-    def run(self, settings: Settings) -> dict[str, Any]:
+    def run(self, settings: Settings, case: str) -> dict[str, Any]:
         """Return a run, as a scenario has it.
 
         Args:
             settings: value of each knob.
+            case: name of the case.
         """
         algorithm = {"name": self.algorithm, "learning_rate": settings["rate"]}
         algorithm |= {name: settings[name] for name in _OF_SERVER if name in settings}
         options = {name: value for name, value in settings.items() if name not in ("rate", *_OF_SERVER)}
+        options |= {"concurrency": self.at_work[case]} if self.at_work else {}
         return {"algorithm": algorithm, "protocol": {**self.protocol, **options}}
 
 
@@ -175,12 +180,7 @@ SYSTEMS = {
         "clients with many examples more often", "fedavg", _ROUNDS, protocol={"sampling": "size", "weights": "equal"}
     ),
     "FedAdam": System("a uniform sample; Adam on the server", "fedadam", {**_ROUNDS, "server_rate": (0.01, 0.03, 0.1)}),
-    "FedBuff": System(
-        "all, always; a step for each K arrivals",
-        "fedbuff",
-        {"rate": _RATES, "period": _PERIODS, "buffer": (5, 10, 20), "server_rate": (0.5, 1.0, 2.0, 4.0)},
-        rounds=False,
-    ),
+    "FedBuff": System("all, always; a step for each K arrivals", "fedbuff", _BUFFER, rounds=False),
     "FedAsync": System(
         "all, always; averages with each arrival",
         "fedasync",
@@ -194,6 +194,10 @@ SYSTEMS = {
         rounds=False,
     ),
 }
+AS_MANY = "FedBuff, as many"  # a control: FedBuff with as many clients at work as the fastest rounds of the case ask
+_AT_WORK = {"even": 10, "skewed": 10, "devices": 20, "slow-differ": 15, "sessions": 10}
+CONTROL = System("as many as the fastest rounds ask", "fedbuff", _BUFFER, rounds=False, at_work=_AT_WORK)
+_MEASURED = SYSTEMS | {AS_MANY: CONTROL}
 
 
 def scores(case: str, system: str, some: Sequence[Settings], seeds: Sequence[int]) -> NDArray[np.float64]:
@@ -207,7 +211,7 @@ def scores(case: str, system: str, some: Sequence[Settings], seeds: Sequence[int
         some: settings.
         seeds: of the runs.
     """
-    runs = {f"p{number}": SYSTEMS[system].run(each) for number, each in enumerate(some)}
+    runs = {f"p{number}": _MEASURED[system].run(each, case) for number, each in enumerate(some)}
     settings = CASES[case].settings() | {"stop": {"seconds": BUDGET, "target_loss": ENOUGH}}
     result = fred.run(fred.scenario(settings, seeds=list(seeds), runs=runs))
     return np.array([[_score(result.outcome(name, seed).metrics) for seed in seeds] for name in runs])
@@ -229,7 +233,7 @@ def report(case: str, system: str, some: Sequence[Settings], seeds: Sequence[int
         some: settings.
         seeds: of the runs.
     """
-    runs = {f"p{number}": SYSTEMS[system].run(settings) for number, settings in enumerate(some)}
+    runs = {f"p{number}": _MEASURED[system].run(settings, case) for number, settings in enumerate(some)}
     result = fred.run(fred.scenario(CASES[case].settings(), seeds=list(seeds), runs=runs))
     columns = ["seed", "target_seconds", "error", "loss", "gradients_computed", "gradients_applied", "messages_to_servers"]
     rows = result.summary.reindex(columns=columns).assign(setting=result.summary["name"].str[1:].astype(int))
@@ -255,7 +259,7 @@ def of_clients(clients: pd.DataFrame) -> dict[str, float]:
 COMPARISON = Comparison(
     STUDY,
     list(CASES),
-    {name: system.knobs for name, system in SYSTEMS.items()},
+    {name: system.knobs for name, system in _MEASURED.items()},
     scores,
     report,
     points=POINTS,

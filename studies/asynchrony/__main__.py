@@ -1,8 +1,8 @@
-"""`python -m studies.asynchrony [--report]`: measure all cases (about an hour on one core), and write the page."""
+"""`python -m studies.asynchrony [--report]`: measure all cases (about three hours on one core), and write the page."""
 
-from studies import command
-from studies.asynchrony import page
-from studies.asynchrony.measure import measure
+from studies.asynchrony.figure import draw
+from studies.asynchrony.measure import STUDY, measure
+from studies.asynchrony.page import text
 
 if __name__ == "__main__":
-    command.run("asynchrony", page.QUESTION, measure, page.write)
+    STUDY.run(measure, text, draw)

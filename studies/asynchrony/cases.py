@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from studies.asynchrony.theory import best_time
 
-HERE = Path(__file__).parent
 WORKERS, OTHER_NUMBERS = 32, (8, 128)
 LATENCY, ON_THE_CARD = 0.25, 0.01  # s, of each message, where messages cost
 LOOKS = 400  # evaluations in the budget; 800 in half of it for exponential times, where the fastest need 2 %

@@ -11,14 +11,16 @@ from fred.views.figures import Picture, style
 from studies.asynchrony.compared import medians, tuned_cases
 from studies.asynchrony.rows import columns
 from studies.asynchrony.systems import SYSTEMS
+from studies.kit.study import Tables
 
 
-def draw(times: pd.DataFrame) -> Picture:
+def draw(tables: Tables) -> Picture:
     """Draw each system's time in all cases with 32 workers.
 
     Args:
-        times: one row for each case, system and seed.
+        tables: the first has a row for each case, system and seed.
     """
+    times = tables[""]
     cases, panels = tuned_cases(times), columns(times)
     with style():
         rows = -(-len(panels) // 2)

@@ -15,13 +15,12 @@ from fred.base.cores import cores
 from studies.asynchrony.cases import TASKS, WORKERS, Case, laws, main_cases, other_cases
 from studies.asynchrony.systems import IN_THEORY, POINTS, SYSTEMS, system
 from studies.asynchrony.units import Units
-from studies.tuning import KEPT, REPORTED, Settings, Tuned, tuned
-from studies.tuning import TUNING as TUNING_SEEDS
+from studies.kit.study import Study
+from studies.kit.tuning import KEPT, REPORTED, Settings, Tuned, tuned
+from studies.kit.tuning import TUNING as TUNING_SEEDS
 
-ROOT = Path(__file__).parents[2]
-DONE = ROOT / "results" / "asynchrony"  # files of each case, from which an interrupted study goes on
-TIMES = ROOT / "results" / "studies" / "asynchrony.csv"
-TUNING = TIMES.with_name("asynchrony-tuning.csv")
+STUDY = Study("asynchrony", "Is asynchrony needed?", ("", "tuning"), core_hours=3)
+DONE = STUDY.folder  # files of each case, from which an interrupted study goes on
 IN_THE_CASE, OVER_LAWS = "case", "all laws"  # what a setting was tuned for
 
 
@@ -47,9 +46,8 @@ def collect() -> None:
     found = [list(map(_times_of, cases)) for cases in columns]
     wanted = [path for paths in found if all(map(_is_done, paths)) for path in paths]
     done = [*wanted, *filter(_is_done, [*map(_times_of, other_cases()), *map(_over_laws, TASKS)])]
-    TIMES.parent.mkdir(parents=True, exist_ok=True)
-    pd.concat(map(pd.read_csv, done)).to_csv(TIMES, index=False, float_format="%.6g")
-    pd.concat(map(pd.read_csv, map(_tuning_of, done))).to_csv(TUNING, index=False, float_format="%.6g")
+    STUDY.write("", pd.concat(map(pd.read_csv, done)))
+    STUDY.write("tuning", pd.concat(map(pd.read_csv, map(_tuning_of, done))))
 
 
 def _times_of(case: Case) -> Path:

@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -63,7 +63,7 @@ def by_case(times: pd.DataFrame, question: Question) -> dict[_Key, Ratio]:
 
 
 def by_law(times: pd.DataFrame, question: Question) -> dict[str, Ratio]:
-    """Return for each law the geometric mean of the ratios over tasks and messages, as a family; and over all cases, alone.
+    """Return for each law the geometric mean of the ratios over tasks and messages, as a family.
 
     Args:
         times: one row for each case, system and seed.
@@ -71,7 +71,29 @@ def by_law(times: pd.DataFrame, question: Question) -> dict[str, Ratio]:
     """
     cases = tuned_cases(times)
     alone = {law: pooled([own for key, own in cases.items() if key[3] == law], *question) for law in _laws(cases)}
-    return together(alone) | {"all": pooled(cases.values(), *question)}
+    return together(alone)
+
+
+def over_laws(laws: Mapping[str, Ratio], but: str = "") -> Ratio:
+    """Return the mean over laws with the laws as the unit: its interval is for a law that was not measured.
+
+    Args:
+        laws: ratios by law.
+        but: law that is left out; empty: none.
+    """
+    some = [ratio for law, ratio in laws.items() if law != but]
+    values = np.array([ratio.logarithm.value for ratio in some])
+    return Ratio.of(values, any(ratio.least for ratio in some), any(ratio.most for ratio in some))
+
+
+def over_seeds(times: pd.DataFrame, question: Question) -> Ratio:
+    """Return the mean over all cases with the seeds as the unit: its interval is for these laws alone.
+
+    Args:
+        times: one row for each case, system and seed.
+        question: groups that are compared.
+    """
+    return pooled(tuned_cases(times).values(), *question)
 
 
 def columns(times: pd.DataFrame) -> list[tuple[bool, str]]:
@@ -104,15 +126,18 @@ def tasks_over_laws(times: pd.DataFrame) -> list[str]:
 
 
 def home(times: pd.DataFrame) -> Iterator[list[object]]:
-    """Yield a row for each law of times, and one for all.
+    """Yield a row for each law of times, and two for their mean: with the laws as the unit, and with the seeds.
 
     Args:
         times: one row for each case, system and seed.
     """
     found = [by_law(times, question) for question in QUESTIONS.values()]
     for law in found[0]:
-        own = [rows for key, rows in tuned_cases(times).items() if law in ("all", key[3])]
+        own = [rows for key, rows in tuned_cases(times).items() if law == key[3]]
         yield [law, *(column[law].said for column in found), _best(own)]
+    every = _best(tuned_cases(times).values())
+    yield ["mean, for another law", *(over_laws(column).said for column in found), every]
+    yield ["mean, for these laws", *(over_seeds(times, question).said for question in QUESTIONS.values()), every]
 
 
 def _best(cases: Iterable[pd.DataFrame]) -> str:
@@ -311,7 +336,7 @@ def facts(times: pd.DataFrame, tuning: pd.DataFrame) -> dict[str, object]:
         "cases": len(cases),
         "all_cases": times.groupby(CASE).ngroups,
         "worst": sum(each["sync"] > most for each, most in zip(by_system, others, strict=True)),
-        "ties": sum(each["sync"] >= most for each, most in zip(by_system, others, strict=True)),
+        "worst_ties": sum(each["sync"] >= most for each, most in zip(by_system, others, strict=True)),
         "coarse": sum(each < _FEW_LOOKS for each in looks),
         "fewest": round(min(looks)),
         "tried": f"{tuning['points'].min()} to {tuning['points'].max()}",
@@ -323,8 +348,53 @@ def facts(times: pd.DataFrame, tuning: pd.DataFrame) -> dict[str, object]:
         found |= {f"{name}_{side}": count for side, count in counts(ratios.values()).items()}
         found |= {f"{name}_laws_{side}": words for side, words in named(laws).items()}
         found[f"{name}_i"] = f"{laws[STEADY].value:.2f}"
-        found[f"{name}_all"] = _in_words(laws["all"].said)
-    return found
+        found[f"{name}_all"] = _in_words(over_laws(laws).said)
+        found[f"{name}_seeds"] = _in_words(over_seeds(times, question).said)
+        left_out = {law: over_laws(laws, law) for law in laws}
+        least = min(left_out, key=lambda law: left_out[law].value)
+        found[f"{name}_least"] = f'{_in_words(left_out[least].said)} without "{least}"'
+    return found | ties(times)
+
+
+def ties(times: pd.DataFrame) -> dict[str, object]:
+    """Return the tie in the tuning that decides between systems in the only law under which rounds are surely faster.
+
+    Args:
+        times: one row for each case, system and seed.
+    """
+    law, question = "all take 1 s", QUESTIONS["waiting"]
+    tied = {key: own for key, own in tuned_cases(times).items() if key[3] == law and len(_tied(own, question.fast)) > 1}
+    key = max(tied, key=lambda key: len(_tied(tied[key], question.fast)))
+    first, *others = _tied(tied[key], question.fast)
+    cases = [
+        own[~((own["system"] == first) & (own["task"] == key[2]) & (own["messages"] == key[1]))] for own in _of_law(times, law)
+    ]
+    seconds = tied[key].loc[tied[key]["system"] == first, "tuning_seconds"].iloc[0]
+    return {
+        "tie_case": f"{key[2]}{', messages cost' * bool(key[1])}",
+        "tie_seconds": f"{seconds:.2f}",
+        "tie_first": first,
+        "tie_others": ", ".join(others),
+        "tie_now": f"{pooled(_of_law(times, law), *question).value:.2f}",
+        "tie_next": f"{pooled(cases, *question).value:.2f}",
+        "tie_system": others[0],
+        "ties": sum(
+            len(_tied(own, group)) > 1
+            for own in tuned_cases(times).values()
+            for groups in QUESTIONS.values()
+            for group in groups
+        ),
+    }
+
+
+def _of_law(times: pd.DataFrame, law: str) -> list[pd.DataFrame]:
+    return [own for key, own in tuned_cases(times).items() if key[3] == law]
+
+
+def _tied(own: pd.DataFrame, among: Sequence[str]) -> list[str]:
+    """Return the systems whose tuning ended with the least time, in the order in which ties are decided."""
+    some = own[own["system"].isin(among)].drop_duplicates("system")
+    return list(some.loc[some["tuning_seconds"] == some["tuning_seconds"].min(), "system"])
 
 
 def _covered(times: pd.DataFrame) -> dict[str, object]:
@@ -393,8 +463,7 @@ def named(laws: Mapping[str, Ratio]) -> dict[str, str]:
     """
     sides: dict[str, list[str]] = {"numerator": [], "denominator": [], "equal": [], "open": []}
     for law, each in laws.items():
-        if law != "all":
-            sides[each.faster or ("equal" if each.equal else "open")].append(f"{law} ({each.value:.2f})")
+        sides[each.faster or ("equal" if each.equal else "open")].append(f"{law} ({each.value:.2f})")
     return {side: "; ".join(words) or "none" for side, words in sides.items()}
 
 

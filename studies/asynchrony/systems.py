@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from studies.asynchrony.cases import WORKERS
-from studies.tuning import Knobs, Settings
+from studies.kit.tuning import Knobs, Settings
 
 POINTS = 24  # of each system
 _RATE = "learning_rate"

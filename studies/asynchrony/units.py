@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 import fred
 from studies.asynchrony.cases import Case
 from studies.asynchrony.systems import system
-from studies.tuning import Settings
+from studies.kit.tuning import Settings
 
 _TUNING, _REPORT = "tuning", "report"
 _Key = tuple[str, str, int, str]  # system, settings, seed, purpose

@@ -31,7 +31,8 @@ def block(
         seeds: that are reported, or words for other draws.
         families: differences, in their units, by question.
         ratios: differences of logarithms, by question.
-        tried: a row for each point that was tried and seed, `chosen` and `edges`; None if nothing is tuned.
+        tried: a row for each point that was tried and seed, `chosen` and `edges`; or one for each search, with its number of
+            `points`. None if nothing is tuned.
         by: columns of the searches.
     """
     tuning = "" if tried is None or "seed" not in tried else f"{tried['seed'].nunique()} to tune, "
@@ -57,6 +58,7 @@ def _search(tried: pd.DataFrame | None, by: Sequence[str]) -> list[str]:
         return ["nothing is tuned", "–"]
     searches = tried.groupby(list(by), sort=False)
     points = searches["settings"].nunique() if "settings" in tried else searches.size()
+    points = searches["points"].first().astype(int) if "points" in tried else points
     edges = tried[tried["chosen"]].groupby(list(by), sort=False)["edges"].first() != ""
     numbers = f"{points.min()}" if points.min() == points.max() else f"{points.min()} to {points.max()}"
     total = f"{len(points)} x {numbers} = {points.sum():,}"
@@ -64,7 +66,7 @@ def _search(tried: pd.DataFrame | None, by: Sequence[str]) -> list[str]:
 
 
 def _power(differences: Collection[Difference | float], ratio: bool = False) -> list[str]:
-    halves = np.array([each.half if isinstance(each, Difference) else each for each in differences])
+    halves = np.array([one.half if isinstance(one, Difference) else one for one in differences])
     shown = np.array([np.median(halves), halves.min(), halves.max()])
     words = [f"x {number:.2f}" for number in np.exp(shown)] if ratio else [f"{number:.2g}" for number in shown]
     return [str(len(halves)), *words]

@@ -80,6 +80,7 @@ def tuned(
     seeds: Sequence[int] = TUNING,
     further: int = 0,
     special: Sequence[Settings] = (),
+    start: Settings | None = None,
 ) -> Tuned:
     """Return the settings with the least mean of a criterion.
 
@@ -92,6 +93,8 @@ def tuned(
         further: largest number of further points, which are tried while the best one has an untried neighbour.
         special: settings that compete with the best ones on all seeds: those chosen for special cases of the system. So a
             system is never tuned worse than one that it contains.
+        start: point of the grid where the search begins, such as the tuned one of a special case; it is tried on all seeds,
+            so no other choice can be worse than it. None: the middle.
 
     >>> bowl = lambda some, seeds: np.array([[(each["a"] - 5) ** 2 + seed for seed in seeds] for each in some])
     >>> tuned(bowl, {"a": [1, 2, 3, 4, 5, 6]}, points=5, seeds=(1, 2))
@@ -99,13 +102,15 @@ def tuned(
     >>> tuned(bowl, {"a": Geometric.between(0.5, 2, ratio=2)}, points=3, seeds=(1, 2), further=9)
     Tuned(settings={'a': 4.0}, value=2.5, points=5, edges=())
     """
+    first = None if start is None else tuple(list(values).index(start[name]) for name, values in knobs.items())
     tried = search(
         lambda some: _worst_if_missing(measure([_settings(knobs, point) for point in some], seeds[:1]))[:, 0],
         knobs,
         points,
         further,
+        first,
     )
-    best = sorted(tried, key=tried.__getitem__)[:kept]
+    best = sorted(tried, key=lambda point: (point != first, tried[point]))[:kept]
     others = _worst_if_missing(measure([_settings(knobs, point) for point in best], seeds[1:]))
     means = [float(np.mean([tried[point], *values])) for point, values in zip(best, others, strict=True)]
     chosen = best[int(np.argmin(means))]
@@ -120,7 +125,11 @@ def tuned(
 
 
 def search(
-    measure: Callable[[Sequence[_Point]], Iterable[float]], knobs: Knobs, points: int, further: int = 0
+    measure: Callable[[Sequence[_Point]], Iterable[float]],
+    knobs: Knobs,
+    points: int,
+    further: int = 0,
+    start: _Point | None = None,
 ) -> dict[_Point, float]:
     """Return the criterion at the points that were tried, by the places of their values.
 
@@ -129,9 +138,10 @@ def search(
         knobs: ordered values of each setting, by path.
         points: number of points to try.
         further: largest number of points to try after these, while the best one has an untried neighbour.
+        start: the first point; None: the middle.
     """
     ranges = [_places(values) for values in knobs.values()]
-    wanted = [tuple((len(values) - 1) // 2 for values in knobs.values())]
+    wanted = [start or tuple((len(values) - 1) // 2 for values in knobs.values())]
     tried = dict[_Point, float]()
     while wanted:
         tried.update(zip(wanted, map(float, measure(wanted)), strict=True))

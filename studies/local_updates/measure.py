@@ -1,83 +1,56 @@
-"""Run the experiments: choose each system's best rates on two seeds, and measure it with them on five others."""
-
-from collections.abc import Iterator, Mapping
-from pathlib import Path
+"""Choose each system's rate on two seeds, beyond the grid if it ends too early, and measure the system on five others."""
 
 import pandas as pd
 
 import fred
-from studies.local_updates import arrivals, averages, lags, rounds
-from studies.local_updates.claims import Experiment, plain
+from studies.kit.runs import parts
+from studies.kit.study import Study
+from studies.kit.tuning import REPORTED
+from studies.local_updates.experiments import EXPERIMENTS, RATES, optimizer
 
-ROOT = Path(__file__).parents[2]
-DONE = ROOT / "results" / "local-updates"  # a file of each experiment, from which an interrupted study goes on
-FOUND = ROOT / "results" / "studies" / "local-updates.csv"
-_MEASURED = ["seed", "loss", "target_seconds", "virtual_seconds"]
-
-
-def experiments() -> Iterator[Experiment]:
-    """All."""
-    for part in (rounds, averages, arrivals, lags):
-        yield from part.experiments()
+STUDY = Study("local_updates", "Do claims made for local updates hold where they are smallest?", core_hours=0.5)
+TUNING, MOST = (1, 2), 9  # seeds; rates that are tried at most
+_GRID = [digit * 10.0**power for power in range(-6, 3) for digit in (1, 3)]
+_COLUMNS = ["seed", "loss", "target_seconds", "virtual_seconds"]
 
 
 def measure() -> None:
-    """Run all experiments, one after the other, except those whose results are stored."""
-    DONE.mkdir(parents=True, exist_ok=True)
-    for number, experiment in enumerate(experiments(), 1):
-        path = DONE / f"{experiment.key}.csv"
-        if not path.is_file():
-            rows = rows_of(fred.run(experiment.scenario()), {plain(name): name for name in experiment.systems})
-            rows.insert(0, "experiment", experiment.name)
-            rows.insert(1, "task", experiment.task)
-            rows.to_csv(path, index=False, float_format="%.6g")
-        print(f"{number}: {experiment.key}", flush=True)
-    found = pd.concat([pd.read_csv(DONE / f"{experiment.key}.csv") for experiment in experiments()])
-    found.to_csv(FOUND, index=False, float_format="%.6g")
+    """Measure all systems that have no stored result."""
+    items = [(name, system) for name, experiment in EXPERIMENTS.items() for system in experiment.systems]
+    STUDY.write("", pd.concat(parts(STUDY, of_system, items)))
 
 
-def rows_of(result: fred.Result, names: Mapping[str, str]) -> pd.DataFrame:
-    """Return the results of each system's best point with each seed that had no part in the choice.
+def of_system(name: str, system: str) -> pd.DataFrame:
+    """Return the measurements of a system at its best rates, a row for each seed that had no part in the choice.
 
     Args:
-        result: of an experiment's scenario.
-        names: of systems, by those of runs.
+        name: of the experiment.
+        system: its name.
     """
-    found = []
-    for _, best in result.best.iterrows():
-        point = best["point"]
-        own = result.summary[
-            (result.summary["name"] == point) & result.summary["seed"].isin(result.scenario.report_seeds or ())
-        ]
-        frame = own.reindex(columns=_MEASURED).assign(
-            examples=own["gradients_applied"] * _batch(result, point),
-            spread=[_spread(result, point, seed) for seed in own["seed"]],
-        )
-        tried = _tried(result, best["run"])
-        edges = [name for name, values in tried.items() if len(values) > 2 and best[name] in (min(values), max(values))]
-        frame.insert(0, "system", names[best["run"]])
-        frame.insert(1, "point", point.partition(",")[2])
-        frame.insert(2, "points", best["points"])
-        frame.insert(3, "edge", bool(edges))
-        found.append(frame)
-    return pd.concat(found)
-
-
-def _batch(result: fred.Result, point: str) -> int:
-    task = result.scenario.runs[point].task
-    assert task is not None
-    return task.batch_sizes(1)[0]
-
-
-def _tried(result: fred.Result, run: str) -> dict[str, set[float]]:
-    own = result.sweep[result.sweep["run"] == run]
-    names = [name for name in own if str(name).startswith("algorithm.")]
-    return {str(name): set(own[name].dropna()) for name in names}
-
-
-def _spread(result: fred.Result, point: str, seed: int) -> float:
-    """Return the distance between workers' models at the end."""
-    metrics = result.metrics
-    if "disagreement" not in metrics:
-        return float("nan")
-    return float(metrics[(metrics["run"] == point) & (metrics["seed"] == seed)]["disagreement"].iloc[-1])
+    experiment = EXPERIMENTS[name]
+    run = experiment.systems[system]
+    rates = list(experiment.rates or RATES[optimizer(run)])
+    while True:
+        over: dict[str, list[float]] = {"algorithm.learning_rate": rates}
+        if experiment.outer and "outer_rate" in run["algorithm"]:
+            over["algorithm.outer_rate"] = list(experiment.outer)
+        algorithm = run["algorithm"] | {"learning_rate": rates[0]}
+        swept = run | {"algorithm": algorithm, "sweep": {"best": experiment.by, "over": over}}
+        seeds = {"seeds": list(TUNING), "report_seeds": list(REPORTED)}
+        result = fred.run(fred.scenario(experiment.scenario(), runs={"swept": swept}, **seeds))
+        best = result.best.iloc[0]
+        place = rates.index(best["algorithm.learning_rate"])
+        if 0 < place < len(rates) - 1 or len(rates) == MOST:
+            break
+        following = {f"{rate:g}": number for number, rate in enumerate(_GRID)}[f"{rates[place]:g}"] + (1 if place else -1)
+        rates.insert(len(rates) if place else 0, float(f"{_GRID[following]:g}"))
+    rows = result.summary[(result.summary["name"] == best["point"]) & result.summary["seed"].isin(REPORTED)]
+    task = result.scenario.runs[best["point"]].task
+    return rows.reindex(columns=_COLUMNS).assign(
+        experiment=name,
+        system=system,
+        point=best["point"].partition(",")[2],
+        points=best["points"],
+        edges="" if 0 < place < len(rates) - 1 else "rate",
+        examples=rows["gradients_applied"] * (task.batch_sizes(1)[0] if task else 0),
+    )

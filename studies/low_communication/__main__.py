@@ -1,8 +1,7 @@
-"""`python -m studies.low_communication [--report]`: measure all cases (about an hour on two cores), and write the page."""
+"""`python -m studies.low_communication [--report]`: measure all cases (about ten minutes on one core), and write the page."""
 
-from studies import command
-from studies.low_communication import page
-from studies.low_communication.measure import measure
+from studies.low_communication.measure import STUDY, measure
+from studies.low_communication.page import draw, text
 
 if __name__ == "__main__":
-    command.run("low_communication", page.QUESTION, measure, page.write)
+    STUDY.run(measure, text, draw)

@@ -1,215 +1,232 @@
-"""The page and its figure, from the losses that were measured."""
+"""The page and its figure: systems compared over the seeds, with a margin that is the noise of the tuning."""
 
-from collections.abc import Hashable, Iterator, Mapping, Sequence
-from typing import Any
+import json
+from collections import Counter
+from collections.abc import Iterator
+from functools import lru_cache, partial
 
+import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
-from fred.base.intervals import Mean, Verdict
-from reproductions.common import table
-from studies.low_communication.cases import HERE, LEARNERS, NARROW, availability, heard, heard_without_failures
-from studies.low_communication.claims import CLAIMS
-from studies.low_communication.compared import KINDS, MARGIN, Key, above, against, beside, best, ends, final, keys
-from studies.low_communication.facts import facts
-from studies.low_communication.figure import draw
-from studies.low_communication.measure import GOODPUT, KEPT, LOSSES, POINTS, ROOT, TRIED
+from fred.base.intervals import Verdict
+from fred.base.words import listed
+from fred.learning.data.language import Bigrams
+from fred.views.figures import Picture, style
+from studies.kit import effort, figure
+from studies.kit.difference import Difference
+from studies.kit.pages import by_case, count, table
+from studies.kit.study import Tables
+from studies.kit.tuning import REPORTED
+from studies.low_communication.cases import CASES, ROUNDS, TASK
+from studies.low_communication.measure import KEPT, POINTS, SEARCHES, STUDY
 from studies.low_communication.systems import SYSTEMS
 
-QUESTION = "Which low-communication system where?"
-PAGE, FIGURE = LOSSES.with_suffix(".md"), LOSSES.with_suffix(".svg")
-_OF_GOODPUT = (
-    "learners",
-    "each there, closed form",
-    "measured",
-    "heard of without failures, closed form",
-    "measured",
-    "heard of with failures, closed form",
-    "measured",
-    "loss without failures",
-    "with",
-)
+BASE = "diloco"  # with which the others are compared
+_HOME = ("gradients in an allreduce", "best", "loss", "as good", "open", "behind")
+Losses = NDArray[np.float64]  # [seeds]
 
 
-def write() -> str:
-    """Write the figure and the page; return its path, from the repository on."""
-    losses = pd.read_csv(LOSSES)
-    draw(above(losses)).save(FIGURE)
-    PAGE.write_text(text(losses, pd.read_csv(TRIED), pd.read_csv(GOODPUT)), encoding="utf-8")
-    return str(PAGE.relative_to(ROOT))
+@lru_cache
+def least(seed: int) -> float:
+    """Return the least possible loss of a seed's data, nats."""
+    return Bigrams(**{key: value for key, value in TASK["data"].items() if key != "name"}).entropy(seed)
 
 
-def text(losses: pd.DataFrame, tried: pd.DataFrame, goodput: pd.DataFrame) -> str:
+class Results:
+    """The losses above the least possible one, by case, system and search.
+
+    Args:
+        rows: a row for each case, system, search and seed.
+    """
+
+    def __init__(self, rows: pd.DataFrame):
+        above = rows.assign(loss=rows["loss"] - rows["seed"].map(least))
+        self._by_search = {
+            key: group.sort_values("seed")["loss"].to_numpy(float) for key, group in above.groupby(["case", "system", "search"])
+        }
+        measured = [case for case in CASES if (case, list(SYSTEMS)[-1], "second") in self._by_search]
+        self.cases = sorted(measured, key=lambda case: (CASES[case].slow, -CASES[case].transfer))
+
+    def losses(self, case: str, system: str) -> Losses:
+        """Return the mean of the losses that the choices of both searches end with [seeds]."""
+        return np.asarray(np.mean([self._by_search[case, system, search] for search in SEARCHES], axis=0))
+
+    def luck(self, case: str, system: str) -> float:
+        """Return the mean loss with the choice of the first search less that with the choice of the second."""
+        first, second = (self._by_search[case, system, search].mean() for search in SEARCHES)
+        return float(first - second)
+
+    @property
+    def margin(self) -> float:
+        """Return the difference of two systems that the luck of their searches alone exceeds in 5 % of comparisons.
+
+        A search's result has the variance E d^2 / 2, with d the difference of two searches; the mean of two has half of it, and
+        the difference of two such means E d^2 / 2 again.
+        """
+        lucks = np.array([self.luck(case, system) for case in self.cases for system in SYSTEMS])
+        return float(1.96 * np.sqrt(np.mean(lucks**2) / 2))
+
+    def best(self, case: str) -> str:
+        """Return the system with the least mean loss."""
+        return min(SYSTEMS, key=lambda system: self.losses(case, system).mean())
+
+    def from_best(self, case: str) -> dict[str, Difference]:
+        """Return the other systems' losses less that of the best one: a family."""
+        first = self.best(case)
+        others = {name: self.losses(case, name) - self.losses(case, first) for name in SYSTEMS if name != first}
+        return Difference.family(others, [self.margin])
+
+    def from_base(self, system: str) -> dict[str, Difference]:
+        """Return a system's losses less those of DiLoCo, by case: a family."""
+        differences = {case: self.losses(case, system) - self.losses(case, BASE) for case in self.cases}
+        return Difference.family(differences, [self.margin, -self.margin])
+
+    def home(self) -> Iterator[list[str]]:
+        """Yield, for each case, the best system, those as good, open ones, and those behind."""
+        for case in self.cases:
+            first, family = self.best(case), self.from_best(case)
+            groups = [[name for name in family if family[name].below(self.margin) == word] for word in _ORDER]
+            loss = f"{self.losses(case, first).mean():.3f}"
+            yield [case, f"**{first}**", loss, *(listed(group) or "none" for group in groups)]
+
+    def verdicts(self) -> Iterator[list[str]]:
+        """Yield, for each system, in how many cases it is ahead of DiLoCo, as good, or behind by more than the margin."""
+        for system in SYSTEMS:
+            if system != BASE:
+                family = self.from_base(system).values()
+                ahead = count(difference.below(-self.margin) for difference in family)
+                yield [
+                    system,
+                    ahead,
+                    count(difference.below(self.margin) for difference in family),
+                    *_worst(self.from_base(system)),
+                ]
+
+
+_ORDER = (Verdict.YES, Verdict.OPEN, Verdict.NO)
+
+
+def _worst(family: dict[str, Difference]) -> list[str]:
+    ends = [min(family, key=lambda case: family[case].mean.value), max(family, key=lambda case: family[case].mean.value)]
+    return [f"{family[case].mean.value:+.3f} ({case})" for case in ends]
+
+
+def text(tables: Tables) -> str:
     """Return the page.
 
     Args:
-        losses: one row for each case, system, seed and time.
-        tried: one row for each case, system and point that was tried.
-        goodput: one row for each run and seed.
+        tables: the losses, and the points that were tried.
     """
-    losses = final(above(losses))
-    tables = {
-        "home": table(("Mbit/s", "workers", "best", "loss", "as good", "open", "one setting for all"), home_rows(losses)),
-        "claims": table(("the papers' claim", "arXiv", *Verdict, "here"), claim_rows(losses)),
-        "systems": table(("system", "idea", "knobs"), system_rows()),
-        "momenta": table(("system", *(f"{key.megabits:,}, {key.workers}" for key in keys(KINDS[:2]))), momentum_rows(tried)),
-        "goodput": table(_OF_GOODPUT, goodput_rows(goodput)),
+    results, tried = Results(tables[""]), tables["tuning"]
+    chosen = tried[tried["chosen"]]
+    differences = {system: results.from_base(system) for system in SYSTEMS if system != BASE}
+    every = [difference for family in differences.values() for difference in family.values()]
+    families: dict[str, list[Difference | float]] = {
+        "loss less that of the best, nats": [
+            difference for case in results.cases for difference in results.from_best(case).values()
+        ],
+        "loss less that of DiLoCo, nats": [*every],
+        "the same, with the luck of the searches": [difference.half + results.margin for difference in every],
     }
-    for number, kind in enumerate(KINDS):
-        tables |= {
-            f"losses_{number}": table(("system", *_widths(kind)), loss_rows(losses, kind)),
-            f"differences_{number}": table(("system", *_widths(kind)), difference_rows(losses, kind)),
-        }
-    for number, workers in enumerate(("alike", "one slow")):
-        tables[f"settings_{number}"] = table(("system", *_widths((workers, "tuned"))), setting_rows(tried, workers))
-    numbers: dict[str, object] = {"margin": MARGIN, "points": POINTS, "kept": KEPT}
-    return (HERE / "page.md").read_text(encoding="utf-8").format(**tables, **numbers, **facts(losses, tried))
+    of_systems = ([f"`{name}`", system.about, system.base or "the middle"] for name, system in SYSTEMS.items())
+    of_verdicts = ("system", "ahead of DiLoCo", "as good or better", "least difference", "largest")
+    parts: dict[str, object] = {
+        "home": table(_HOME, results.home()),
+        "verdicts": table(of_verdicts, results.verdicts()),
+        "losses": by_case(results.cases, SYSTEMS, lambda case, system: f"{results.losses(case, system).mean():.3f}"),
+        "differences": by_case(results.cases, differences, lambda case, system: differences[system][case].cell()),
+        "luck": by_case(results.cases, SYSTEMS, lambda case, system: f"{results.luck(case, system):+.3f}"),
+        "settings": by_case(results.cases, SYSTEMS, partial(_settings, chosen)),
+        "systems": table(("system", "idea", "search begins at"), of_systems),
+        "effort": effort.block(STUDY, REPORTED, families, tried=tried, by=["case", "system", "search"]),
+    }
+    return STUDY.fill(parts | facts(results, tried))
 
 
-def _widths(kind: tuple[str, str]) -> list[str]:
-    return [f"{key.megabits:,}" for key in keys([kind])]
-
-
-def home_rows(losses: pd.DataFrame) -> Iterator[list[object]]:
-    """Yield for each case which system to choose.
-
-    Args:
-        losses: as `final` returns them; on bigrams above the least possible loss.
-    """
-    for key in keys():
-        first, verdicts = best(losses, key), beside(losses, key)
-        others = [", ".join(each for each in verdicts if verdicts[each] == one) for one in (Verdict.YES, Verdict.OPEN)]
-        found = f"{ends(losses, key, first).mean():.3f}"
-        yield [f"{key.megabits:,}", key.said, f"**{first}**", found, *(names or "none" for names in others), _one(losses, key)]
-
-
-def _one(losses: pd.DataFrame, key: Key) -> str:
-    """Return the system that is best with one setting for all cases, and its loss."""
-    if key.way == "unforeseen" or key.megabits == NARROW:
-        return "–"
-    same = key._replace(way="one setting")
-    first = best(losses, same)
-    return f"{first}, {ends(losses, same, first).mean():.3f}"
-
-
-def claim_rows(losses: pd.DataFrame) -> Iterator[list[object]]:
-    """Yield for each claim in how many cases it holds, does not hold, or is open.
+def facts(results: Results, tried: pd.DataFrame) -> dict[str, object]:
+    """Return the numbers in the page's sentences.
 
     Args:
-        losses: as above.
+        results: the losses.
+        tried: the points that were tried.
     """
-    for claim in CLAIMS:
-        verdicts = claim.verdicts(losses)
-        counts = [verdicts.count(each) for each in Verdict]
-        yield [f"{claim.says} ({claim.system} / {claim.other})", claim.paper, *counts, claim.judged(verdicts)]
-
-
-def system_rows() -> Iterator[list[object]]:
-    """Yield each system's idea and its knobs."""
-    for name, system in SYSTEMS.items():
-        yield [f"`{name}`", system.about, "; ".join(f"{knob} {_values(own)}" for knob, own in system.knobs.items())]
-
-
-def _values(values: Sequence[object]) -> str:
-    if len(values) > 5:
-        return f"{values[0]:g} to {values[-1]:g}"
-    return ", ".join(_said(each) for each in values)
-
-
-def _said(value: object) -> str:
-    return " / ".join(f"{each:g}" for each in value) if isinstance(value, tuple) else f"{value:g}"
-
-
-def difference_rows(losses: pd.DataFrame, kind: tuple[str, str]) -> Iterator[list[object]]:
-    """Yield each system's loss less DiLoCo's at all bandwidths.
-
-    Args:
-        losses: as above.
-        kind: workers, and how settings were chosen.
-    """
-    for system in SYSTEMS:
-        if system != "diloco":
-            yield [system, *(each.said() for each in against(losses, system, "diloco", keys([kind])).values())]
-
-
-def loss_rows(losses: pd.DataFrame, kind: tuple[str, str]) -> Iterator[list[object]]:
-    """Yield each system's loss at all bandwidths, and that with one setting for all cases.
-
-    Args:
-        losses: as above.
-        kind: workers, and how settings were chosen.
-    """
-    for system, own in SYSTEMS.items():
-        yield [system, *(_loss(losses, key, system, "loss") for key in keys([kind]))]
-        if own.own_models:
-            yield [f"{system}, mean model", *(_loss(losses, key, system, "mean_loss") for key in keys([kind]))]
-
-
-def _loss(losses: pd.DataFrame, key: Key, system: str, column: str) -> str:
-    found = f"{ends(losses, key, system, column).mean():.3f}"
-    if key.way == "unforeseen" or key.megabits == NARROW:
-        return found
-    return f"{found} / {ends(losses, key._replace(way='one setting'), system, column).mean():.3f}"
-
-
-def momentum_rows(tried: pd.DataFrame) -> Iterator[list[object]]:
-    """Yield for each system with an outer momentum what the best point of each momentum has more than the best of all.
-
-    Args:
-        tried: one row for each case, system and point that was tried.
-    """
-    for system, known in SYSTEMS.items():
-        if "outer" in known.knobs and not known.if_alike:
-            own = tried[tried["system"] == system]
-            yield [system, *(_by_momentum(own, key) for key in keys(KINDS[:2]))]
-
-
-def _by_momentum(own: pd.DataFrame, key: Key) -> str:
-    case = own[(own["workers"] == key.workers) & (own["megabits"] == key.megabits)]
-    least = case.groupby("momentum")["first_loss"].min()
-    return " / ".join(f"{each:.3f}" for each in least - least.min())
-
-
-def setting_rows(tried: pd.DataFrame, workers: str) -> Iterator[list[object]]:
-    """Yield each system's chosen setting, with the knobs whose least or largest value it has.
-
-    Args:
-        tried: one row for each case, system and point that was tried.
-        workers: `alike` or `one slow`.
-    """
-    chosen = tried[tried["chosen"] & (tried["workers"] == workers)]
-    cells = {(row["system"], row["megabits"]): _setting(row) for row in chosen.to_dict("records")}
-    for system in SYSTEMS:
-        yield [system, *(cells[system, key.megabits] for key in keys([(workers, "tuned")]))]
-
-
-_KNOBS = ("rate", "period", "every", "momentum", "outer_rate", "memory", "kept", "temperature", "longest")
-
-
-def _setting(row: Mapping[Hashable, Any]) -> str:
-    edges = row["edges"].split() if isinstance(row["edges"], str) else []
-    at_end = {"momentum" if edge == "outer" else edge for edge in edges}
-    return " / ".join(f"{row[knob]:g}" + "\\*" * (knob in at_end) for knob in _KNOBS if pd.notna(row[knob]))
-
-
-def goodput_rows(goodput: pd.DataFrame) -> Iterator[list[object]]:
-    """Yield the goodput of the same chips in 1 to 8 learners: shares of the gradients made without failures.
-
-    Args:
-        goodput: one row for each run and seed.
-    """
-    runs = {str(name): own.sort_values("seed") for name, own in goodput.groupby("name")}
-    for learners in LEARNERS:
-        usual, failing = runs[f"{learners}-learners"], runs[f"{learners}-learners-failing"]
-        made, *known = (
-            _share(own[column], usual["gradients_applied"])
-            for own, column in ((failing, "gradients_applied"), (usual, "heard"), (failing, "heard"))
+    chosen = tried[tried["chosen"]].drop_duplicates(["case", "system", "search"])
+    lucks = [abs(results.luck(case, system)) for case in results.cases for system in SYSTEMS]
+    good = Counter(dict.fromkeys(SYSTEMS, 0))
+    for case in results.cases:
+        good[results.best(case)] += 1
+        good.update(
+            name for name, difference in results.from_best(case).items() if difference.below(results.margin) == Verdict.YES
         )
-        closed = [f"{share(learners):.3f}" for share in (heard_without_failures, heard)]
-        loss = [f"{own['loss'].mean():.3f}" for own in (usual, failing)]
-        yield [learners, f"{availability(learners):.3f}", made, closed[0], known[0], closed[1], known[1], *loss]
+    return {
+        "take_home": "; ".join(_in_words(results, case) for case in results.cases),
+        "cases": len(results.cases),
+        "all_cases": len(CASES),
+        "margin": f"{results.margin:.3f}",
+        "median_luck": f"{np.median(lucks):.3f}",
+        "largest_luck": f"{max(lucks):.3f}",
+        "same": f"{sum(luck == 0 for luck in lucks)} of {len(lucks)}",
+        "good": ", ".join(f"`{name}` {number}" for name, number in good.most_common()),
+        "momentum": _momentum(chosen),
+        "nested": _nested(results, tried),
+        "edges_of_periods": int(chosen["edges"].str.contains("period|every").sum()),
+        "points": POINTS,
+        "kept": KEPT,
+        "rounds": ROUNDS,
+    }
 
 
-def _share(own: "pd.Series[float]", of: "pd.Series[float]") -> str:
-    shares = own.to_numpy(float) / of.to_numpy(float)
-    low, high = Mean.estimate(shares).interval()
-    return f"{shares.mean():.3f} ({low:.3f} to {high:.3f})"
+def _in_words(results: Results, case: str) -> str:
+    family = results.from_best(case)
+    good = [name for name in family if family[name].below(results.margin) == Verdict.YES]
+    return f"{case}: {results.best(case)}{f', as good: {listed(good)}' * bool(good)}"
+
+
+def _settings(chosen: pd.DataFrame, case: str, system: str) -> str:
+    choices = chosen[(chosen["case"] == case) & (chosen["system"] == system)].drop_duplicates("search")
+    cells = [" ".join(_word(value) for value in json.loads(words).values()) for words in choices["settings"]]
+    return "; ".join(f"{cell}{'*' * bool(edges)}" for cell, edges in zip(cells, choices["edges"], strict=True))
+
+
+def _word(value: object) -> str:
+    return "/".join(f"{part:g}" for part in value) if isinstance(value, list) else f"{value:g}"
+
+
+def _momentum(chosen: pd.DataFrame) -> str:
+    """Return how often each outer momentum was chosen, of the systems that have it."""
+    momenta = Counter(f"{point['outer'][0]:g}" for point in map(json.loads, chosen["settings"]) if "outer" in point)
+    return ", ".join(f"{momentum} in {momenta[momentum]}" for momentum in sorted(momenta))
+
+
+def _nested(results: Results, tried: pd.DataFrame) -> str:
+    """Return how DiLoCo compares with local SGD, which it contains: in the tuning, and on the reported seeds."""
+    full = tried.groupby(["case", "search", "system", "settings"]).agg(loss=("loss", "mean"), chosen=("chosen", "first"))
+    scores = full[full["chosen"]].reset_index().set_index(["case", "search", "system"])["loss"].unstack()
+    worse = (scores["diloco"] > scores["local-sgd"] + 1e-9).sum()
+    values = [results.from_base("local-sgd")[case].mean.value for case in results.cases]
+    ends = f"{min(values):+.3f} to {max(values):+.3f}"
+    return f"in {worse} of {len(scores)} searches; on the reported seeds local SGD ends {ends} from it"
+
+
+def draw(tables: Tables) -> Picture:
+    """Draw the losses less those of DiLoCo, a panel for workers alike and one for one slow worker.
+
+    Args:
+        tables: the losses, and the points that were tried.
+    """
+    results = Results(tables[""])
+    others = [name for name in SYSTEMS if name != BASE]
+    with style():
+        picture = Picture(figsize=(10, 4.4), layout="constrained")
+        panels = picture.subplots(1, 2, sharey=True)
+        for axes, slow in zip(panels, (False, True), strict=True):
+            cases = {case: f"{CASES[case].transfer} gradients" for case in results.cases if CASES[case].slow == slow}
+            figure.panel(axes, others, cases, lambda case, name: results.losses(case, name) - results.losses(case, BASE))
+            axes.axvspan(-results.margin, results.margin, color="0.9", zorder=0)
+            axes.axvline(0, color="0.5", lw=0.8)
+            axes.set_title("one worker four times as slow" if slow else "four workers alike")
+            axes.set_xlabel("loss less that of DiLoCo, nats")
+        handles = panels[0].get_legend_handles_labels()
+        picture.legend(*handles, loc="outside lower center", ncols=4, title="an allreduce takes")
+    return picture

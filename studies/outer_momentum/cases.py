@@ -2,10 +2,8 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-HERE = Path(__file__).parent
 SECONDS = 0.25  # of every gradient
 MOMENTA = (0.0, 0.5, 0.9)
 STEPS = (0.25, 0.35, 0.5, 0.7, 1.0, 1.4, 2.0, 2.8, 4.0, 5.6)  # effective outer steps, in pseudo-gradients
@@ -92,7 +90,7 @@ class Case:
         options: dict[str, Any] = {"name": self.system, "optimizer": self.inner}
         if self.system in ("diloco", "streaming-diloco"):
             return options | {"outer": {"name": "sgd", "momentum": momentum, "nesterov": True}}
-        key = {"noloco": "block_momentum", "slowmo": "slow_momentum", "snoo": "outer_momentum"}.get(self.system, "momentum")
+        key = {"noloco": "block_momentum", "slowmo": "slow_momentum"}.get(self.system, "momentum")
         return options | {key: momentum}
 
     def rate(self, step: float, momentum: float, correlation: float) -> float:
@@ -118,7 +116,5 @@ def cases() -> Iterator[Case]:
     yield from (Case("length", steps=steps) for steps in (128, 2048))
     yield Case("H and length", period=256, steps=2048)
     yield from (Case("inner", inner=inner) for inner in ("sgd", "muon"))
-    yield from (
-        Case("system", system=system) for system in ("streaming-diloco", "noloco", "slowmo", "snoo", "delayed-nesterov")
-    )
+    yield from (Case("system", system=system) for system in ("streaming-diloco", "noloco", "slowmo", "delayed-nesterov"))
     yield from (Case("task", task=task) for task in ("digits", "grammar"))

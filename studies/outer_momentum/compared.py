@@ -1,13 +1,10 @@
 """Differences between momenta in each case, seed by seed, with intervals; the cases of one question are a family."""
 
-from collections.abc import Iterable
-
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from fred.base.intervals import Verdict
-from studies.difference import Difference
+from studies.kit.difference import Difference
 
 CASE = ["factor", "system", "task", "inner", "period", "workers", "steps"]
 MARGIN = 0.02  # nats: losses that are nearer to each other are equal
@@ -40,16 +37,6 @@ def chosen(own: pd.DataFrame, momentum: float, kind: str = "tuned") -> pd.Series
         kind: how rates were chosen.
     """
     return own[(own["kind"] == kind) & np.isclose(own["momentum"], momentum)].iloc[0]
-
-
-def count(verdicts: Iterable[Verdict]) -> str:
-    """Return the number of each verdict in words.
-
-    >>> count([Verdict.YES, Verdict.OPEN, Verdict.YES])
-    'yes in 2, no in 0, open in 1'
-    """
-    every = list(verdicts)
-    return ", ".join(f"{word.value} in {every.count(word)}" for word in (Verdict.YES, Verdict.NO, Verdict.OPEN))
 
 
 def _by_seed(own: pd.DataFrame, kind: str, momentum: float, column: str) -> pd.Series:

@@ -4,17 +4,19 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 from fred.views.figures import Picture, style
+from studies.kit.study import Tables
 from studies.outer_momentum.compared import MARGIN, differences
 
 _WAYS = {"tuned": "rates tuned for it", "matched": "same effective step", "published": "0.7 and 0.9, as published"}
 
 
-def draw(losses: pd.DataFrame) -> Picture:
+def draw(tables: Tables) -> Picture:
     """Draw the differences of all cases, a panel for each momentum.
 
     Args:
-        losses: one row for each case, way to choose rates, momentum and seed.
+        tables: the first has a row for each case, way to choose rates, momentum and seed.
     """
+    losses = tables[""]
     with style():
         figure = Picture(figsize=(9, 6.2), layout="constrained")
         panels = figure.subplots(1, 2, sharey=True)

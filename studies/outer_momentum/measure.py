@@ -1,43 +1,33 @@
 """Run the cases: tune plain averages, measure the correlation there, then tune and match each momentum."""
 
-import multiprocessing
-from concurrent.futures import ProcessPoolExecutor
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
 import fred
-from fred.base.cores import cores
 from fred.outcomes.sweeps import at_the_ends
 from fred.specification.loading import Scenario
+from studies.kit.runs import parts
+from studies.kit.study import Study
 from studies.outer_momentum.cases import MOMENTA, PUBLISHED, RATES, REPORTED, STEPS, TUNING, Case, cases
 from studies.outer_momentum.correlation import correlation
+from studies.outer_momentum.rounds import of_rounds, rounds
 
-ROOT = Path(__file__).parents[2]
-DONE = ROOT / "results" / "outer-momentum"  # a file of each case, from which an interrupted study goes on
-LOSSES = ROOT / "results" / "studies" / "outer-momentum.csv"
+STUDY = Study("outer_momentum", "Is outer momentum more than a larger step?", ("", "published"), core_hours=2)
 _RATE = "algorithm.learning_rate"
 
 
 def measure() -> None:
-    """Measure all cases that have no stored result, one process for each core."""
-    DONE.mkdir(parents=True, exist_ok=True)
-    LOSSES.parent.mkdir(parents=True, exist_ok=True)
-    with ProcessPoolExecutor(cores(), mp_context=multiprocessing.get_context("spawn")) as pool:
-        for number, name in enumerate(pool.map(_measured, cases()), 1):
-            print(f"{number}: {name}", flush=True)
-    found = pd.concat([pd.read_csv(DONE / f"{case.name}.csv") for case in cases()])
-    found.to_csv(LOSSES, index=False, float_format="%.6g")
+    """Measure all cases that have no stored result, and write the tables."""
+    STUDY.write("", pd.concat(parts(STUDY, _of_named, [(case.name,) for case in cases()])))
+    STUDY.write("published", pd.concat(parts(STUDY, of_rounds, rounds(), "published")))
 
 
-def _measured(case: Case) -> str:
-    path = DONE / f"{case.name}.csv"
-    if not path.is_file():
-        facts = {name: getattr(case, name) for name in ("factor", "system", "task", "inner", "period", "workers", "steps")}
-        of_case(case).assign(**facts).to_csv(path, index=False, float_format="%.6g")
-    return case.name
+def _of_named(name: str) -> pd.DataFrame:
+    case = next(case for case in cases() if case.name == name)
+    columns = ("factor", "system", "task", "inner", "period", "workers", "steps")
+    return of_case(case).assign(**{column: getattr(case, column) for column in columns})
 
 
 def of_case(case: Case) -> pd.DataFrame:
