@@ -18,7 +18,7 @@ from jax.interpreters import mlir
 from fred.portable.barriers import LARGE, compiled_apart
 
 _FAN_IN = 8  # parts added at a time
-_MANY = 64  # sums; a few, such as the norm of a matrix, are best added up while their terms are computed
+_MANY_SUMS = 64  # sums; a few, such as the norm of a matrix, are best added up while their terms are computed
 
 Operation = Callable[[Any, Any], Any]
 
@@ -26,7 +26,7 @@ Operation = Callable[[Any, Any], Any]
 def _sum(operand: jax.Array, *, axes: Sequence[int], **_: Any) -> jax.Array:
     """Add up along axes; many sums of a large operand, as in a normalisation, apart from the code around them."""
     number = math.prod(size for axis, size in enumerate(operand.shape) if axis not in axes)
-    compute = _sums_apart if number >= _MANY and operand.size >= LARGE else _sums
+    compute = _sums_apart if number >= _MANY_SUMS and operand.size >= LARGE else _sums
     return compute(operand, axes=tuple(axes))
 
 
