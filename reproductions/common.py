@@ -4,6 +4,8 @@ import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+import pandas as pd
+
 import fred
 from fred.base.cores import cores
 from fred.base.progress import of_runs
@@ -23,6 +25,34 @@ def run(scenario: Scenario, folder: str, only: Sequence[str] = ()) -> fred.Resul
     """A scenario's units (or those of some runs), on all cores; what this folder of results has already is not done again."""
     with of_runs(len(only or scenario.runs) * len(scenario.seeds)) as progress:
         return fred.run(scenario, only, out=ROOT / "results" / folder, jobs=cores(), progress=progress)
+
+
+class Seeds:
+    """A CSV file of measurements with a column `seed`, to which further seeds can be added.
+
+    A file that grew has the same rows in the same order as one that was measured at once.
+    """
+
+    def __init__(self, path: Path, keys: Sequence[str], add: bool):
+        """With `add` keep the rows of the file; without it begin an empty one. `keys` are the columns that name a case."""
+        self._path, self._keys = path, list(keys)
+        self._rows = pd.read_csv(path) if add else pd.DataFrame()
+
+    def missing(self, seeds: Sequence[int], **case: object) -> list[int]:
+        """Return the seeds that the file lacks of a case, given by some of the keys."""
+        rows = self._rows
+        for column, value in case.items():
+            rows = rows[rows[column] == value] if len(rows) else rows
+        present = set(rows["seed"]) if len(rows) else set()
+        return [seed for seed in seeds if seed not in present]
+
+    def add(self, rows: pd.DataFrame, float_format: str | None = None) -> None:
+        """Add rows, and write the file: cases as they were first added, and their seeds in order."""
+        grown = pd.concat([self._rows, rows], ignore_index=True) if len(self._rows) else rows
+        order = {key: grown[key] if key == "seed" else pd.factorize(grown[key])[0] for key in self._keys}
+        places = pd.DataFrame(order).reset_index(drop=True).sort_values(self._keys, kind="stable").index
+        self._rows = grown.iloc[places]
+        self._rows.to_csv(self._path, index=False, float_format=float_format)
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:

@@ -3,6 +3,7 @@
 import re
 
 from reproductions.common import ROOT, table
+from reproductions.verdicts import REASONS, Reason
 
 PLACE = ROOT / "results" / "README.md"
 _PAPERS = {  # page -> the paper, the one figure to see, the scenario to run
@@ -85,8 +86,10 @@ _CLOCK = (
     ),
 )
 _COUNT = re.compile(
-    r"^\| (?:– )?(claims|measured|agrees|disagrees|open|not compared|not tried[^|]*) \| (\d+) \|$", re.MULTILINE
+    rf"^\| (?:– )*(claims|measured|agrees|disagrees|open|not compared|not tried|{'|'.join(Reason)})[^|]* \| (\d+) \|$",
+    re.MULTILINE,
 )
+_NUMBERS = ("claims", "agrees", "disagrees", *Reason, "open", "not compared", "not tried")
 
 
 def text() -> str:
@@ -94,14 +97,15 @@ def text() -> str:
     papers, counts_of_papers = [], []
     for page, (title, figure, scenario) in _PAPERS.items():
         content = (ROOT / "results" / "reproductions" / f"{page}.md").read_text(encoding="utf-8")
-        counts = {name.split(" (")[0]: int(number) for name, number in _COUNT.findall(content)}
-        numbers = [counts.get(name, 0) for name in ("claims", "agrees", "disagrees", "open", "not compared", "not tried")]
+        counts = {name: int(number) for name, number in _COUNT.findall(content)}
+        numbers = [counts.get(name, 0) for name in _NUMBERS]
         counts_of_papers.append(numbers)
         papers.append(
             (f"[{title}](reproductions/{page}.md)", *numbers, f"[figure](reproductions/{figure})", f"`fred run {scenario}`")
         )
     sums = map(sum, zip(*counts_of_papers, strict=True))
-    header = ("paper", "claims", "agree", "disagree", "open", "not compared", "not tried", "see", "run")
+    reasons = [f"– {reason}" for reason in Reason]
+    header = ("paper", "claims", "agree", "disagree", *reasons, "open", "not compared", "not tried", "see", "run")
     studies = [(f"[{question}](studies/{page}.md)", *rest) for page, (question, *rest) in _STUDIES.items()]
     return f"""# Results
 
@@ -111,8 +115,9 @@ Made by `python -m reproductions index` from the pages beside it. Everything is 
 
 {table(header, [*papers, ("all", *sums, "", "")])}
 
-A claim *agrees* or *disagrees* by a criterion that its page states; it is *open* if the seeds do not decide. Each page lists
-what was calibrated, and gives a reason for each claim that was not tried.
+A claim *agrees* or *disagrees* by a criterion that its page states; it is *open* if the seeds do not decide, and *not
+compared* if choices that the paper leaves open decide it. {REASONS} Each page lists what was calibrated, and gives a reason
+for each claim that was not tried.
 
 ## The clock
 

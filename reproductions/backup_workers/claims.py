@@ -27,6 +27,7 @@ class Files(NamedTuple):
     reached: pd.DataFrame
     curves: pd.DataFrame
     smaller: pd.DataFrame
+    epochs: pd.DataFrame
 
 
 def measured(files: Files) -> Measured:

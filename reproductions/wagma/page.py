@@ -9,10 +9,11 @@ from reproductions.combined import CHOICES
 from reproductions.common import table
 from reproductions.verdicts import CRITERION, Claims, Measured, read, shown, tables
 from reproductions.wagma import accuracy, further, numbers, orders, paper, speeds, variations
+from reproductions.wagma.bandwidths import WITHOUT, Bandwidths
 from reproductions.wagma.numbers import CLOSE
 from reproductions.wagma.paper import Fact
 from reproductions.wagma.text import TEXT
-from reproductions.wagma.throughput import HALF_BATCH, Throughput
+from reproductions.wagma.throughput import HALF_BATCH, NOT_HIDDEN, Throughput
 from reproductions.wagma.variations import FOUR, TEN, Variations
 
 
@@ -27,12 +28,18 @@ def measured(throughput: Throughput, errors: pd.DataFrame, more: pd.DataFrame) -
     return {**numbers.found(throughput), **speeds.found(throughput), **orders.found(errors, more)}
 
 
-def text(throughput: Throughput, changed: Variations, errors: pd.DataFrame, more: pd.DataFrame) -> str:
+def text(throughput: Throughput, rates: Bandwidths, changed: Variations, errors: pd.DataFrame, more: pd.DataFrame) -> str:
     """The whole page."""
+    agrees = rates.agreeing()
     twice = numbers.minutes("d-psgd-twice", changed.of("5", variations.TWICE, "d-psgd-twice"))
     return TEXT.format(
         **tables(claims(), measured(throughput, errors, more)),
         criterion=CRITERION,
+        time_seeds=len(throughput.seeds("4", 64, "wagma")),
+        bandwidths=rates.table(),
+        below="Ablation 3",
+        most=agrees.index[agrees["wagma-global"] & agrees["eager-sgd"]].max(),
+        least=agrees.index[agrees[WITHOUT]].min(),
         close=f"{CLOSE:.0%}",
         four_changed=_changed(throughput, changed, "4", FOUR),
         own=_own_communication(changed, "4", paper.FASTER),
@@ -47,7 +54,7 @@ def text(throughput: Throughput, changed: Variations, errors: pd.DataFrame, more
         advantage=f"{numbers.ADVANTAGE:.0%}",
         even_errors=_even_errors(more),
         seeds=errors["seed"].nunique(),
-        beside=f"{changed.faster('7', variations.BESIDE, 'ad-psgd'):.2f}",
+        beside=f"{throughput.of('7', 16, 'wagma') / throughput.of(NOT_HIDDEN, 16, 'ad-psgd'):.2f}",
         seven_sizes=_sizes(throughput, "7"),
         epochs=_epochs(throughput),
         ten_changed=_changed(throughput, changed, "10", TEN),
