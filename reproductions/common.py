@@ -14,6 +14,7 @@ from fred.specification.loading import Scenario
 ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "results" / "reproductions"
 _STARTED = time.monotonic()
+_CASE = "number of the case"
 
 
 def say(text: str) -> None:
@@ -33,9 +34,17 @@ class Seeds:
     A file that grew has the same rows in the same order as one that was measured at once.
     """
 
-    def __init__(self, path: Path, keys: Sequence[str], add: bool):
-        """With `add` keep the rows of the file; without it begin an empty one. `keys` are the columns that name a case."""
+    def __init__(self, path: Path, keys: Sequence[str], add: bool, seeds_first: bool = False):
+        """Read the file to which seeds are added, or begin another one.
+
+        Args:
+            path: CSV file.
+            keys: columns that name a case.
+            add: whether to keep the rows of the file.
+            seeds_first: whether the file has all cases of a seed together, instead of all seeds of a case.
+        """
         self._path, self._keys = path, list(keys)
+        self._order = ["seed", _CASE] if seeds_first else [_CASE, "seed"]
         self._rows = pd.read_csv(path) if add else pd.DataFrame()
 
     def missing(self, seeds: Sequence[int], **case: object) -> list[int]:
@@ -49,9 +58,8 @@ class Seeds:
     def add(self, rows: pd.DataFrame, float_format: str | None = None) -> None:
         """Add rows, and write the file: cases as they were first added, and their seeds in order."""
         grown = pd.concat([self._rows, rows], ignore_index=True) if len(self._rows) else rows
-        order = {key: grown[key] if key == "seed" else pd.factorize(grown[key])[0] for key in self._keys}
-        places = pd.DataFrame(order).reset_index(drop=True).sort_values(self._keys, kind="stable").index
-        self._rows = grown.iloc[places]
+        cases = grown.groupby(self._keys, sort=False, dropna=False).ngroup()
+        self._rows = grown.assign(**{_CASE: cases}).sort_values(self._order, kind="stable").drop(columns=_CASE)
         self._rows.to_csv(self._path, index=False, float_format=float_format)
 
 

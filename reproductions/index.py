@@ -85,11 +85,8 @@ _CLOCK = (
         "`auto` loses more than .02 of the oracle in 5 % of windows",
     ),
 )
-_COUNT = re.compile(
-    rf"^\| (?:– )*(claims|measured|agrees|disagrees|open|not compared|not tried|{'|'.join(Reason)})[^|]* \| (\d+) \|$",
-    re.MULTILINE,
-)
 _NUMBERS = ("claims", "agrees", "disagrees", *Reason, "open", "not compared", "not tried")
+_COUNT = re.compile(rf"^\| (?:– )*({'|'.join(_NUMBERS)})(?: \([^|]*)? \| (\d+) \|$", re.MULTILINE)
 
 
 def text() -> str:

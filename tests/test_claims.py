@@ -47,7 +47,7 @@ def test_a_file_to_which_seeds_were_added_is_the_one_that_was_measured_at_once(t
         return pd.DataFrame(looks, columns=["run", "seed", "look", "value"])
 
     def measure(name: str, add: bool, *seeds: int) -> str:
-        file = Seeds(tmp_path / name, ("run", "seed"), add)
+        file = Seeds(tmp_path / name, ["run"], add)
         for run in ("second", "first"):
             if missing := file.missing(seeds, run=run):
                 file.add(rows(run, *missing), "%.6g")
@@ -56,7 +56,7 @@ def test_a_file_to_which_seeds_were_added_is_the_one_that_was_measured_at_once(t
     measure("grown.csv", False, 1, 2)
     grown, at_once = measure("grown.csv", True, 1, 2, 3), measure("at-once.csv", False, 1, 2, 3)
     assert grown == at_once and len(at_once.splitlines()) == 13
-    assert Seeds(tmp_path / "grown.csv", ("run", "seed"), True).missing((2, 3, 4), run="first") == [4]
+    assert Seeds(tmp_path / "grown.csv", ["run"], True).missing((2, 3, 4), run="first") == [4]
     assert measure("grown.csv", False, 1) != at_once
 
 

@@ -30,7 +30,7 @@ def add_seeds() -> None:
 
 
 def _file(add: bool) -> Seeds:
-    return Seeds(SMALLER, ("experiment", "run", "rate", "seed"), add)
+    return Seeds(SMALLER, ("experiment", "run", "rate"), add)
 
 
 def measured(name: str, settings: Sequence[str] = (), rates: Sequence[float] = ()) -> pd.DataFrame:

@@ -33,7 +33,7 @@ def measure(static: int, add: bool = False) -> None:
         static: best static cutoff.
         add: whether to measure only the seeds that the file lacks.
     """
-    measured = Seeds(CURVES, ("optimizer", "run", "seed"), add)
+    measured = Seeds(CURVES, ("optimizer", "run"), add)
     for optimizer, run in product(RATES, RUNS):
         rate = RATES[optimizer] / (WORKERS if run == "wild" else 1)
         settings = [f"algorithm.optimizer={optimizer}", f"algorithm.learning_rate={rate:.6g}"]

@@ -25,7 +25,7 @@ def measure() -> None:
 
 def measure_decisions(add: bool = False) -> None:
     """Measure, for each seed and with longer gradients, the share of the oracle's throughput and the time of a decision."""
-    measured, rule = Seeds(DECISIONS, ("times", "seed"), add), DMM(objective="round", by="count", model=MODEL)
+    measured, rule = Seeds(DECISIONS, ["times"], add), DMM(objective="round", by="count", model=MODEL)
     for times in (1, LONGER):
         for seed in measured.missing(SEEDS, times=times):
             test = changing(seed, [f"cluster.compute.median={0.8595 * times}"])

@@ -42,7 +42,7 @@ def measure(add: bool = False) -> None:
     Args:
         add: whether to measure only the seeds that the file lacks, with the stored model of `dmm`.
     """
-    measured = Seeds(ROUNDS, ("seed", "rule"), add)
+    measured = Seeds(ROUNDS, ["rule"], add, seeds_first=True)
     training = record("figure2", "training", TRAINING_SEED)
     say(f"cutoff: recorded {len(training.seconds)} iterations")
     if not add:

@@ -24,7 +24,7 @@ def measure(add: bool = False) -> None:
         add: whether to measure only the seeds that the file lacks.
     """
     parts = {"serial": _serial, "penalties": _penalties, "unsent": _unsent, "heterogeneous": _errors, "periods": _periods}
-    measured = Seeds(SMALLER, ("experiment", "run", "seed"), add)
+    measured = Seeds(SMALLER, ("experiment", "run"), add)
     for name, facts in {**parts, "b-staleness": _b_staleness}.items():
         path = SCENARIOS / f"{name}.yaml"
         if seeds := measured.missing(fred.load(path).seeds, experiment=name):

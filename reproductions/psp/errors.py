@@ -24,7 +24,7 @@ _FOLDERS = {LATE: "late", EVEN: "even", SPREAD: "spread"}
 
 def measure(add: bool = False) -> None:
     """Errors of each run at each look: some ten minutes on two cores; with `add` only the seeds that the file lacks."""
-    measured = Seeds(ERRORS, ("condition", "run", "seed"), add)
+    measured = Seeds(ERRORS, ("condition", "run"), add)
     for condition, settings in CONDITIONS.items():
         scenario = fred.load(SCENARIOS / "errors.yaml", settings)
         if seeds := measured.missing(scenario.seeds, condition=condition):

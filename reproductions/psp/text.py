@@ -19,8 +19,9 @@ predictions. A worker that receives one block late stays late, because it never 
 workers are late, the servers wait again. Workers drop blocks of versions older than their own, as in the paper's
 algorithm 1. If they take every block newer than their own, the ratios are {kept}.
 
-The paper's own numbers differ on the cost of late replies (docs/errata.md, item 48). If partial synchronisation takes as long as `sync` does
-without them, `sync` takes {reduced} times as long with them in table 1, not 1.30. FRED's {prolonged} lies between.
+The paper's own numbers differ on the cost of late replies (docs/errata.md, item 48). If partial synchronisation takes
+as long as `sync` does without them, `sync` takes {reduced} times as long with them in table 1, not 1.30. FRED's {prolonged}
+lies between.
 
 ![run times](psp-table1.svg)
 

@@ -61,7 +61,7 @@ CASES = (
 
 def measure(add: bool = False) -> None:
     """A quarter of an hour; with `add` only the seeds that the file lacks."""
-    measured = Seeds(TIMES, ("case", "name", "seed"), add)
+    measured = Seeds(TIMES, ("case", "name"), add)
     for case in CASES:
         scenario = fred.load(SCENARIOS / "table1.yaml", case.settings)
         if seeds := measured.missing(scenario.seeds, case=case.what):

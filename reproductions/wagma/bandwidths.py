@@ -1,11 +1,10 @@
 """Figure 4's speed-ups by the bandwidth of the links, which the paper does not print. Timing only."""
 
-from collections.abc import Sequence
-
 import pandas as pd
 
 import fred
 from fred.views import figures
+from fred.views.figures import plain_logarithmic
 from fred.views.view import marks
 from reproductions.common import RESULTS, quiet, say, table
 from reproductions.verdicts import Verdict
@@ -18,6 +17,8 @@ BANDWIDTHS = (1.6, 2.0, 2.4, 3.2, 5.0, 6.4, 12.8)  # GB/s
 WITH, WITHOUT = "delays", "no delays"
 _SEEDS, _SECONDS = [1, 2, 3], {WITH: 120, WITHOUT: 40}
 _FACTS = tuple(fact for fact in paper.FASTER if fact.what in ("figure 4", "ablation 3"))
+_RATES = {fact.run: fact.value for fact in paper.STEPS_PER_SECOND}
+PRINTED = communication(_RATES["wagma"], _RATES["ad-psgd"])  # s of WAGMA's step without delays
 _RUNS = ("wagma", "ad-psgd", *(fact.run for fact in _FACTS))
 
 
@@ -44,13 +45,14 @@ class Bandwidths:
         self._delayed, self._even = means.loc[WITH], means.loc[WITHOUT]
 
     def agreeing(self) -> pd.DataFrame:
-        """Return [bandwidths, runs]: whether WAGMA's speed-up agrees, and for `no delays` its communication without delays."""
-        found = {fact.run: self.faster(fact.run).map(lambda own, fact=fact: ratio(own, fact.value)) for fact in _FACTS}
-        fastest = {fact.run: fact.value for fact in paper.STEPS_PER_SECOND}
-        printed = communication(fastest["wagma"], fastest["ad-psgd"])
-        ours = [communication(own, free) for own, free in zip(self._even["wagma"], self._even["ad-psgd"], strict=True)]
-        found[WITHOUT] = pd.Series([same_communication(own, printed) for own in ours], self._even.index)
-        return pd.DataFrame(found) == Verdict.AGREES
+        """Return whether WAGMA's speed-ups agree [bandwidths, runs], and its communication without delays (`no delays`)."""
+        found = {fact.run: [ratio(own, fact.value) for own in self.faster(fact.run)] for fact in _FACTS}
+        found[WITHOUT] = [same_communication(own, PRINTED) for own in self.communication()]
+        return pd.DataFrame(found, self._even.index) == Verdict.AGREES
+
+    def communication(self, run: str = "wagma") -> "pd.Series[float]":
+        """Return the time of a step without delays beyond AD-PSGD's, s, by bandwidth."""
+        return 1 / self._even[run] - 1 / self._even["ad-psgd"]
 
     def faster(self, run: str) -> "pd.Series[float]":
         """WAGMA's steps per second of that run's, by bandwidth."""
@@ -59,11 +61,10 @@ class Bandwidths:
     def table(self) -> str:
         """Speed-ups by bandwidth, bold where they agree with the paper, and WAGMA's communication without delays."""
         agrees = self.agreeing()
-        rates = {fact.run: fact.value for fact in paper.STEPS_PER_SECOND}
-        rows = [["the paper", *(f"{fact.value:.2f}" for fact in _FACTS), _steps(rates["wagma"], rates["ad-psgd"])]]
+        rows = [["the paper", *(f"{fact.value:.2f}" for fact in _FACTS), _steps(_RATES["wagma"], PRINTED)]]
         for bandwidth in BANDWIDTHS:
             cells = [_bold(f"{self.faster(fact.run)[bandwidth]:.2f}", agrees.loc[bandwidth, fact.run]) for fact in _FACTS]
-            even = _steps(self._even.loc[bandwidth, "wagma"], self._even.loc[bandwidth, "ad-psgd"])
+            even = _steps(self._even["wagma"][bandwidth], self.communication()[bandwidth])
             rows.append([f"{bandwidth:g} GB/s", *cells, _bold(even, agrees.loc[bandwidth, WITHOUT])])
         return table(["WAGMA faster than", *(fact.run for fact in _FACTS), "its steps per second without delays"], rows)
 
@@ -77,12 +78,13 @@ class Bandwidths:
                 left.plot(own.index, own, color=colour, label=fact.run, **marks(colour))
                 left.axhline(fact.value, color=colour, linestyle=":", linewidth=1)
             left.set(ylabel="WAGMA's speed-up (dotted: the paper)")
-            rates = {fact.run: fact.value for fact in paper.STEPS_PER_SECOND}
             for colour, run in zip(("#222222", *figures.COLOURS), ("wagma", "local-sgd", "d-psgd", "sgp"), strict=False):
-                pairs: Sequence[tuple[float, float]] = list(zip(self._even[run], self._even["ad-psgd"], strict=True))
-                right.plot(self._even.index, [1000 * communication(*pair) for pair in pairs], color=colour, label=run)
-                right.axhline(1000 * communication(rates[run], rates["ad-psgd"]), color=colour, linestyle=":", linewidth=1)
-            right.set(ylabel="communication of a step\nwithout delays, ms", yscale="log")
+                own = 1000 * self.communication(run)
+                right.plot(own.index, own, color=colour, label=run, **marks(colour))
+                printed = 1000 * communication(_RATES[run], _RATES["ad-psgd"])
+                right.axhline(printed, color=colour, linestyle=":", linewidth=1)
+            right.set(ylabel="communication of a step\nwithout delays, ms")
+            plain_logarithmic(right, "y")
             for axis in (left, right):
                 axis.set(xscale="log", xlabel="bandwidth, GB/s", xticks=BANDWIDTHS)
                 axis.set_xticks([], minor=True)
@@ -91,8 +93,8 @@ class Bandwidths:
         return drawn
 
 
-def _steps(steps_per_second: float, fastest: float) -> str:
-    return f"{steps_per_second:.2f} ({1000 * communication(steps_per_second, fastest):.0f} ms)"
+def _steps(steps_per_second: float, seconds: float) -> str:
+    return f"{steps_per_second:.2f} ({1000 * seconds:.0f} ms)"
 
 
 def _bold(text: str, agrees: object) -> str:

@@ -8,8 +8,8 @@ import pandas as pd
 from reproductions.combined import CHOICES
 from reproductions.common import table
 from reproductions.verdicts import CRITERION, Claims, Measured, read, shown, tables
-from reproductions.wagma import accuracy, further, numbers, orders, paper, speeds, variations
-from reproductions.wagma.bandwidths import WITHOUT, Bandwidths
+from reproductions.wagma import accuracy, bandwidths, further, numbers, orders, paper, speeds, variations
+from reproductions.wagma.bandwidths import Bandwidths
 from reproductions.wagma.numbers import CLOSE
 from reproductions.wagma.paper import Fact
 from reproductions.wagma.text import TEXT
@@ -37,9 +37,12 @@ def text(throughput: Throughput, rates: Bandwidths, changed: Variations, errors:
         criterion=CRITERION,
         time_seeds=len(throughput.seeds("4", 64, "wagma")),
         bandwidths=rates.table(),
-        below="Ablation 3",
-        most=agrees.index[agrees["wagma-global"] & agrees["eager-sgd"]].max(),
-        least=agrees.index[agrees[WITHOUT]].min(),
+        ablation=_listed(agrees["wagma-global"]),
+        eager=_listed(agrees["eager-sgd"]),
+        longer=1000 * rates.communication()[agrees["wagma-global"] | agrees["eager-sgd"]].min(),
+        shortest=1000 * rates.communication().min(),
+        nearest=rates.communication().idxmin(),
+        paper_ms=1000 * bandwidths.PRINTED,
         close=f"{CLOSE:.0%}",
         four_changed=_changed(throughput, changed, "4", FOUR),
         own=_own_communication(changed, "4", paper.FASTER),
@@ -60,6 +63,11 @@ def text(throughput: Throughput, rates: Bandwidths, changed: Variations, errors:
         ten_changed=_changed(throughput, changed, "10", TEN),
         ten_sizes=_sizes(throughput, "10"),
     )
+
+
+def _listed(agrees: "pd.Series[bool]") -> str:
+    """Return the bandwidths at which a run agrees."""
+    return ", ".join(f"{bandwidth:g}" for bandwidth in agrees.index[agrees]) + " GB/s"
 
 
 def _changed(measured: Throughput, changed: Variations, figure: str, runs: Sequence[str]) -> str:

@@ -57,8 +57,9 @@ agree.
 
 {bandwidths}
 
-{below} and eager-SGD agree at once below {most:g} GB/s. WAGMA's throughput without delays then disagrees; it agrees from
-{least:g} GB/s on. So no single bandwidth explains both, and the two rows disagree because inputs are missing.
+Ablation 3 agrees at {ablation}, eager-SGD at {eager}. There WAGMA's throughput without delays disagrees: its
+communication takes at least {longer:.0f} ms, and {paper_ms:.0f} ms in the paper. It is nearest at {nearest:g} GB/s, with
+{shortest:.0f} ms, where both speed-ups are nearly 1. So no single bandwidth explains both kinds of numbers.
 
 ![speed-ups by bandwidth](wagma-bandwidths.svg)
 
@@ -159,8 +160,8 @@ AD-PSGD's exchanges cost nothing here, because they overlap with the gradients. 
 even AD-PSGD manages to overlap communication with computation". In the published code a thread exchanges models, but each
 step also averages the whole model on the CPU, tensor by tensor and under locks. So five rows are judged under a further
 choice: each step of AD-PSGD is longer by its exchange, there and back at 2.4 GB/s. WAGMA then trains {beside} times as fast
-as AD-PSGD (1.10 in the paper), and is the fastest of 16. The two choices show opposite orders, so these rows count as *not
-compared*.
+as AD-PSGD (1.10 in the paper), and is the fastest of 16. The orders of the two choices are opposite, so four rows count as
+*not compared*; the ratio disagrees under both.
 
 ![figure 7](wagma-figure7.svg)
 

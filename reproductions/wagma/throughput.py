@@ -45,7 +45,7 @@ CASES = (
 
 def measure(add: bool = False) -> None:
     """Some minutes; with `add` only the seeds that the file lacks."""
-    measured = Seeds(THROUGHPUT, ("figure", "workers", "name", "seed"), add)
+    measured = Seeds(THROUGHPUT, ("figure", "workers", "name"), add)
     for case in CASES:
         path = SCENARIOS / f"{case.scenario}.yaml"
         settings = [f"cluster.workers={case.workers}", f"stop.seconds={case.seconds}", *case.settings]
