@@ -37,7 +37,7 @@ def text(files: Files) -> str:
         reported=len(convergence.REPORTED),
         many=len(convergence.GAMMAS),
         inside=_inside(files.curves),
-        rate_seeds=len(smaller.REPORTED),
+        rate_seeds=len(smaller.reported(smaller.last(files.smaller))),
         reported_rates=_reported(files.smaller),
         largest=float(smaller.last(files.smaller).columns.to_numpy().max()),
         until=f"{files.curves['virtual_seconds'].max():g}",
@@ -143,7 +143,9 @@ Made by `make reproduce` (this part alone: `python -m reproductions backup_worke
 from `scenarios/backup-workers/` and the CSV files next to this page. A table near the end lists every claim of the paper.
 In figure 8, table 2 and figure 7 orders are decided by the seeds: *agrees* if the 95% interval (Student's t, of the
 logarithm) of the ratio of runs with the same seed lies on the paper's side of 1, *disagrees* if on the other, *within the
-seeds* if it holds 1. Elsewhere means are compared. {reasons}
+seeds* if it holds 1. Elsewhere means are compared.
+
+{reasons}
 
 **Scaled down**: MNIST and a 784-100-10 network replace ImageNet and Inception. The numbers of workers are the paper's.
 The paper shows compute times as pictures and prints a few numbers, so the cluster is made up: log-normal times, slower or

@@ -93,6 +93,11 @@ def _table(own: pd.DataFrame, values: "pd.Series[float] | pd.Series[bool]") -> T
     return found
 
 
+def reported(table: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows of the reported seeds [seeds, rates]."""
+    return table[table.index.isin(REPORTED)]
+
+
 def first(smaller: pd.DataFrame, error: float) -> pd.DataFrame:
     """Return the updates of figure 7's runs until this error is reached [seeds, rates]; NaN if it never is."""
     every = smaller[smaller["experiment"] == "figure7"]

@@ -23,8 +23,8 @@ that its own cutoffs let it see.
 
 ## Figure 2: throughput through a change of regime
 
-20 iterations to warm up, then 200 that count; node 2 of four is slow until iteration 61 begins. {seeds} seeds; the figure
-shows the first.
+20 iterations to warm up, then 200 that count; node 2 of four is slow until iteration 61 begins. {seeds} seeds, {variant_seeds}
+of them with `dmm-plain` and `dmm-printed`, each of which must be trained; the figure shows the first.
 
 {throughput}
 

@@ -196,7 +196,9 @@ less, and no number of fetches makes it more than 2.0 (docs/errata.md, item 47).
 
 Claims without a figure above were measured with the smaller scenarios of `scenarios/fasgd/`, mostly with one seed and
 10,000 updates (`fasgd-smaller.csv`). Gates and periods are compared by the interval of the ratio over {gate_seeds} seed(s);
-fewer than five decide nothing. {reasons}
+fewer than five decide nothing.
+
+{reasons}
 
 {measured}
 
