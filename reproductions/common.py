@@ -35,7 +35,7 @@ class Seeds:
     """
 
     def __init__(self, path: Path, keys: Sequence[str], add: bool, seeds_first: bool = False):
-        """Read the file to which seeds are added, or begin another one.
+        """Continue a file, or begin one.
 
         Args:
             path: CSV file.
@@ -43,24 +43,28 @@ class Seeds:
             add: whether to keep the rows of the file.
             seeds_first: whether the file has all cases of a seed together, instead of all seeds of a case.
         """
-        self._path, self._keys = path, list(keys)
+        self._path, self._keys, self._exists = path, list(keys), add
         self._order = ["seed", _CASE] if seeds_first else [_CASE, "seed"]
-        self._rows = pd.read_csv(path) if add else pd.DataFrame()
 
     def missing(self, seeds: Sequence[int], **case: object) -> list[int]:
         """Return the seeds that the file lacks of a case, given by some of the keys."""
-        rows = self._rows
+        if not self._exists:
+            return list(seeds)
+        rows = pd.read_csv(self._path)
         for column, value in case.items():
-            rows = rows[rows[column] == value] if len(rows) else rows
-        present = set(rows["seed"]) if len(rows) else set()
-        return [seed for seed in seeds if seed not in present]
+            rows = rows[rows[column] == value]
+        return [seed for seed in seeds if seed not in set(rows["seed"])]
 
     def add(self, rows: pd.DataFrame, float_format: str | None = None) -> None:
-        """Add rows, and write the file: cases as they were first added, and their seeds in order."""
-        grown = pd.concat([self._rows, rows], ignore_index=True) if len(self._rows) else rows
+        """Add rows, and write the file: cases as they were first added, and their seeds in order.
+
+        The file is read again before, because another process may have added rows of other cases.
+        """
+        grown = pd.concat([pd.read_csv(self._path), rows], ignore_index=True) if self._exists else rows
         cases = grown.groupby(self._keys, sort=False, dropna=False).ngroup()
-        self._rows = grown.assign(**{_CASE: cases}).sort_values(self._order, kind="stable").drop(columns=_CASE)
-        self._rows.to_csv(self._path, index=False, float_format=float_format)
+        ordered = grown.assign(**{_CASE: cases}).sort_values(self._order, kind="stable").drop(columns=_CASE)
+        ordered.to_csv(self._path, index=False, float_format=float_format)
+        self._exists = True
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:

@@ -64,12 +64,12 @@ def measure(add: bool = False) -> None:
     measured = Seeds(TIMES, ("case", "name"), add)
     for case in CASES:
         scenario = fred.load(SCENARIOS / "table1.yaml", case.settings)
-        if seeds := measured.missing(scenario.seeds, case=case.what):
-            scenario = fred.load(SCENARIOS / "table1.yaml", [*case.settings, f"seeds={seeds}"])
-            summary = quiet(scenario, case.runs).summary
-            columns = ["name", "seed", "updates", "virtual_seconds", "gradients_applied", "gradients_dropped"]
-            measured.add(summary[columns].assign(case=case.what))
-            say(f"psp: {case.what}")
+        for run in case.runs or scenario.runs:
+            if seeds := measured.missing(scenario.seeds, case=case.what, name=run):
+                own = fred.load(SCENARIOS / "table1.yaml", [*case.settings, f"seeds={seeds}"])
+                columns = ["name", "seed", "updates", "virtual_seconds", "gradients_applied", "gradients_dropped"]
+                measured.add(quiet(own, (run,)).summary[columns].assign(case=case.what))
+        say(f"psp: {case.what}")
 
 
 def update_times(times: pd.DataFrame, case: str = LATE) -> pd.DataFrame:
