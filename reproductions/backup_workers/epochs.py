@@ -32,6 +32,6 @@ def by_bandwidth(measured: pd.DataFrame) -> str:
     means = measured.groupby(["bandwidth", "name"])["seconds"].mean().unstack("name")
     rows = []
     for bandwidth in BANDWIDTHS:
-        sync, late = (means.loc[bandwidth, run] for run in _RUNS)
+        sync, late = (means[run][bandwidth] for run in _RUNS)
         rows.append([f"{bandwidth / 1e9:g} GB/s" if bandwidth else "–", f"{sync:.2f} s", f"{late:.2f} s", f"{sync / late:.2f}"])
     return table(["card of a server", "Sync-Opt", "Async-Opt", "ratio"], rows)

@@ -101,7 +101,7 @@ def _gates(files: Files) -> Measured:
 def _at_as_many_fetches(files: Files, quantity: str) -> "list[tuple[float, pd.Series[float], pd.Series[float]]]":
     """Return each gate's share of passing fetches, and a quantity by seed with periods, interpolated, and with it."""
     periods = [f"period-{k}" for k in (16, 8, 4, 2)]
-    shares = np.log(pd.DataFrame({name: files.seeds("periods", name, "fetched") for name in periods}))
+    shares = pd.DataFrame({name: files.seeds("periods", name, "fetched").map(np.log) for name in periods})
     values = pd.DataFrame({name: files.seeds("periods", name, quantity) for name in periods})
     found = []
     for gate in ("gate-0.004", "gate-0.015625", "gate-0.0625"):

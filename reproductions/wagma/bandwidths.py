@@ -63,9 +63,9 @@ class Bandwidths:
         agrees = self.agreeing()
         rows = [["the paper", *(f"{fact.value:.2f}" for fact in _FACTS), _steps(_RATES["wagma"], PRINTED)]]
         for bandwidth in BANDWIDTHS:
-            cells = [_bold(f"{self.faster(fact.run)[bandwidth]:.2f}", agrees.loc[bandwidth, fact.run]) for fact in _FACTS]
+            cells = [_bold(f"{self.faster(fact.run)[bandwidth]:.2f}", agrees[fact.run][bandwidth]) for fact in _FACTS]
             even = _steps(self._even["wagma"][bandwidth], self.communication()[bandwidth])
-            rows.append([f"{bandwidth:g} GB/s", *cells, _bold(even, agrees.loc[bandwidth, WITHOUT])])
+            rows.append([f"{bandwidth:g} GB/s", *cells, _bold(even, agrees[WITHOUT][bandwidth])])
         return table(["WAGMA faster than", *(fact.run for fact in _FACTS), "its steps per second without delays"], rows)
 
     def picture(self) -> figures.Picture:
