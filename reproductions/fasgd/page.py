@@ -195,7 +195,7 @@ less, and no number of fetches makes it more than 2.0 (docs/errata.md, item 47).
 ## Every claim
 
 Claims without a figure above were measured with the smaller scenarios of `scenarios/fasgd/`, mostly with one seed and
-10,000 updates (`fasgd-smaller.csv`). Gates and periods are compared by the interval of the ratio over {gate_seeds} seed(s);
+10,000 updates (`fasgd-smaller.csv`). Gates and periods are compared by the interval of the ratio over {gate_seeds} seeds;
 fewer than five decide nothing.
 
 {reasons}
