@@ -1,4 +1,4 @@
-"""`python -m reproductions [--timing | --report] [NAME ...]`: measure the named papers or all, or only report on them."""
+"""`python -m reproductions [--timing | --add | --report] [NAME ...]`: measure the named papers or all, or only report."""
 
 import argparse
 import importlib
@@ -37,6 +37,7 @@ def main() -> int:
     parser.add_argument("names", nargs="*", metavar="NAME", help="which pages (default: all)")
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--timing", action="store_true", help="measure only what needs no training: minutes")
+    which.add_argument("--add", action="store_true", help="measure only the seeds that the files lack, where a page can")
     which.add_argument("--report", action="store_true", help="measure nothing: pages from the last measurements")
     options = parser.parse_args()
     if unknown := [name for name in options.names if name not in PAGES]:
@@ -44,10 +45,12 @@ def main() -> int:
     try:
         for name in options.names or PAGES:
             module = importlib.import_module(f"reproductions.{name}")
-            if not options.report:
+            if options.add and hasattr(module, "add_seeds"):
+                module.add_seeds()
+            elif not options.report and not options.add:
                 module.timing()
-            if not options.report and not options.timing:
-                module.training()
+                if not options.timing:
+                    module.training()
             print(f"wrote {module.report()}")
     except FredError as error:
         print(f"reproductions: {error}", file=sys.stderr)

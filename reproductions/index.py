@@ -3,6 +3,7 @@
 import re
 
 from reproductions.common import ROOT, table
+from reproductions.verdicts import REASONS, Reason
 
 PLACE = ROOT / "results" / "README.md"
 _PAPERS = {  # page -> the paper, the one figure to see, the scenario to run
@@ -84,9 +85,8 @@ _CLOCK = (
         "`auto` loses more than .02 of the oracle in 5 % of windows",
     ),
 )
-_COUNT = re.compile(
-    r"^\| (?:– )?(claims|measured|agrees|disagrees|open|not compared|not tried[^|]*) \| (\d+) \|$", re.MULTILINE
-)
+_NUMBERS = ("claims", "agrees", "disagrees", *Reason, "open", "not compared", "not tried")
+_COUNT = re.compile(rf"^\| (?:– )*({'|'.join(_NUMBERS)})(?: \([^|]*)? \| (\d+) \|$", re.MULTILINE)
 
 
 def text() -> str:
@@ -94,14 +94,15 @@ def text() -> str:
     papers, counts_of_papers = [], []
     for page, (title, figure, scenario) in _PAPERS.items():
         content = (ROOT / "results" / "reproductions" / f"{page}.md").read_text(encoding="utf-8")
-        counts = {name.split(" (")[0]: int(number) for name, number in _COUNT.findall(content)}
-        numbers = [counts.get(name, 0) for name in ("claims", "agrees", "disagrees", "open", "not compared", "not tried")]
+        counts = {name: int(number) for name, number in _COUNT.findall(content)}
+        numbers = [counts.get(name, 0) for name in _NUMBERS]
         counts_of_papers.append(numbers)
         papers.append(
             (f"[{title}](reproductions/{page}.md)", *numbers, f"[figure](reproductions/{figure})", f"`fred run {scenario}`")
         )
     sums = map(sum, zip(*counts_of_papers, strict=True))
-    header = ("paper", "claims", "agree", "disagree", "open", "not compared", "not tried", "see", "run")
+    reasons = [f"– {reason}" for reason in Reason]
+    header = ("paper", "claims", "agree", "disagree", *reasons, "open", "not compared", "not tried", "see", "run")
     places = [page if "/" in page else f"studies/{page}" for page in _STUDIES]
     studies = [(f"[{question}]({place}.md)", *rest) for place, (question, *rest) in zip(places, _STUDIES.values(), strict=True)]
     return f"""# Results
@@ -112,8 +113,9 @@ Made by `python -m reproductions index` from the pages beside it. Everything is 
 
 {table(header, [*papers, ("all", *sums, "", "")])}
 
-A claim *agrees* or *disagrees* by a criterion that its page states; it is *open* if the seeds do not decide. Each page lists
-what was calibrated, and gives a reason for each claim that was not tried.
+A claim *agrees* or *disagrees* by a criterion that its page states; it is *open* if the seeds do not decide, and *not
+compared* if choices that the paper leaves open decide it. {REASONS} Each page lists what was calibrated, and gives a reason
+for each claim that was not tried.
 
 ## The clock
 

@@ -2,7 +2,7 @@
 
 A paper's claims are in `claims.yaml` beside the page's code, by section of the page and by name: `claim`, `where`, `paper`, and
 either `untried`, the reason, or a measurement of that name. `calibrated` says that something was chosen so that it holds,
-`judged` by which criterion (or why there is none), where the claim does not say so itself.
+`judged` by which criterion (or why there is none), where the claim does not say so itself, `reason` why the two disagree.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,11 +18,17 @@ from fred.base.intervals import FEWEST_SEEDS, Mean
 from fred.specification.text import read_yaml
 from reproductions.common import near, table
 
-CRITERION = """The seeds decide orders, by the 95% interval of the ratio of runs with the same seed (Student's t, of the
+REASONS = """Where FRED disagrees, the table gives the likely reason. *Scale*: a smaller net, other data, fewer updates or seeds
+than in the paper. *Inputs*: it does not print some that decide. *Choice*: FRED models it in another way, or measures it by
+another yardstick. *Paper*: its own statements contradict each other."""
+
+CRITERION = f"""The seeds decide orders, by the 95% interval of the ratio of runs with the same seed (Student's t, of the
 logarithm): *agrees* if it lies on the paper's side of 1, *disagrees* if on the other, *open* if it holds 1. "Almost the same"
 (or "no more than") means that it lies within a margin; if it only overlaps with the margin, the claim is *open*. With fewer
 than five seeds all orders are *open*. Each claim is judged by itself: of those that are neither true nor false, one in twenty
-gets a verdict, two if the logarithms are skewed ([coverage](../studies/coverage.md))."""
+gets a verdict, two if the logarithms are skewed ([coverage](../studies/coverage.md)).
+
+{REASONS}"""
 
 
 class Verdict(StrEnum):
@@ -34,6 +40,15 @@ class Verdict(StrEnum):
     NOT_COMPARED = "not compared"
 
 
+class Reason(StrEnum):
+    """A reason for which FRED's measurement disagrees with a paper."""
+
+    SCALE = "scale"  # of the net, the data, the number of updates or of seeds
+    INPUTS = "inputs"  # that the paper does not print
+    CHOICE = "choice"  # of FRED's: a model of the cluster, or a yardstick
+    PAPER = "paper"  # its statements contradict each other
+
+
 class Claim(NamedTuple):
     """What a paper says, in our words."""
 
@@ -42,6 +57,7 @@ class Claim(NamedTuple):
     paper: str = "yes"
     calibrated: str = "no"
     judged: str = ""  # by which criterion
+    reason: Reason | None = None  # of a disagreement
     untried: str = ""  # why
 
 
@@ -60,7 +76,11 @@ def read(folder: Path) -> Claims:
     """A paper's claims, of `claims.yaml`."""
     path = folder / "claims.yaml"
     text, _ = read_yaml(path.read_text(encoding="utf-8"), lambda line: f"{path}:{line}: not valid YAML")
-    return {section: {name: Claim(**claim) for name, claim in own.items()} for section, own in text.items()}
+    return {section: {name: _claim(**claim) for name, claim in own.items()} for section, own in text.items()}
+
+
+def _claim(reason: str | None = None, **claim: str) -> Claim:
+    return Claim(**claim, reason=None if reason is None else Reason(reason))
 
 
 def tables(claims: Claims, measured: Measured) -> dict[str, str]:
@@ -69,6 +89,9 @@ def tables(claims: Claims, measured: Measured) -> dict[str, str]:
     tried = {name for name, claim in every.items() if not claim.untried}
     if tried != set(measured):
         raise ValueError(f"neither measured nor `untried`, or measured and no claim: {sorted(tried ^ set(measured))}")
+    disagrees = [name for name, found in measured.items() if found.verdict == Verdict.DISAGREES]
+    if unexplained := [name for name in disagrees if every[name].reason is None]:
+        raise ValueError(f"disagreements without a `reason`: {unexplained}")
     made = {section: _table(own, measured) for section, own in claims.items()}
     left = [claim for claim in every.values() if claim.untried]
     rows = ((claim.claim, claim.where, claim.paper, claim.untried) for claim in left)
@@ -78,11 +101,18 @@ def tables(claims: Claims, measured: Measured) -> dict[str, str]:
 def _table(claims: Mapping[str, Claim], measured: Measured) -> str:
     tried = {name: claim for name, claim in claims.items() if not claim.untried}
     header = ["claim", "where", "paper", "FRED", "verdict", "calibrated"]
-    rows = [[claim.claim, claim.where, claim.paper, *measured[name], claim.calibrated] for name, claim in tried.items()]
+    rows = [
+        [claim.claim, claim.where, claim.paper, measured[name].fred, _verdict(claim, measured[name]), claim.calibrated]
+        for name, claim in tried.items()
+    ]
     if any(claim.judged for claim in tried.values()):
         header.append("judged by")
         rows = [[*row, claim.judged] for row, claim in zip(rows, tried.values(), strict=True)]
     return table(header, rows)
+
+
+def _verdict(claim: Claim, found: Found) -> str:
+    return f"{found.verdict}: {claim.reason}" if found.verdict == Verdict.DISAGREES else str(found.verdict)
 
 
 def _counts(claims: Mapping[str, Claim], measured: Measured) -> str:
@@ -90,6 +120,9 @@ def _counts(claims: Mapping[str, Claim], measured: Measured) -> str:
     for verdict in Verdict:
         if own := [name for name, found in measured.items() if found.verdict == verdict]:
             rows.append((f"– {verdict}", len(own)))
+        if verdict == Verdict.DISAGREES:
+            reasons = [claims[name].reason for name in own]
+            rows += [(f"– – {reason}", reasons.count(reason)) for reason in Reason if reason in reasons]
         if calibrated := sum(claims[name].calibrated != "no" for name in own):
             rows.append(("– – calibrated, at least in part", calibrated))
     return table(("", "number"), [*rows, ("not tried (reasons above)", len(claims) - len(measured))])

@@ -10,7 +10,8 @@ import pytest
 from fred.components import registry
 from fred.schedule.schedule import Verb
 from reproductions.combined import under_choices
-from reproductions.verdicts import Claim, Found, Verdict, less, level, no_worse, tables
+from reproductions.common import Seeds
+from reproductions.verdicts import Claim, Found, Reason, Verdict, less, level, no_worse, tables
 from reproductions.wagma import further
 from tests.worlds import constant, outcome
 
@@ -28,6 +29,35 @@ def test_every_claim_is_measured_or_has_a_reason_why_not():
     for wrong in ({"a": measured["a"]}, {**measured, "c": measured["a"]}, {**measured, "d": measured["a"]}):
         with pytest.raises(ValueError, match="neither measured"):
             tables(claims, wrong)
+
+
+def test_every_disagreement_has_a_reason_that_is_counted():
+    claims = {"one": {"a": Claim("first", "1", reason=Reason.INPUTS), "b": Claim("second", "2", reason=Reason.SCALE)}}
+    text = tables(claims, {"a": Found("1.0", Verdict.DISAGREES), "b": Found("2.0", Verdict.AGREES)})
+    assert "| first | 1 | yes | 1.0 | disagrees: inputs | no |" in text["one"]
+    assert "| second | 2 | yes | 2.0 | agrees | no |" in text["one"]
+    assert "| – – inputs | 1 |" in text["counts"] and "scale" not in text["counts"]
+    with pytest.raises(ValueError, match=r"without a `reason`: \['a'\]"):
+        tables({"one": {"a": Claim("first", "1")}}, {"a": Found("1.0", Verdict.DISAGREES)})
+
+
+def test_a_file_to_which_seeds_were_added_is_the_one_that_was_measured_at_once(tmp_path):
+    def rows(run: str, *seeds: int) -> pd.DataFrame:
+        looks = [(run, seed, look, seed + look / 3) for seed in seeds for look in range(2)]
+        return pd.DataFrame(looks, columns=["run", "seed", "look", "value"])
+
+    def measure(name: str, add: bool, *seeds: int) -> str:
+        file = Seeds(tmp_path / name, ["run"], add)
+        for run in ("second", "first"):
+            if missing := file.missing(seeds, run=run):
+                file.add(rows(run, *missing), "%.6g")
+        return (tmp_path / name).read_text()
+
+    measure("grown.csv", False, 1, 2)
+    grown, at_once = measure("grown.csv", True, 1, 2, 3), measure("at-once.csv", False, 1, 2, 3)
+    assert grown == at_once and len(at_once.splitlines()) == 13
+    assert Seeds(tmp_path / "grown.csv", ["run"], True).missing((2, 3, 4), run="first") == [4]
+    assert measure("grown.csv", False, 1) != at_once
 
 
 def test_a_claim_agrees_only_if_it_does_under_all_choices():

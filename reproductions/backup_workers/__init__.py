@@ -2,7 +2,7 @@
 
 import pandas as pd
 
-from reproductions.backup_workers import arrivals, convergence, iterations, page, smaller, staleness
+from reproductions.backup_workers import arrivals, convergence, epochs, iterations, page, smaller, staleness
 from reproductions.backup_workers.claims import Files
 from reproductions.common import RESULTS, write
 
@@ -12,6 +12,7 @@ def timing() -> None:
     RESULTS.mkdir(parents=True, exist_ok=True)
     arrivals.measure()
     staleness.measure_layers()
+    epochs.measure()
 
 
 def training() -> None:
@@ -22,10 +23,15 @@ def training() -> None:
     convergence.measure()
 
 
+def add_seeds() -> None:
+    """Measure the reported seeds of figure 7 that the file lacks."""
+    smaller.add_seeds()
+
+
 def read_files() -> Files:
     """Read the CSV files."""
     paths = (staleness.LAYERS, staleness.ERRORS, arrivals.ARRIVALS, iterations.ITERATIONS, convergence.CURVES, smaller.SMALLER)
-    return Files(*map(pd.read_csv, paths))
+    return Files(*map(pd.read_csv, (*paths, epochs.EPOCHS)))
 
 
 def text() -> str:

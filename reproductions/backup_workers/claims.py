@@ -27,6 +27,7 @@ class Files(NamedTuple):
     reached: pd.DataFrame
     curves: pd.DataFrame
     smaller: pd.DataFrame
+    epochs: pd.DataFrame
 
 
 def measured(files: Files) -> Measured:
@@ -145,12 +146,12 @@ def _iterations(files: Files) -> Measured:
 
 def _initial_rates(measured: pd.DataFrame) -> Measured:
     """Table 2 and figure 7: of a quarter of the best rate, as 1.125 is of 4.5, and of the best."""
-    best, ends = smaller.best_rate(measured), smaller.last(measured).loc[list(smaller.REPORTED)]
+    best, ends = smaller.best_rate(measured), smaller.reported(smaller.last(measured))
     low, least = best / 4, float(ends[best].mean())
     says = f"{100 * ends[low].mean():.2f} % at {low:g}, {100 * least:.2f} % at {best:g}"
     found = {"low-rate": Found(says, less(ends[best], ends[low]))}
     for precision, times in _PRECISIONS.items():
-        updates = smaller.first(measured, times * least).loc[list(smaller.REPORTED)]
+        updates = smaller.reported(smaller.first(measured, times * least))
         reached = updates[[low, best]].notna().sum()
         verdict = _reached(updates, low, best, precision)
         counts = f" ({reached[low]} and {reached[best]} of {len(ends)} seeds)" if reached.min() < len(ends) else ""

@@ -19,6 +19,13 @@ def training() -> None:
     convergence.measure(int(pd.read_csv(regime.TRAINING)["static"].iloc[0]))
 
 
+def add_seeds() -> None:
+    """Measure the seeds that the files lack; the model of `dmm` is the stored one."""
+    regime.measure(add=True)
+    further.measure_decisions(add=True)
+    convergence.measure(int(pd.read_csv(regime.TRAINING)["static"].iloc[0]), add=True)
+
+
 def report() -> str:
     """Write cutoff.md and its figures from the measurements."""
     files = page.read_files()

@@ -8,7 +8,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 import fred
 from fred.views import figures
 from fred.views.view import marks
-from reproductions.common import RESULTS, say
+from reproductions.common import RESULTS, Seeds, say
 from reproductions.cutoff.cluster import SCENARIOS
 
 RUNS = ("cutoff", "order", "static", "sync", "oracle", "wild")
@@ -26,19 +26,24 @@ _LABELS = {
 }
 
 
-def measure(static: int) -> None:
-    """About 25 minutes on two cores; `static` is the best static cutoff."""
-    frames = []
+def measure(static: int, add: bool = False) -> None:
+    """About ten minutes of a core for each seed.
+
+    Args:
+        static: best static cutoff.
+        add: whether to measure only the seeds that the file lacks.
+    """
+    measured = Seeds(CURVES, ("optimizer", "run"), add)
     for optimizer, run in product(RATES, RUNS):
         rate = RATES[optimizer] / (WORKERS if run == "wild" else 1)
         settings = [f"algorithm.optimizer={optimizer}", f"algorithm.learning_rate={rate:.6g}"]
         settings.append(f"runs.static.protocol.rule.workers={static}")
-        metrics = fred.run(fred.load(SCENARIOS / "figure4.yaml", settings), only=run).metrics
-        frames.append(
-            metrics.assign(optimizer=optimizer)[["optimizer", "run", "seed", "virtual_seconds", "updates", "loss", "error"]]
-        )
-        say(f"cutoff: figure 4, {optimizer}, {run}: {metrics.groupby('seed')['loss'].last().mean():.3f}")
-        pd.concat(frames).to_csv(CURVES, index=False, float_format="%.5g")
+        scenario = fred.load(SCENARIOS / "figure4.yaml", settings)
+        if seeds := measured.missing(scenario.seeds, optimizer=optimizer, run=run):
+            scenario = fred.load(SCENARIOS / "figure4.yaml", [*settings, f"seeds={seeds}"])
+            metrics = fred.run(scenario, only=run).metrics.assign(optimizer=optimizer)
+            measured.add(metrics[["optimizer", "run", "seed", "virtual_seconds", "updates", "loss", "error"]], "%.5g")
+            say(f"cutoff: figure 4, {optimizer}, {run}: {metrics.groupby('seed')['loss'].last().mean():.3f}")
 
 
 def reached(curves: pd.DataFrame, optimizer: str, run: str, loss: float) -> float:

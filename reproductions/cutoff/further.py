@@ -7,7 +7,7 @@ import pandas as pd
 import fred
 from fred.prediction import closed_loop
 from fred.prediction.deep.rule import DMM
-from reproductions.common import RESULTS, say
+from reproductions.common import RESULTS, Seeds, say
 from reproductions.cutoff.cluster import SCENARIOS, WARM_UP, changing
 from reproductions.cutoff.regime import MODEL, SEEDS
 
@@ -19,20 +19,20 @@ _ROUNDS = (1, 6)
 
 def measure() -> None:
     """A few minutes."""
-    decisions().to_csv(DECISIONS, index=False, float_format="%.5g")
+    measure_decisions()
     rounds_of_a_cnn().to_csv(NETWORK, index=False, float_format="%.3g")
 
 
-def decisions() -> pd.DataFrame:
-    """Return, for each seed and with longer gradients, the oracle's throughput and the time of a decision."""
-    rule, rows = DMM(objective="round", by="count", model=MODEL), []
+def measure_decisions(add: bool = False) -> None:
+    """Measure, for each seed and with longer gradients, the share of the oracle's throughput and the time of a decision."""
+    measured, rule = Seeds(DECISIONS, ["times"], add), DMM(objective="round", by="count", model=MODEL)
     for times in (1, LONGER):
-        for seed in SEEDS:
+        for seed in measured.missing(SEEDS, times=times):
             test = changing(seed, [f"cluster.compute.median={0.8595 * times}"])
             summary = closed_loop.run(rule, *test, WARM_UP).summary()
-            rows.append({"times": times, "seed": seed, **{name: summary[name] for name in ("of_oracle", "milliseconds")}})
+            row = {"times": times, "seed": seed, **{name: summary[name] for name in ("of_oracle", "milliseconds")}}
+            measured.add(pd.DataFrame([row]), "%.5g")
             say(f"cutoff: gradients {times} times as long, seed {seed}")
-    return pd.DataFrame(rows)
 
 
 def rounds_of_a_cnn() -> pd.DataFrame:

@@ -50,6 +50,10 @@ def text(files: Files) -> str:
     return TEXT.format(
         **tables(CLAIMS, measured(files)),
         criterion=CRITERION,
+        seeds=rounds["seed"].nunique(),
+        variant_seeds=rounds.loc[rounds["rule"] == "dmm-plain", "seed"].nunique(),
+        fewer_seeds=curves.loc[(curves["optimizer"] == "adam") & (curves["run"] == "wild"), "seed"].nunique(),
+        learning_seeds=curves["seed"].nunique(),
         ratios=", ".join(f"{ratio[workers]:.3f} ({workers:,} workers)" for workers in (158, 2175)),
         rules=table(["rule", *windows, "near the maximum again from"], _rules(rounds)),
         plain=_times(curves, "sgd"),

@@ -13,7 +13,7 @@ from fred.prediction.predictive import EWMA, Elfving
 from fred.prediction.simple_rules import FixedCount
 from fred.views import figures
 from fred.views.view import marks
-from reproductions.common import RESULTS, say
+from reproductions.common import RESULTS, Seeds, say
 from reproductions.cutoff.cluster import CHANGE, SCENARIOS, WARM_UP, Recorded, changing, record
 
 RULES: dict[str, CutoffRule] = {
@@ -28,7 +28,7 @@ RULES: dict[str, CutoffRule] = {
 PREDICTING = ("Elfving", "EWMA", "dmm-printed", "dmm-plain", "dmm")
 LEARNED = ("dmm", "dmm-plain", "dmm-printed")
 MODEL = SCENARIOS / "cluster158.npz"
-TRAINING_SEED, SEEDS = 1, (2, 3, 4)
+TRAINING_SEED, SEEDS = 1, (2, 3, 4, 5, 6)
 SHOWN = (1, 50, 100, 150, 200)  # iterations
 NEAR = 0.95  # of the oracle's throughput counts as near the maximum
 STEADY = 5  # so many iterations in a row, and a rule has recovered
@@ -36,22 +36,28 @@ ROUNDS, PROFILES, TRAINING = (RESULTS / f"cutoff-{name}.csv" for name in ("round
 _COLOURS = dict(zip(("dmm", "all", "EWMA", "Elfving", "dmm-plain", "dmm-printed"), figures.COLOURS, strict=False))
 
 
-def measure() -> None:
-    """Train on one recorded run. Then let every rule decide on the same run-times of others, of which it sees its own part."""
+def measure(add: bool = False) -> None:
+    """Train on one recorded run. Then let every rule decide on the same run-times of others, of which it sees its own part.
+
+    Args:
+        add: whether to measure only the seeds that the file lacks, with the stored model of `dmm`. Its two variants would have
+            to be trained again, which takes minutes; they keep the seeds that they have.
+    """
+    measured = Seeds(ROUNDS, ["rule"], add, seeds_first=True)
     training = record("figure2", "training", TRAINING_SEED)
     say(f"cutoff: recorded {len(training.seconds)} iterations")
-    _facts(training).to_csv(TRAINING, index=False, float_format="%.6g")
-    train_best(DMM(objective="round", by="count"), *training).save(MODEL)
-    rules = {name: _trained(name, rule, training) for name, rule in RULES.items()}
-    frames = []
-    for seed in SEEDS:
+    if not add:
+        _facts(training).to_csv(TRAINING, index=False, float_format="%.6g")
+        train_best(DMM(objective="round", by="count"), *training).save(MODEL)
+    names = [name for name in RULES if not add or name not in LEARNED[1:]]
+    rules = {name: _trained(name, RULES[name], training) for name in names}
+    for seed in measured.missing(SEEDS, rule="dmm"):
         test = changing(seed)
-        for name, rule in rules.items():
-            frames.append(_rounds(rule, test).assign(rule=name, seed=seed))
+        rounds = {name: _rounds(rule, test).assign(rule=name, seed=seed) for name, rule in rules.items()}
+        measured.add(pd.concat(rounds.values()), "%.5g")
         if seed == SEEDS[0]:
-            _profiles(test, frames[-len(LEARNED)]).to_csv(PROFILES, index=False, float_format="%.4g")
+            _profiles(test, rounds["dmm"]).to_csv(PROFILES, index=False, float_format="%.4g")
         say(f"cutoff: figure 2, seed {seed}")
-    pd.concat(frames).to_csv(ROUNDS, index=False, float_format="%.5g")
 
 
 def _trained(name: str, rule: CutoffRule, training: Recorded) -> CutoffRule:

@@ -23,13 +23,13 @@ that its own cutoffs let it see.
 
 ## Figure 2: throughput through a change of regime
 
-20 iterations to warm up, then 200 that count; node 2 of four is slow until iteration 61 begins. Three seeds; the figure
-shows the first.
+20 iterations to warm up, then 200 that count; node 2 of four is slow until iteration 61 begins. {seeds} seeds, {variant_seeds}
+of them with `dmm-plain` and `dmm-printed`, each of which must be trained; the figure shows the first.
 
 {throughput}
 
 "Near" means at least {near} of the oracle, which knows the iteration's times and maximises c / x_(c). "Near again" means
-that {steady} iterations in a row are. The three numbers are those of the three seeds.
+that {steady} iterations in a row are; one number for each seed.
 
 ![figure 2](cutoff-figure2.svg)
 
@@ -63,11 +63,12 @@ The throughput of the chosen cutoff, relative to the oracle, is {ratios}.
 
 158 workers have batches of 64 (10,112 together), drawn with replacement. Rates are 0.64, and 0.64 / 158 for asynchronous
 SGD. Nodes become slow by themselves, as in the training part above. Runs last 400 s of virtual time; numbers are means
-over three seeds. "Reaches a loss" refers to the loss at which `sync` ended with the same seed. **Not the paper's**: a
-784-64-10 network replaces its 3-layer CNN, and the loss is on MNIST's 10,000 test images. A network with two convolutions
-takes a core {each:.1f} s for a round, as measured over {measured:.0f} rounds, so the paper's four methods would take up
-to {hours:.1f} hours for each seed. `cutoff` is `dmm`, `order` is Elfving, and `wild` is asynchronous SGD. All but `wild`
-wait for c workers. `cutoff` waits for all workers in the first 20 iterations, while `order` decides from the second on.
+over {learning_seeds} seeds, {fewer_seeds} of `static`, `oracle` and `wild` with Adam. "Reaches a loss" refers to the loss
+at which `sync` ended with the same seed. **Not the paper's**: a 784-64-10 network replaces its 3-layer CNN, and the loss is
+on MNIST's 10,000 test images. A network with two convolutions takes a core {each:.1f} s for a round, as measured over
+{measured:.0f} rounds, so the paper's four methods would take up to {hours:.1f} hours for each seed. `cutoff` is `dmm`,
+`order` is Elfving, and `wild` is asynchronous SGD. All but `wild` wait for c workers. `cutoff` waits for all workers in the
+first 20 iterations, while `order` decides from the second on.
 
 {convergence}
 

@@ -18,6 +18,11 @@ def training() -> None:
     curves.measure()
 
 
+def add_seeds() -> None:
+    """Measure the seeds that the file of the smaller scenarios lacks."""
+    smaller.measure(add=True)
+
+
 def read_files() -> Files:
     """Read the CSV files."""
     tuning, sent, others = map(pd.read_csv, (curves.TUNING, traffic.TRAFFIC, smaller.SMALLER))

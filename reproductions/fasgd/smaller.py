@@ -8,7 +8,7 @@ import pandas as pd
 
 import fred
 from fred.schedule.schedule import Schedule, Verb
-from reproductions.common import RESULTS, ROOT, run, say
+from reproductions.common import RESULTS, ROOT, Seeds, run, say
 
 SCENARIOS = ROOT / "scenarios" / "fasgd"
 SMALLER = RESULTS / "fasgd-smaller.csv"
@@ -17,16 +17,21 @@ _EVERY = 5  # gradients, of which one's B-staleness is computed
 Facts = Iterable[tuple[Any, ...]]  # run, seed, rate, quantity, value
 
 
-def measure() -> None:
-    """Ten minutes on a core. Writes a row for each number: experiment, run, seed, rate, quantity, value."""
+def measure(add: bool = False) -> None:
+    """A quarter of an hour on a core. Writes a row for each number: experiment, run, seed, rate, quantity, value.
+
+    Args:
+        add: whether to measure only the seeds that the file lacks.
+    """
     parts = {"serial": _serial, "penalties": _penalties, "unsent": _unsent, "heterogeneous": _errors, "periods": _periods}
-    frames = []
+    measured = Seeds(SMALLER, ("experiment", "run"), add)
     for name, facts in {**parts, "b-staleness": _b_staleness}.items():
-        result = run(fred.load(SCENARIOS / f"{name}.yaml"), f"fasgd/{name}")
-        frame = pd.DataFrame(facts(result), columns=["run", "seed", "rate", "quantity", "value"])
-        frames.append(frame.assign(experiment=name))
-        say(f"fasgd: {name}")
-    pd.concat(frames).to_csv(SMALLER, index=False, float_format="%.6g")
+        path = SCENARIOS / f"{name}.yaml"
+        if seeds := measured.missing(fred.load(path).seeds, experiment=name):
+            result = run(fred.load(path, [f"seeds={seeds}"]), f"fasgd/{name}")
+            frame = pd.DataFrame(facts(result), columns=["run", "seed", "rate", "quantity", "value"])
+            measured.add(frame.assign(experiment=name), "%.6g")
+            say(f"fasgd: {name}")
 
 
 def _errors(result: fred.Result) -> Facts:

@@ -6,7 +6,7 @@ import fred
 from fred.views import figures
 from fred.views.figures import plain_logarithmic
 from fred.views.view import marks
-from reproductions.common import RESULTS, run
+from reproductions.common import RESULTS, Seeds, run
 from reproductions.psp.times import EVEN, LATE, SCENARIOS
 
 PAPER = {"sync": 0.1479, "push-7": 0.1609, "push-7-pull-90": 0.1565, "push-5-pull-75": 0.2914}  # of 28, 90 %, 20 and 75 %
@@ -17,21 +17,21 @@ ERRORS = RESULTS / "psp-errors.csv"
 _SPREAD = (
     "cluster.network.pull_latency.components=[{name: lognormal, median: 0.1, sigma: 0.5}, {name: constant, seconds: 4.001}]"
 )
-_FEWER = "seeds=[1, 2, 3]"
-CONDITIONS = {LATE: [], EVEN: ["cluster.network.pull_latency=null", _FEWER], SPREAD: [_SPREAD, _FEWER]}
+CONDITIONS = {LATE: [], EVEN: ["cluster.network.pull_latency=null"], SPREAD: [_SPREAD]}
 _ONLY = {LATE: RUNS, EVEN: tuple(PAPER), SPREAD: ("sync", "push-7-pull-90", "push-5-pull-75", "pull-75")}
 _FOLDERS = {LATE: "late", EVEN: "even", SPREAD: "spread"}
 
 
-def measure() -> None:
-    """Errors of each run at each look: some ten minutes on two cores."""
-    frames = []
+def measure(add: bool = False) -> None:
+    """Errors of each run at each look: some ten minutes on two cores; with `add` only the seeds that the file lacks."""
+    measured = Seeds(ERRORS, ("condition", "run"), add)
     for condition, settings in CONDITIONS.items():
         scenario = fred.load(SCENARIOS / "errors.yaml", settings)
-        result = run(scenario, f"psp/errors-{_FOLDERS[condition]}", _ONLY[condition])
-        metrics = result.metrics[["run", "seed", "virtual_seconds", "updates", "error", "loss"]]
-        frames.append(metrics.assign(condition=condition))
-        pd.concat(frames).to_csv(ERRORS, index=False, float_format="%.6g")
+        if seeds := measured.missing(scenario.seeds, condition=condition):
+            scenario = fred.load(SCENARIOS / "errors.yaml", [*settings, f"seeds={seeds}"])
+            result = run(scenario, f"psp/errors-{_FOLDERS[condition]}", _ONLY[condition])
+            metrics = result.metrics[["run", "seed", "virtual_seconds", "updates", "error", "loss"]]
+            measured.add(metrics.assign(condition=condition), "%.6g")
 
 
 def ends(errors: pd.DataFrame, condition: str, column: str = "error") -> pd.DataFrame:

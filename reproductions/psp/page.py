@@ -29,6 +29,7 @@ def text(timed: pd.DataFrame, learned: pd.DataFrame) -> str:
         margin=f"{_MARGIN:.1%}",
         updates=timed.loc[timed["case"] == LATE, "updates"].max(),
         time_seeds=timed["seed"].nunique(),
+        other_seeds=timed.loc[timed["case"] == waiting(TIMEOUTS[0]), "seed"].nunique(),
         error_updates=learned["updates"].max(),
         error_seeds=learned["seed"].nunique(),
         fewer_seeds=learned.loc[learned["condition"] == EVEN, "seed"].nunique(),

@@ -9,7 +9,8 @@ Made by `make reproduce` (this part alone: `python -m reproductions psp`; withou
 ## Times
 
 32 workers and 32 machines with servers, 0.16 % of the servers' replies 4 s late. Table 1 states no unit, so ratios are
-compared; they agree within 0.03. **Scaled down**: {updates} updates, {time_seeds} seeds, timing only.
+compared; they agree within 0.03. **Scaled down**: {updates} updates, {time_seeds} seeds
+({other_seeds} with time-outs and with fewer machines), timing only.
 
 {timing}
 
@@ -19,8 +20,9 @@ predictions. A worker that receives one block late stays late, because it never 
 workers are late, the servers wait again. Workers drop blocks of versions older than their own, as in the paper's
 algorithm 1. If they take every block newer than their own, the ratios are {kept}.
 
-The paper's own numbers differ on the cost of late replies. If partial synchronisation takes as long as `sync` does
-without them, `sync` takes {reduced} times as long with them in table 1, not 1.30. FRED's {prolonged} lies between.
+The paper's own numbers differ on the cost of late replies (docs/errata.md, item 48). If partial synchronisation takes
+as long as `sync` does without them, `sync` takes {reduced} times as long with them in table 1, not 1.30. FRED's {prolonged}
+lies between.
 
 ![run times](psp-table1.svg)
 

@@ -1,13 +1,15 @@
 """Claims that are a number in the paper's text, of `paper.py`: what they say, and the results."""
 
+from reproductions.combined import under_choices
 from reproductions.common import near
-from reproductions.verdicts import Claim, Found, Measured, Verdict, close, whether
+from reproductions.verdicts import Claim, Found, Measured, Reason, Verdict, close, whether
 from reproductions.wagma import paper
 from reproductions.wagma.paper import Fact
-from reproductions.wagma.throughput import Throughput
+from reproductions.wagma.throughput import NOT_HIDDEN, Throughput
 
 CLOSE = 0.07  # share within which numbers agree
 ADVANTAGE = 0.25  # share within which a ratio less 1 agrees
+EXCHANGED = "AD-PSGD's exchanges take their time"
 _FASTEST = "ad-psgd"  # whose step without delays has no communication
 _CALIBRATED = {("figure 8", "local-sgd"), ("figure 7", "wagma-global")}
 _SECTION = {
@@ -28,15 +30,20 @@ def claims() -> dict[str, dict[str, Claim]]:
     made: dict[str, dict[str, Claim]] = {"even": {}, "four": {}, "five": {}, "seven": {}, "ten": {}}
     for fact in paper.STEPS_PER_SECOND:
         calibrated = "yes" if fact.run == _FASTEST else "in part"
-        made["even"][_name(fact)] = Claim(_STEPS.format(fact.run), fact.section, _steps(fact.value, _PRINTED), calibrated)
+        made["even"][_name(fact)] = _claim(_STEPS.format(fact.run), fact, _steps(fact.value, _PRINTED), calibrated)
     for fact, verb in (*((each, "is") for each in paper.FASTER), *((each, "trains") for each in paper.TRAINING_TIME)):
         calibrated = "yes" if (fact.what, fact.run) in _CALIBRATED else "no"
         what = f"{fact.what}: WAGMA {verb} faster than {fact.run}, {fact.workers:,} workers"
-        made[_SECTION[fact.what]][_name(fact)] = Claim(what, fact.section, f"{fact.value:.2f}", calibrated)
+        made[_SECTION[fact.what]][_name(fact)] = _claim(what, fact, f"{fact.value:.2f}", calibrated)
     for fact in paper.MINUTES:
         calibrated = "yes" if fact.run == "ad-psgd" else "no"
-        made["five"][_name(fact)] = Claim(f"{fact.what}: minutes of {fact.run}", fact.section, f"{fact.value:.0f}", calibrated)
+        made["five"][_name(fact)] = _claim(f"{fact.what}: minutes of {fact.run}", fact, f"{fact.value:.0f}", calibrated)
     return made
+
+
+def _claim(what: str, fact: Fact, printed: str, calibrated: str) -> Claim:
+    """Return a claim; if it disagrees, it does for the bandwidths of each library, which are not printed."""
+    return Claim(what, fact.section, printed, calibrated, reason=Reason.INPUTS)
 
 
 def found(measured: Throughput) -> Measured:
@@ -44,7 +51,7 @@ def found(measured: Throughput) -> Measured:
     result = {}
     for fact in paper.STEPS_PER_SECOND:
         ours, fastest = (measured.of("4, no delays", fact.workers, run) for run in (fact.run, _FASTEST))
-        same = close(_extra(ours, fastest), _extra(fact.value, _PRINTED), ADVANTAGE)
+        same = same_communication(communication(ours, fastest), communication(fact.value, _PRINTED))
         verdict = close(ours, fact.value, CLOSE) if fact.run == _FASTEST else same
         result[_name(fact)] = Found(_steps(ours, fastest), verdict)
     for fact in (*paper.FASTER, *paper.TRAINING_TIME):
@@ -54,6 +61,10 @@ def found(measured: Throughput) -> Measured:
             Verdict.NOT_COMPARED if fact.what == "figure 10" else ratio(ours, fact.value)
         )  # its tail is unknown: see the page
         result[_name(fact)] = Found(f"{ours:.2f}", verdict)
+        if fact.run == _FASTEST:
+            slower = measured.of(figure, fact.workers, "wagma") / measured.of(NOT_HIDDEN, fact.workers, fact.run)
+            other = Found(f"{slower:.2f}", ratio(slower, fact.value))
+            result[_name(fact)] = under_choices(result[_name(fact)], {EXCHANGED: other})
     for fact in paper.MINUTES:
         ours = minutes(fact.run, measured.of("5", fact.workers, fact.run))
         result[_name(fact)] = Found(f"{ours:.0f}", close(ours, fact.value, CLOSE))
@@ -70,13 +81,18 @@ def minutes(run: str, steps_per_second: float) -> float:
     return paper.EPOCHS.get(run, 90) * paper.STEPS_PER_EPOCH / steps_per_second / 60
 
 
-def _extra(steps_per_second: float, fastest: float) -> float:
+def same_communication(ours: float, printed: float) -> Verdict:
+    """Return whether times of communication agree."""
+    return close(ours, printed, ADVANTAGE)
+
+
+def communication(steps_per_second: float, fastest: float) -> float:
     """Return the time of a step beyond that of the run without communication, s."""
     return 1 / steps_per_second - 1 / fastest
 
 
 def _steps(steps_per_second: float, fastest: float) -> str:
-    return f"{steps_per_second:.2f} ({1000 * _extra(steps_per_second, fastest):.0f} ms)"
+    return f"{steps_per_second:.2f} ({1000 * communication(steps_per_second, fastest):.0f} ms)"
 
 
 def _name(fact: Fact) -> str:

@@ -8,11 +8,12 @@ import pandas as pd
 from reproductions.combined import CHOICES
 from reproductions.common import table
 from reproductions.verdicts import CRITERION, Claims, Measured, read, shown, tables
-from reproductions.wagma import accuracy, further, numbers, orders, paper, speeds, variations
+from reproductions.wagma import accuracy, bandwidths, further, numbers, orders, paper, speeds, variations
+from reproductions.wagma.bandwidths import Bandwidths
 from reproductions.wagma.numbers import CLOSE
 from reproductions.wagma.paper import Fact
 from reproductions.wagma.text import TEXT
-from reproductions.wagma.throughput import HALF_BATCH, Throughput
+from reproductions.wagma.throughput import HALF_BATCH, NOT_HIDDEN, Throughput
 from reproductions.wagma.variations import FOUR, TEN, Variations
 
 
@@ -27,12 +28,21 @@ def measured(throughput: Throughput, errors: pd.DataFrame, more: pd.DataFrame) -
     return {**numbers.found(throughput), **speeds.found(throughput), **orders.found(errors, more)}
 
 
-def text(throughput: Throughput, changed: Variations, errors: pd.DataFrame, more: pd.DataFrame) -> str:
+def text(throughput: Throughput, rates: Bandwidths, changed: Variations, errors: pd.DataFrame, more: pd.DataFrame) -> str:
     """The whole page."""
+    agrees = rates.agreeing()
     twice = numbers.minutes("d-psgd-twice", changed.of("5", variations.TWICE, "d-psgd-twice"))
     return TEXT.format(
         **tables(claims(), measured(throughput, errors, more)),
         criterion=CRITERION,
+        time_seeds=len(throughput.seeds("4", 64, "wagma")),
+        bandwidths=rates.table(),
+        ablation=_listed(agrees["wagma-global"]),
+        eager=_listed(agrees["eager-sgd"]),
+        longer=1000 * rates.communication()[agrees["wagma-global"] | agrees["eager-sgd"]].min(),
+        shortest=1000 * rates.communication().min(),
+        nearest=rates.communication().idxmin(),
+        paper_ms=1000 * bandwidths.PRINTED,
         close=f"{CLOSE:.0%}",
         four_changed=_changed(throughput, changed, "4", FOUR),
         own=_own_communication(changed, "4", paper.FASTER),
@@ -47,12 +57,17 @@ def text(throughput: Throughput, changed: Variations, errors: pd.DataFrame, more
         advantage=f"{numbers.ADVANTAGE:.0%}",
         even_errors=_even_errors(more),
         seeds=errors["seed"].nunique(),
-        beside=f"{changed.faster('7', variations.BESIDE, 'ad-psgd'):.2f}",
+        beside=f"{throughput.of('7', 16, 'wagma') / throughput.of(NOT_HIDDEN, 16, 'ad-psgd'):.2f}",
         seven_sizes=_sizes(throughput, "7"),
         epochs=_epochs(throughput),
         ten_changed=_changed(throughput, changed, "10", TEN),
         ten_sizes=_sizes(throughput, "10"),
     )
+
+
+def _listed(agrees: "pd.Series[bool]") -> str:
+    """Return the bandwidths at which a run agrees."""
+    return ", ".join(f"{bandwidth:g}" for bandwidth in agrees.index[agrees]) + " GB/s"
 
 
 def _changed(measured: Throughput, changed: Variations, figure: str, runs: Sequence[str]) -> str:

@@ -7,10 +7,12 @@ import pandas as pd
 
 import fred
 from fred.views import figures
-from reproductions.common import RESULTS, ROOT, quiet, say
+from reproductions.common import RESULTS, ROOT, Seeds, quiet, say
 
 THROUGHPUT = RESULTS / "wagma-throughput.csv"
 SCENARIOS = ROOT / "scenarios" / "wagma-sgd"
+NOT_HIDDEN = "7, AD-PSGD's exchanges not hidden"
+TRANSFORMER_BYTES = 245_448_704
 HALF_BATCH = 0.341  # s of computing with 64 examples in place of 128: figure 5
 
 
@@ -22,6 +24,13 @@ class Case(NamedTuple):
     workers: int
     seconds: float
     settings: Sequence[str] = ()
+    runs: Sequence[str] = ()  # none: all
+
+
+def _and_its_exchange(workers: int) -> list[str]:
+    """Settings by which each of AD-PSGD's steps in figure 7 is longer by its exchange, there and back."""
+    seconds = 2 * TRANSFORMER_BYTES / 2.4e9
+    return [f"runs.ad-psgd.cluster.contention=[{{name: random-delays, workers: {workers}, seconds: {seconds:.4f}}}]"]
 
 
 CASES = (
@@ -29,22 +38,25 @@ CASES = (
     Case("4, no delays", "figure4", 64, 40, ("cluster.contention=[]",)),
     Case("5", "figure4", 64, 80, (f"cluster.compute.seconds={HALF_BATCH}",)),
     *(Case("7", "figure7", workers, 300) for workers in (4, 16, 64)),
+    *(Case(NOT_HIDDEN, "figure7", workers, 300, _and_its_exchange(workers), ("ad-psgd",)) for workers in (16, 64)),
     *(Case("10", "figure10", workers, 200 if workers == 1024 else 600) for workers in (16, 64, 256, 1024)),
 )
 
 
-def measure() -> None:
-    """A few minutes."""
-    frames = []
+def measure(add: bool = False) -> None:
+    """Some minutes; with `add` only the seeds that the file lacks."""
+    measured = Seeds(THROUGHPUT, ("figure", "workers", "name"), add)
     for case in CASES:
+        path = SCENARIOS / f"{case.scenario}.yaml"
         settings = [f"cluster.workers={case.workers}", f"stop.seconds={case.seconds}", *case.settings]
         if case.scenario != "figure10":
             settings.append(f"runs.wagma-global.protocol.group_size={case.workers}")
-        summary = quiet(fred.load(SCENARIOS / f"{case.scenario}.yaml", settings)).summary
-        steps = summary["gradients_applied"] / case.workers / summary["virtual_seconds"]
-        frames.append(summary[["name", "seed"]].assign(figure=case.figure, workers=case.workers, steps_per_second=steps))
-        say(f"wagma: figure {case.figure}, {case.workers} workers")
-    pd.concat(frames).to_csv(THROUGHPUT, index=False, float_format="%.6g")
+        if seeds := measured.missing(fred.load(path, settings).seeds, figure=case.figure, workers=case.workers):
+            summary = quiet(fred.load(path, [*settings, f"seeds={seeds}"]), case.runs).summary
+            steps = summary["gradients_applied"] / case.workers / summary["virtual_seconds"]
+            rows = summary[["name", "seed"]].assign(figure=case.figure, workers=case.workers, steps_per_second=steps)
+            measured.add(rows, "%.6g")
+            say(f"wagma: figure {case.figure}, {case.workers} workers")
 
 
 class Throughput:
