@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 import fred
 from fred import batch_indices
 from fred.components import registry
-from fred.learning.data.synthetic import Noise
+from fred.learning.data.dataset import Noise
 from fred.learning.models.built_in_models import Quadratic
 from fred.learning.optimizer import Transformation
 from fred.outcomes.outcome import Outcome

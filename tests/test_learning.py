@@ -16,9 +16,9 @@ from scipy import signal
 
 import fred
 from fred import Dataset, Examples, FredError
+from fred.learning.data.dataset import SyntheticClassification, SyntheticRegression
 from fred.learning.data.images import CIFAR10, MNIST
 from fred.learning.data.language import WORDS, Bigrams, Grammar, Recall, ShuffleDyck, Text
-from fred.learning.data.synthetic import SyntheticClassification, SyntheticRegression
 from fred.learning.keys import key_of, split
 from fred.learning.loss import CrossEntropy, Loss, SquaredError
 from fred.learning.models.built_in_models import CNN, MLP, SoftmaxRegression, TokenScores, Transformer

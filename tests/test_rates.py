@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 import fred
 from fred import FredError
-from fred.learning import rates
-from fred.learning.rates import RateSchedule
+from fred.learning import optimizer
+from fred.learning.optimizer import RateSchedule
 from fred.outcomes.outcome import Outcome
 from fred.running.execution import execute
 from fred.running.problem import Problem, _judged
@@ -45,7 +45,7 @@ class TestSchedules:
         for schedule, expected in formulas:
             server = make_run({"name": "asgd", "learning_rate": 0.1, "schedule": schedule}).algorithm
             for count in (0, 1, 29, 30, 59, 60, 61, 77, 100, 10_000):
-                assert float(rates.factor(server.schedule, jnp.int32(count))) == pytest.approx(expected(count), abs=1e-6)
+                assert float(optimizer.factor(server.schedule, jnp.int32(count))) == pytest.approx(expected(count), abs=1e-6)
             for part in server.schedule:
                 assert RateSchedule.model_validate_json(part.model_dump_json()) == part
 

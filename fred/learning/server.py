@@ -16,8 +16,7 @@ from fred.components.one_of import OneOf
 from fred.learning import optimizer as optimizers
 from fred.learning.codecs.codec import Codec
 from fred.learning.models.model import Params
-from fred.learning.optimizer import Optimizer, Transformation
-from fred.learning.rates import Schedule
+from fred.learning.optimizer import Optimizer, Schedule, Transformation
 
 Rate = Annotated[float, Field(gt=0)]
 Decay = Annotated[float, Field(ge=0, lt=1)]  # of a moving average; a momentum

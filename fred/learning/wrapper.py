@@ -13,7 +13,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from fred.learning import rates
+from fred.learning import optimizer
 from fred.learning.models.model import Params
 from fred.learning.server import Message, Scalar, Server, State
 
@@ -93,7 +93,7 @@ def update_state(server: Server, update: Callable[[State], State], state: State,
         return update_average(server, update(state))
     rate = state.rate
     if server.schedule:
-        rate = rate * rates.factor(server.schedule, state.processed)
+        rate = rate * optimizer.factor(server.schedule, state.processed)
     if server.scaling == "gradients":
         rate = rate * count
     after = update(state.replace(rate=rate)).replace(rate=state.rate)

@@ -24,8 +24,7 @@ from fred.base.later import jax, jnp, optax
 from fred.components.component import Natural
 from fred.components.one_of import OneOf
 from fred.learning import optimizer as optimizers
-from fred.learning.codecs.codec import Codec
-from fred.learning.codecs.rounding import LowBit
+from fred.learning.codecs.codec import Codec, LowBit
 from fred.learning.codecs.sparse import TopK
 from fred.learning.models.model import Params
 from fred.learning.optimizer import Optimizer, Transformation
