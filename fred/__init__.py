@@ -14,9 +14,9 @@ Importing it sets the numeric environment, so import it before jax. `load` reads
 `__init__.pyi` lists all public names; import them from here, not from FRED's modules.
 """
 
-from fred.base import environment, stubs
-from fred.base.version import __version__ as __version__
+from fred.base import environment, imports
+from fred.base.environment import __version__ as __version__
 
 environment.prepare()
 
-__getattr__, __dir__, __all__ = stubs.attach(__name__, __file__)  # `python -m fred --help` needs neither jax nor pandas
+__getattr__, __dir__, __all__ = imports.attach(__name__, __file__)  # `python -m fred --help` needs neither jax nor pandas

@@ -13,8 +13,8 @@ from fred import protocols as protocols
 from fred import selection as selection
 from fred import systems as systems
 from fred import topology as topology
+from fred.base.environment import __version__ as __version__
 from fred.base.errors import FredError as FredError
-from fred.base.version import __version__ as __version__
 from fred.cluster.cluster import Cluster as Cluster
 from fred.cluster.contention import Contention as Contention
 from fred.cluster.contention import Load as Load

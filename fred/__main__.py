@@ -3,17 +3,17 @@
 import sys
 from typing import NoReturn
 
-from fred.base import garbage, signals
+from fred.base import process
 
 
 def program() -> NoReturn:
     """Run the command line and exit with its code."""
-    signals.end_at_once()
-    garbage.collect_rarely()
+    process.end_at_once()
+    process.collect_rarely()
     from fred.commands.cli import main  # takes a moment
 
     code = main()
-    garbage.disable_collection()
+    process.disable_collection()
     sys.exit(code)
 
 

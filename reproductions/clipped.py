@@ -11,7 +11,7 @@ import pandas as pd
 from scipy import special
 
 import fred
-from fred.base import streams
+from fred.base import numerics
 from fred.learning.data.dataset import Dataset, Examples
 from reproductions.common import RESULTS, near, say, table, write
 
@@ -44,7 +44,7 @@ class Tails(fred.Data):
 
     def load(self, seed: int) -> Dataset:
         """10,000 draws of as many numbers as the quadratic has."""
-        u = streams.uniforms(seed, "data/noise", np.arange(10_000), 0, _DIMENSION)
+        u = numerics.uniforms(seed, "data/noise", np.arange(10_000), 0, _DIMENSION)
         draws = special.stdtrit(self.exponent, u)
         if self.law == "pareto":
             draws = np.sign(u - 0.5) * ((1 - np.abs(2 * u - 1)) ** (-1 / self.exponent) - 1)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pandas as pd
 
 import fred
-from fred.base.cores import cores
+from fred.base.process import cores
 from fred.base.progress import of_runs
 from fred.specification.loading import Scenario
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from fred.base.words import listed
+from fred.base.errors import listed
 
 FAMILIES = (
     *("latencies", "traces", "groups", "speeds", "nodes", "contention", "network", "cards", "levels", "slow links", "flows"),

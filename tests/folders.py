@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fred.base import inputs
-from fred.base.contents import MANIFEST
+from fred.base import disk
+from fred.base.disk import MANIFEST
 from fred.results.folder import read_manifest
 
 
@@ -40,14 +40,14 @@ def resign(out: Path) -> None:
 def resign_unit(folder: Path, **changes: Any) -> None:
     """Change a unit's record, and bring its digests up to date, whatever else is wrong."""
     record = json.loads((folder / "unit.json").read_text()) | changes
-    record["files"] = {name: inputs.digest(folder / name) for name in record["files"]}
+    record["files"] = {name: disk.digest(folder / name) for name in record["files"]}
     (folder / "unit.json").write_text(_sign(record))
 
 
 def resign_manifest(out: Path) -> None:
     """Bring the manifest's digests up to date."""
     manifest = json.loads((out / MANIFEST).read_text())
-    manifest["files"] = {name: inputs.digest(out / name) for name in manifest["files"]}
+    manifest["files"] = {name: disk.digest(out / name) for name in manifest["files"]}
     (out / MANIFEST).write_text(_sign(manifest))
 
 

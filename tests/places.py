@@ -5,8 +5,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from fred.base import contents, staging
-from fred.base.contents import MANIFEST
+from fred.base import disk, staging
+from fred.base.disk import MANIFEST
 
 OLD = {"summary.json": "old", "asgd/seed-0/metrics.csv": "old", "ssgd/seed-0/metrics.csv": "old"}
 NEW = {"summary.json": "new", "asgd/seed-0/metrics.csv": "new", "sweep.csv": "new", "b/seed-0/metrics.csv": "new"}
@@ -35,7 +35,7 @@ def complete(folder: Path, files: dict[str, str]) -> None:
 def put(path: Path, files: dict[str, str]) -> None:
     """Publish a result of these files at its place."""
     with staging.opened(path) as stage:
-        contents.keep_only(stage, [])
+        disk.keep_only(stage, [])
         complete(stage, files)
         staging.publish(stage, path)
 

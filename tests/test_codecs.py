@@ -7,7 +7,7 @@ import jax
 import numpy as np
 import pytest
 
-from fred.base import streams
+from fred.base import numerics
 from fred.base.errors import FredError
 from fred.components import registry
 from fred.learning.codecs.codec import Codec
@@ -61,7 +61,7 @@ def test_decoded_values_are_numpys_and_zeros_stay_zeros(name, options):
     by_message = options.get("chunk") == "message"
     recomputation = Coded(codec.model_copy(update={"chunk": "array"}) if by_message else codec, name, SEED)
     decode = jax.jit(codec.sent)
-    start = memory = codec.start(message, streams.words(SEED, "codec", 0, np.arange(2)))
+    start = memory = codec.start(message, numerics.words(SEED, "codec", 0, np.arange(2)))
     for factor in (1, 3):  # two messages, of which the second depends on the first if the codec remembers
         values = {k: np.float32(factor) * array[:: 2 - factor] for k, array in message.items()}
         arrived, memory = decode(values, memory)

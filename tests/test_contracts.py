@@ -242,18 +242,18 @@ def test_the_house_stays_small_and_its_picture_is_drawn_from_the_code(tmp_path):
 
 
 def test_files_and_functions_stay_short_and_documented():
-    """House rule: files mostly under 250 lines, functions under 30, without docstrings and comments; these are the outer limits."""
+    """House rule: files mostly under 250 lines of code, functions mostly under 30; these are the outer limits."""
     for path, tree in house.trees().items():
-        docstrings = len(house.docstring_of(tree))
+        documented = {*house.docstring_of(tree)}
         for node, _ in house.statements(tree.body):
             length = len(house.docstring_of(node))
-            docstrings += length
+            documented |= {*house.docstring_of(node)}
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 assert (node.end_lineno or 0) - node.lineno - length < 50, f"{path}:{node.lineno} {node.name}"
         table = sum(map(len, registry.REGISTRY.values())) if path.name == "registry.py" else 0  # a line for each entry
-        lines = path.read_text(encoding="utf-8").splitlines()
-        comments = sum(line.lstrip().startswith("#") for line in lines)
-        assert len(lines) - docstrings - comments - table <= 320, path
+        lines = enumerate(path.read_text(encoding="utf-8").splitlines(), start=1)
+        code = [line for number, line in lines if line.strip() and line.lstrip()[0] != "#" and number not in documented]
+        assert len(code) - table <= 320, path
         public = [node for node in tree.body if isinstance(node, ast.ClassDef | ast.FunctionDef) and node.name[0] != "_"]
         assert all(map(ast.get_docstring, [tree] * bool(tree.body) + public)), f"{path}: a docstring is missing"  # type: ignore[operator]
 

@@ -11,7 +11,7 @@ import pytest
 
 import fred
 from fred import Cluster, FredError, Layout, Schedule, Verb, spans
-from fred.base import streams
+from fred.base import numerics
 from fred.cluster.failing import Failing
 from fred.components.limits import NANOSECONDS
 from fred.results.extra_measures import b_staleness
@@ -344,7 +344,7 @@ class TestClosedForms:
         causes = [{"mean_up": mean_up, "rate": law, "repair": at_once}, {"mean_up": mean_up, "repair": at_once}]
         job = {"causes": causes, "checkpoint": EVERY, "spares": 1}
         _, seconds = self.strikes(failing_of(Cluster(workers=1, failures=job), seed), number)
-        rates = 0.5 + 7.5 * streams.uniforms(seed, "failure 0 rate", 0, 0, 2)
+        rates = 0.5 + 7.5 * numerics.uniforms(seed, "failure 0 rate", 0, 0, 2)
         expected = (mean_up / (rates + 1)).mean()
         assert seconds / number == pytest.approx(expected, rel=0.03)
         assert expected > 1.4 * mean_up / (rates.mean() + 1), "one rate for both would not do"

@@ -15,8 +15,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import fred
+from fred.base.disk import write_arrays
 from fred.base.errors import FredError
-from fred.base.inputs import write_arrays
 from fred.commands import printing
 from fred.schedule.schedule import COLUMNS, SCALES, Intervals
 from tests.folders import resign_manifest, resign_unit, undrawn_results

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from fred import Cluster, Copy, FredError, Gate, Offer, Schedule, Verb, batch_indices
-from fred.base import streams
+from fred.base import numerics
 from fred.components import registry
 from fred.outcomes.outcome import Outcome
 from fred.protocols.asynchronous import Dispatcher
@@ -63,7 +63,7 @@ class Acted:
         self.params = {name: array.astype(float) for name, array in outcome.initial.items()}
         self.m = {name: np.zeros_like(array) for name, array in self.params.items()}
         self.draws = {
-            way: [iter(streams.uniforms(SEED, f"{way} gate", w, 0, 400)) for w in range(WORKERS)] for way in ("push", "fetch")
+            way: [iter(numerics.uniforms(SEED, f"{way} gate", w, 0, 400)) for w in range(WORKERS)] for way in ("push", "fetch")
         }
         self.withheld = {way: [0] * WORKERS for way in self.draws}
         self.stamped, self.true = list[int](), list[int]()  # staleness of each update, by the timestamp of its gradient
@@ -75,7 +75,7 @@ class Acted:
         steps, stamp, read = ([0] * WORKERS for _ in range(3))
         local = [self.params] * WORKERS
         last: list[tuple[dict[str, Any], int, int]] = [({}, 0, 0)] * WORKERS
-        for clock, u in enumerate(streams.uniforms(SEED, "dispatch", 0, 0, UPDATES)):
+        for clock, u in enumerate(numerics.uniforms(SEED, "dispatch", 0, 0, UPDATES)):
             w = int(u * WORKERS)
             sends = not steps[w] or self.passes("push", w, clock - stamp[w])
             if sends:
@@ -209,7 +209,7 @@ class TestOffers:
         for worker in range(3):
             numbers, draws = zip(*((offer.number, offer.draw) for offer in offers if offer.worker == worker), strict=True)
             assert numbers == tuple(range(1, len(numbers) + 1))
-            assert list(draws) == streams.uniforms(SEED, "push gate", worker, 0, len(numbers)).tolist()
+            assert list(draws) == numerics.uniforms(SEED, "push gate", worker, 0, len(numbers)).tolist()
 
     def test_a_fetch_is_offered_with_the_age_of_the_workers_parameters(self):
         offers, schedule = self.record_offers(Gated(fetch_gate=Noted()), network=self.NETWORK)

@@ -12,7 +12,7 @@ import pytest
 
 import fred
 from fred import Cluster, Component, FredError
-from fred.base.inputs import write_arrays
+from fred.base.disk import write_arrays
 from fred.cluster.recorded import RecordedTrace
 from fred.components import registry
 from fred.components.input_path import InputPath

@@ -18,7 +18,7 @@ import pytest
 
 import fred
 from fred import Cluster, Dataset, Examples, FredError, load, load_result, scenario
-from fred.base import environment, inputs
+from fred.base import disk, environment
 from fred.components import registry
 from fred.learning.data import images
 from fred.learning.data.images import MNIST
@@ -76,11 +76,11 @@ class TestArrays:
     def test_a_single_array_a_false_header_and_missing_arrays_are_refused(self, tmp_path):
         file = tmp_path / "a.npz"
         np.save(tmp_path / "a.npy", X)
-        check_refusal(lambda: inputs.arrays(tmp_path / "a.npy"), r"it is damaged, or not an NPZ file")
+        check_refusal(lambda: disk.arrays(tmp_path / "a.npy"), r"it is damaged, or not an NPZ file")
         header = b"{'descr': '<f8', 'fortran_order': False, 'shape': (1000000000000000,), }"  # no memory is allocated
         with ZipFile(file, "w") as archive:
             archive.writestr("x.npy", b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header)
-        check_refusal(lambda: inputs.arrays(file), r"it is damaged")
+        check_refusal(lambda: disk.arrays(file), r"it is damaged")
         np.savez(file, train_inputs=X)
         check_refusal(lambda: arrays(file).load(0), r"has no array `train_answers`")
 
@@ -88,13 +88,13 @@ class TestArrays:
         """Those of a zip's directory have ten kinds of errors: every 37th bit, so that all bytes and kinds come up."""
         file = tmp_path / "a.npz"
         np.savez(file, **dict(zip(NAMES, (X, Y, X, Y), strict=True)))  # type: ignore[arg-type]
-        intact, expected, refusals = file.read_bytes(), inputs.arrays(file), 0
+        intact, expected, refusals = file.read_bytes(), disk.arrays(file), 0
         for bit in range(0, 8 * len(intact), 37):
             damaged = bytearray(intact)
             damaged[bit // 8] ^= 1 << bit % 8
             file.write_bytes(damaged)
             try:
-                content = inputs.arrays(file)
+                content = disk.arrays(file)
                 assert all(np.array_equal(content[name], expected[name]) for name in NAMES if name in content)
             except FredError:
                 refusals += 1
@@ -124,7 +124,7 @@ def test_what_has_no_end_is_no_file(kind, tmp_path):
     endless = tmp_path / "pipe" if kind == "pipe" else Path("/dev/zero")
     if kind == "pipe":
         os.mkfifo(endless)
-    for function in (inputs.text, inputs.arrays, inputs.digest, read, load, lambda file: arrays(file).load(0)):
+    for function in (disk.text, disk.arrays, disk.digest, read, load, lambda file: arrays(file).load(0)):
         check_refusal(lambda function=function: function(endless), r"it is not a file")
     folder = tmp_path / "result"
     folder.mkdir()

@@ -112,10 +112,10 @@ def test_empirical_refuses_what_is_not_a_trace(tmp_path):
 def test_draws_do_not_depend_on_numpys_instruction_set():
     program = """
 import hashlib, itertools
-from fred.base import streams
+from fred.base import numerics
 from fred.components import registry
 from fred.protocols.asynchronous import Shifting
-u = streams.uniforms(0, "test", 0, 0, 20_000)
+u = numerics.uniforms(0, "test", 0, 0, 20_000)
 lines = [f"{name} {hashlib.sha256(registry.lookup('latency', name).example().sample(u).tobytes()).hexdigest()}"
          for name in registry.REGISTRY["latency"]]
 lines.append(str(list(itertools.islice(Shifting(change=-0.3).choices(0, 7), 500))))

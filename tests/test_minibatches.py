@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import fred
 from fred import Cluster, FredError, Verb
-from fred.base import streams
+from fred.base import numerics
 from fred.running.execution import check
 from fred.running.problem import Problem
 from fred.schedule.minibatches import Minibatches, Parts, Sampling, batch_indices, divide, divide_by_quantity, divide_by_shares
@@ -42,23 +42,23 @@ def test_philox_reproduces_the_vectors_that_its_authors_published():
         ((all_bits,) * 2, (all_bits,) * 4, (0x408F276D, 0x41C83B0E, 0xA20BC7C6, 0x6D5451FD)),
         ((0xA4093822, 0x299F31D0), pi, (0xD16CFE09, 0x94FDCCEB, 0x5001E420, 0x24126EA1)),
     ):
-        assert streams.philox(key, *counter).tolist() == list(words), key
+        assert numerics.philox(key, *counter).tolist() == list(words), key
 
 
 @given(st.sampled_from(["minibatch", "any"]), WORDS, WORDS, st.integers(0, 10**6), st.integers(1, 13))
 def test_draws_are_the_same_one_by_one_in_runs_and_in_plain_integers(purpose, seed, entity, start, count):
     expected = [plain_word(seed, purpose, entity, position) for position in range(start, start + count)]
-    assert streams.words(seed, purpose, entity, start + np.arange(count)).tolist() == expected
-    assert streams.word_runs(seed, purpose, entity, start, count).tolist() == expected
-    several = streams.word_runs(seed, purpose, np.array([entity, 5]), np.array([start, 4 * start]), 8)
+    assert numerics.words(seed, purpose, entity, start + np.arange(count)).tolist() == expected
+    assert numerics.word_runs(seed, purpose, entity, start, count).tolist() == expected
+    several = numerics.word_runs(seed, purpose, np.array([entity, 5]), np.array([start, 4 * start]), 8)
     assert several[0, :count].tolist() == expected[:8]
     assert several[1, 0] == plain_word(seed, purpose, 5, 4 * start)
     pairs = [[plain_word(seed, purpose, entity, 2 * (start + i) + half) >> 6 for half in (0, 1)] for i in range(count)]
     uniforms = [(2 * (high * 2**26 + low) + 1) / 2**53 for high, low in pairs]
-    assert streams.uniforms(seed, purpose, entity, start, count).tolist() == uniforms
-    assert streams.uniforms(seed, purpose, np.array([7, entity, 9]), start, count)[1].tolist() == uniforms
-    iterator = streams.iterate_uniforms(seed, purpose, entity)
-    assert list(islice(iterator, 600)) == streams.uniforms(seed, purpose, entity, 0, 600).tolist()
+    assert numerics.uniforms(seed, purpose, entity, start, count).tolist() == uniforms
+    assert numerics.uniforms(seed, purpose, np.array([7, entity, 9]), start, count)[1].tolist() == uniforms
+    iterator = numerics.iterate_uniforms(seed, purpose, entity)
+    assert list(islice(iterator, 600)) == numerics.uniforms(seed, purpose, entity, 0, 600).tolist()
 
 
 def plain_indices(

@@ -16,7 +16,7 @@ import jax
 import pytest
 
 import fred
-from fred.base import cached, environment, options
+from fred.base import cached, environment
 from fred.base.errors import FredError
 from fred.components import agreement, registry
 from fred.running import work
@@ -30,7 +30,7 @@ pytestmark = pytest.mark.usefixtures("undrawn")
 OTHERWISE: dict[str, Any] = {"jax_default_device": "gpu", "jax_platforms": "cuda"}
 OTHERWISE |= {"jax_exec_time_optimization_effort": 0.5, "jax_pjrt_client_create_options": "key:value"}
 FIXED = ("jax_num_cpu_devices",)  # jax takes no other value once it computes
-LISTED = options.refused | options.recorded
+LISTED = environment.refused_options | environment.recorded_options
 UPDATABLE = sorted((LISTED.keys() & jax.config.values.keys()) - {*FIXED})
 WITHOUT_EFFECT = {  # on what a CPU computes with one device
     *("jax_hlo_source_file_canonicalization_regex", "jax_ragged_dot_use_gpu_pallas_triton_lowering"),
@@ -87,24 +87,24 @@ def test_options_that_tell_jaxs_programs_apart_are_listed_once_and_usual_values_
         name for name in read_jax_options() if name in jax.config.values or name.startswith("jax_")
     }  # others are no options
     assert len(distinguishing) > 30 and distinguishing <= LISTED.keys() | WITHOUT_EFFECT
-    assert not options.refused.keys() & options.recorded.keys()
+    assert not environment.refused_options.keys() & environment.recorded_options.keys()
     program = """
 import json, sys
 import fred
-from fred.base import environment, options
+from fred.base import environment
 before = environment.describe()
 assert "jax" not in sys.modules
 environment.check()
 assert environment.describe() == before
 import jax
-usual, values = options.refused | options.recorded, jax.config.values
+usual, values = environment.refused_options | environment.recorded_options, jax.config.values
 print(json.dumps([option for option, expected in usual.items() if values.get(option, expected[0]) not in expected]))
 """
     assert json.loads(run_program(program)) == []
 
 
 def test_a_value_with_which_fred_does_not_compute_is_refused_in_a_line():
-    for option in {*UPDATABLE} - options.recorded.keys():
+    for option in {*UPDATABLE} - environment.recorded_options.keys():
         value = other_value(option)
         with set_option(option, value), pytest.raises(FredError) as raised:
             environment.describe()
@@ -115,7 +115,7 @@ def test_a_value_with_which_fred_does_not_compute_is_refused_in_a_line():
 
 
 def test_another_value_is_recorded():
-    for option in (option for option in UPDATABLE if option in options.recorded):
+    for option in (option for option in UPDATABLE if option in environment.recorded_options):
         value, before = other_value(option), environment.describe()
         with set_option(option, value):
             assert environment.describe() == before | {option: str(value)}

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import fred
-from fred.base.inputs import write_arrays
+from fred.base.disk import write_arrays
 from fred.commands.cli import main
 from fred.views.figures import Picture
 from tests.program import fred_command, refusal

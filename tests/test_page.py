@@ -15,7 +15,7 @@ import pytest
 
 import fred
 from fred import FredError, Result
-from fred.base.contents import REPORT as NAME
+from fred.base.disk import REPORT as NAME
 from fred.components.input_path import name_alone
 from fred.outcomes.tables import Tables
 from fred.results.verify import Verdict, verify

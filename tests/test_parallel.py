@@ -20,8 +20,8 @@ import pytest
 
 import fred
 from fred import FredError, Schedule
-from fred.base.contents import TIMINGS, WORK
-from fred.base.lock import TakenError, lock_folder
+from fred.base.disk import TIMINGS, WORK
+from fred.base.staging import TakenError, lock_folder
 from fred.commands import cli
 from fred.components import agreement, registry
 from fred.results import experiment
@@ -241,7 +241,7 @@ class TestDask:
         remote, local = tmp_path / "there", tmp_path / "here"
         shutil.copytree(ROOT / "fred", remote / "fred", ignore=shutil.ignore_patterns("__pycache__"))
         local.mkdir()
-        with (remote / "fred" / "base/streams.py").open("a") as file:
+        with (remote / "fred" / "base/numerics.py").open("a") as file:
             file.write("# changed\n")
         source = "from fred import ASGD\n\nclass Own(ASGD):\n    'Own.'\n"
         (local / "dasks_servers.py").write_text(source)

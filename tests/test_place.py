@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 import fred
-from fred.base import contents, staging
-from fred.base.contents import MANIFEST, REPLACED, UNFINISHED, WRITTEN, is_reserved
+from fred.base import disk, staging
+from fred.base.disk import MANIFEST, REPLACED, UNFINISHED, WRITTEN, is_reserved
 from fred.base.errors import FredError
 from tests.conftest import ROOT
 from tests.places import NEW, OLD, complete, fill, names, put, tree
@@ -117,8 +117,8 @@ def test_the_results_files_are_replaced_even_if_changed_and_file_managers_may_ad
 
 @pytest.mark.parametrize("way", ["exchange", "two renames"])
 def test_a_file_that_comes_while_the_result_is_replaced_stays_and_is_named(way, tmp_path, monkeypatch):
-    path, check = tmp_path / "r", contents.check_files
-    old = tmp_path / ".r.unfinished" if way == "exchange" else path / contents.OLD
+    path, check = tmp_path / "r", disk.check_files
+    old = tmp_path / ".r.unfinished" if way == "exchange" else path / disk.OLD
     put(path, OLD)
 
     def add_file(folder: Path) -> None:
@@ -129,7 +129,7 @@ def test_a_file_that_comes_while_the_result_is_replaced_stays_and_is_named(way, 
     if way != "exchange":
         monkeypatch.setattr(staging, "exchange", lambda *_: False)
     for check_files in (add_file, check):  # the next run finds the file, too
-        monkeypatch.setattr(contents, "check_files", check_files)
+        monkeypatch.setattr(disk, "check_files", check_files)
         with pytest.raises(FredError, match=rf"{old.name} holds files that came while .*: asgd/notes\.md; move them"):
             put(path, NEW)
         assert (old / "asgd/notes.md").read_text() == "mine" and (path / "summary.json").read_text() == "new"
@@ -195,7 +195,7 @@ _KILLED = '''
 import os, shutil, sys
 from pathlib import Path
 from fred.base import staging
-from fred.base.contents import MANIFEST
+from fred.base.disk import MANIFEST
 from tests.places import NEW, OLD, fill, names, put, tree
 
 CHANGES = ("os.rename", "os.link", "os.remove", "os.mkdir", "os.rmdir", "ctypes.dlsym")

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fred import Central, Cluster, FredError, Process, Simulation, Verb
-from fred.base import streams
+from fred.base import numerics
 from fred.commands.printing import print_summary
 from fred.outcomes.outcome import run_times
 from fred.protocols.asynchronous import Asynchronous, Dispatcher
@@ -170,7 +170,7 @@ class TestFixedLag:
 
     def test_old_gradients_by_a_queue_of_models(self):
         """The queue loses one of its oldest models in every update, and a gradient is computed at it."""
-        draws = streams.uniforms(5, "lag", 0, 0, 100)
+        draws = numerics.uniforms(5, "lag", 0, 0, 100)
         for lag, oldest, ramp, workers in (
             (9, 4, 0, 1),
             (9, 4, 30, 1),

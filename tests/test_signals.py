@@ -17,7 +17,7 @@ from unittest.mock import MagicMock
 import IPython.display
 import pytest
 
-from fred.base import contents, progress, signals, staging
+from fred.base import disk, process, progress, staging
 from fred.base.progress import COMPILED, Tally
 from fred.commands import printing
 from fred.specification import loading
@@ -41,23 +41,23 @@ def interrupt(number: signal.Signals = signal.SIGTERM) -> None:
 
 class TestHeeded:
     def test_either_signal_interrupts_until_the_block_ends_and_is_the_exit_code(self, monkeypatch):
-        monkeypatch.setattr(signals, "_REPEATED", 0.1)
+        monkeypatch.setattr(process, "_REPEATED", 0.1)
         for number in (signal.SIGTERM, signal.SIGINT):
-            with signals.raise_interrupts():
+            with process.raise_interrupts():
                 for act in (lambda number=number: interrupt(number), lambda: time.sleep(5), lambda: time.sleep(5)):
                     with pytest.raises(KeyboardInterrupt):
                         act()
-            assert signals.exit_code() == 128 + number
+            assert process.exit_code() == 128 + number
         time.sleep(0.3)
-        with signals.raise_interrupts():
+        with process.raise_interrupts():
             pass
-        assert signals.exit_code() == 130, "that of an interrupt"
+        assert process.exit_code() == 130, "that of an interrupt"
 
     def test_afterwards_handlers_are_as_before_and_those_of_others_stay(self):
         received: list[int] = []
         handler, terminated = (lambda number, frame: received.append(number)), signal.getsignal(signal.SIGTERM)
         signal.signal(signal.SIGINT, handler)
-        with signals.raise_interrupts():
+        with process.raise_interrupts():
             assert signal.getsignal(signal.SIGTERM) is not terminated
             os.kill(os.getpid(), signal.SIGINT)
             time.sleep(0.01)
@@ -68,12 +68,12 @@ class TestHeeded:
         code = "import os, signal, time\nos.kill(os.getpid(), signal.SIGTERM)\ntime.sleep({})\nwhole = True\n"
         for name, seconds in (("slow_to_import", 0.2), ("endless_import", 9)):
             (tmp_path / f"{name}.py").write_text(code.format(seconds))
-        with pytest.raises(KeyboardInterrupt), signals.raise_interrupts():
+        with pytest.raises(KeyboardInterrupt), process.raise_interrupts():
             importlib.import_module("slow_to_import")
             time.sleep(5)
-        assert sys.modules.pop("slow_to_import").whole and signals.exit_code() == 143
-        monkeypatch.setattr(signals, "_PATIENCE", 0.2)
-        with pytest.raises(KeyboardInterrupt), signals.raise_interrupts():
+        assert sys.modules.pop("slow_to_import").whole and process.exit_code() == 143
+        monkeypatch.setattr(process, "_PATIENCE", 0.2)
+        with pytest.raises(KeyboardInterrupt), process.raise_interrupts():
             importlib.import_module("endless_import")
 
     def test_an_interrupt_that_python_cannot_raise_is_raised_again_at_once(self, capsys):
@@ -83,7 +83,7 @@ class TestHeeded:
                 time.sleep(0.1)
 
         began = time.monotonic()
-        with pytest.raises(KeyboardInterrupt), signals.raise_interrupts():
+        with pytest.raises(KeyboardInterrupt), process.raise_interrupts():
             Dying()
             time.sleep(5)
         assert time.monotonic() - began < 1.5 and capsys.readouterr().err == ""
@@ -152,10 +152,10 @@ class TestCommand:
     def test_the_message_is_that_of_the_first_interrupt(self, monkeypatch):
         def disturbed(options):
             try:
-                with signals.add_note(lambda: "2 units are kept"):
+                with process.add_note(lambda: "2 units are kept"):
                     raise KeyboardInterrupt
             finally:
-                with signals.add_note(lambda: "nothing was written"):
+                with process.add_note(lambda: "nothing was written"):
                     raise KeyboardInterrupt  # once more, during the cleanup
 
         monkeypatch.setattr("fred.commands.listing.run", disturbed)
@@ -174,7 +174,7 @@ class TestCommand:
         settings = "algorithm: {name: asgd, learning_rate: 0.1}\ncluster: {workers: 2}\nstop: {updates: 3}\nseeds: [0, 1]\n"
         Path("x.yaml").write_text(settings)
         for units, words in ((0, "nothing was written"), (1, "1 unit is kept"), (2, "2 units are kept")):
-            for where in ((loading, "load"), (staging, "check_free"), (contents, "cut_links")):
+            for where in ((loading, "load"), (staging, "check_free"), (disk, "cut_links")):
                 with staging.opened(Path("out")) as stage:
                     fill(stage, {f"asgd/seed-{seed}/unit.json": "" for seed in range(units)})
                 text = message(*where)

@@ -12,7 +12,7 @@ import pytest
 
 import fred
 from fred import Cluster, FredError
-from fred.base.contents import TIMINGS, UNIT, WORK
+from fred.base.disk import TIMINGS, UNIT, WORK
 from fred.components import registry
 from fred.protocols.asynchronous import Asynchronous
 from fred.replay.lower import lower

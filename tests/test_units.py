@@ -16,7 +16,7 @@ import pytest
 import fred
 from fred import FredError, load_result
 from fred.base import staging
-from fred.base.contents import CHECKPOINT
+from fred.base.disk import CHECKPOINT
 from fred.replay.memory import Snapshot
 from fred.results.folder import read_manifest
 from fred.running import checkpoints, stored, work

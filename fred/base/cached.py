@@ -11,7 +11,7 @@ from functools import _lru_cache_wrapper, lru_cache, wraps
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
-from fred.base import options
+from fred.base import environment
 
 T = TypeVar("T")
 _DATA: "list[_lru_cache_wrapper[Any]]" = []
@@ -83,7 +83,7 @@ def forget(compiled: bool) -> None:
     Args:
         compiled: True to clear the caches of code in any case, including jax's compiled programs.
     """
-    if (now := [options.non_defaults()]) != _OPTIONS:
+    if (now := [environment.changed_options()]) != _OPTIONS:
         _OPTIONS[:], compiled = now, True
     for cache in [*_DATA, *(_CODE if compiled else ())]:
         cache.cache_clear()

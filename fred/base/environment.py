@@ -1,6 +1,11 @@
-"""The numeric environment: the settings that, with the scenario, determine the bits of a result.
+"""The numeric environment: the settings that, with the scenario, determine the bits of a result; jax's options among them.
 
 FRED sets it before jax loads, and records it with every result. docs/numerics.md explains each setting with measurements.
+
+Environment variables set options before jax loads; `jax.config.update` and jax's context managers set them later. The value
+during the computation of a run counts. jax does not keep its defaults, so they are listed here. Options that are not listed are
+harmless: of logs, checks, caches, other devices, several processes. A test compares the list with the options by which jax
+itself tells compiled programs apart.
 """
 
 import itertools
@@ -11,10 +16,9 @@ import sys
 import warnings
 from functools import cache
 from pathlib import Path
+from typing import Any
 
-from fred.base import options
 from fred.base.errors import FredError
-from fred.base.version import __version__
 
 _X86_NAMES, _ARM64_NAMES = ("x86_64", "AMD64"), ("aarch64", "arm64")
 _PACKAGES = ("jax", "jaxlib", "numpy", "optax", "scipy", "simpy")
@@ -68,14 +72,14 @@ def check() -> None:
     if reason := _WRONG.get(jax.__version__):
         raise FredError(f"jax {jax.__version__} {reason}; install another version: pip install 'jax!={jax.__version__}'")
     _check_threads()
-    options.check()
+    check_options()
     try:
         backend = str(jax.default_backend())
     except Exception as error:  # other libraries may raise any exception
         message = next(iter(str(error).splitlines()), type(error).__name__)
         raise FredError(f"jax cannot start on the CPU: {message}; leave variables that begin with JAX_ unset") from None
     if backend != "cpu":
-        raise FredError(f"jax computes on {backend}: {options.ON_CPU}; import fred before jax, or set JAX_PLATFORMS=cpu")
+        raise FredError(f"jax computes on {backend}: {ON_CPU}; import fred before jax, or set JAX_PLATFORMS=cpu")
     if os.environ.get("PJRT_NPROC") == "1":
         _cache_programs()
 
@@ -101,7 +105,7 @@ def describe() -> dict[str, str]:
 
     Imports jax only if it could have other options than usual, so that a run of timing alone does not load it.
     """
-    if options.are_defaults():
+    if has_default_options():
         _check_threads()
     else:
         check()
@@ -115,7 +119,7 @@ def describe() -> dict[str, str]:
     facts |= {"PJRT_NPROC": os.environ.get("PJRT_NPROC", ""), "XLA_FLAGS": " ".join(_user_flags(_flags()))}
     facts["unprepared"] = " ".join(name for name in settings if os.environ.get(name) != settings[name])
     facts["backend"] = "cpu"
-    return facts | options.non_defaults()
+    return facts | changed_options()
 
 
 @cache
@@ -193,7 +197,7 @@ def _settings() -> dict[str, str]:
         "PJRT_NPROC": os.environ.get("FRED_THREADS", "1"),
         "XLA_FLAGS": " ".join([*_user_flags(flags), *(f"{name}={value}" for name, value in flags.items())]),
         "JAX_PLATFORMS": os.environ.get("JAX_PLATFORMS") or "cpu",
-        **{name: value for name, value in options.of_initial_parameters().items() if name in os.environ},
+        **{name: value for name, value in initial_parameter_variables().items() if name in os.environ},
     }
 
 
@@ -210,3 +214,114 @@ def _user_flags(fred_flags: dict[str, str]) -> list[str]:
     """Return the user's XLA flags without those that FRED sets."""
     replaced = fred_flags.keys() | _X86.keys() | _NO_YNNPACK.keys()
     return [flag for flag in os.environ.get("XLA_FLAGS", "").split() if flag.partition("=")[0] not in replaced]
+
+
+ON_CPU = "FRED computes only on the CPU, because other devices give other bits"
+_FAILS = "jax then refuses operations of FRED"
+_REFUSED: dict[str, dict[str, tuple[Any, ...]]] = {  # values other than these are refused
+    ON_CPU: {"jax_platforms": ("cpu", None, ""), "jax_default_device": (None, "cpu")},
+    "FRED runs compiled programs, and single operations round differently": {"jax_disable_jit": (False,)},
+    _FAILS: {
+        "jax_error_checking_behavior_nan": ("ignore",),
+        "jax_no_execution": (False,),
+        "jax_no_tracing": (False,),
+        "jax_numpy_dtype_promotion": ("standard",),
+        "jax_numpy_rank_promotion": ("allow",),
+        "jax_transfer_guard": ("allow", None),
+    },
+}
+recorded_options: dict[str, tuple[Any, ...]] = {  # values other than these are recorded with the numeric environment
+    "check_vma": (False,),
+    "eager_constant_folding": (False,),
+    "jax_accurate_erf_inv": (False,),
+    "jax_allow_f16_reductions": (True,),
+    "jax_auto_pcast": (True,),
+    "jax_check_static_indices": (False,),
+    "jax_compiler_enable_remat_pass": (True,),
+    "jax_custom_jvp3": (False,),
+    "jax_custom_vjp3": (False,),
+    "jax_debug_key_reuse": (False,),
+    "jax_default_matmul_precision": (None,),
+    "jax_default_prng_impl": ("threefry2x32",),
+    "jax_disable_most_optimizations": (False,),
+    "jax_embedded_constants_max_bytes": (32,),
+    "jax_enable_custom_prng": (False,),
+    "jax_enable_pgle": (False,),
+    "jax_enable_x64": (False,),
+    "jax_error_checking_behavior_divide": ("ignore",),
+    "jax_error_checking_behavior_oob": ("ignore",),
+    "jax_exec_time_optimization_effort": (0.0,),
+    "jax_explicit_x64_dtypes": (1,),
+    "jax_high_dynamic_range_gumbel": (False,),
+    "jax_memory_fitting_effort": (0.0,),
+    "jax_memory_fitting_level": ("O2",),
+    "jax_mutable_array_checks": (True,),
+    "jax_num_cpu_devices": (-1,),
+    "jax_optimization_level": ("UNKNOWN",),
+    "jax_pgle_aggregation_percentile": (90,),
+    "jax_pgle_profiling_runs": (3,),
+    "jax_pjrt_client_create_options": (None,),
+    "jax_random_seed_offset": (0,),
+    "jax_refs_to_pins": (False,),
+    "jax_remat3": (False,),
+    "jax_remat_barrier_no_cotangents": (False,),
+    "jax_scan3": (False,),
+    "jax_softmax_custom_jvp": (False,),
+    "jax_threefry_partitionable": (True,),
+    "jax_use_direct_linearize": (True,),
+    "jax_use_shardy_partitioner": (True,),
+    "jax_use_simplified_jaxpr_constants": (False,),
+    "jax_xla_profile_version": (0,),
+}
+refused_options = {option: values for options in _REFUSED.values() for option, values in options.items()}
+_REASONS = {option: reason for reason, options in _REFUSED.items() for option in options}
+
+
+def initial_parameter_variables() -> dict[str, str]:
+    """Return the environment variables that change initial parameters, with the values that FRED sets instead of a user's."""
+    names = ("jax_default_prng_impl", "jax_random_seed_offset", "jax_threefry_partitionable")
+    return {name.upper(): str(recorded_options[name][0]) for name in names}
+
+
+def check_options() -> None:
+    """Raise FredError if an option has a value that FRED refuses. Imports jax."""
+    import jax
+
+    for option, accepted in refused_options.items():
+        _check_option(option, jax.config.values.get(option, accepted[0]))
+
+
+def check_platforms() -> None:
+    """Raise FredError if JAX_PLATFORMS selects a device other than the CPU. Does not import jax."""
+    _check_option("jax_platforms", os.environ.get("JAX_PLATFORMS"))
+
+
+def _check_option(option: str, value: Any) -> None:
+    accepted = refused_options[option]
+    if value not in accepted:
+        cure = f"leave it {accepted[0]!r}, and the variable {option.upper()} unset"
+        raise FredError(f"{option} is {value!r}: {_REASONS[option]}; {cure}")
+
+
+def changed_options() -> dict[str, str]:
+    """Return the options that are not at their defaults and can change bits.
+
+    Defaults are left out: a version of jax that lacks an option computes as one that has it at its default.
+    """
+    if has_default_options():
+        return {}
+    import jax
+
+    values = jax.config.values
+    changed = (option for option, defaults in recorded_options.items() if values.get(option, defaults[0]) not in defaults)
+    return {option: str(values[option]) for option in changed}
+
+
+def has_default_options() -> bool:
+    """Return True if all options have their defaults, without importing jax: it is not loaded, and no variable sets one."""
+    variables = {option.upper() for option in recorded_options}
+    changed = {name for name in os.environ if name in variables or name.startswith("JAX_")}
+    return "jax" not in sys.modules and changed <= {"JAX_PLATFORMS"} and os.environ.get("JAX_PLATFORMS") == "cpu"
+
+
+__version__ = "0.2.0"

@@ -33,7 +33,7 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-from fred.base import elementary, streams
+from fred.base import numerics
 
 FEWEST_SEEDS = 5
 MISSES = 0.05  # share of intervals, or of families, that miss the true value
@@ -279,10 +279,10 @@ def block_ratio(numerator: Played, denominator: Played) -> Ratio:
         return Ratio(value, 0.0, math.inf)
     shares = sums / sums.sum(axis=1, keepdims=True)
     length = block_length(shares[0] + shares[1] - shares[2] - shares[3])  # each round's effect on the logarithm
-    logarithms = elementary.log(_ratio(_resampled(sums, length)))
+    logarithms = numerics.log(_ratio(_resampled(sums, length)))
     blocks = count / length
     standard = round(quantile(blocks), 6) * math.sqrt(blocks / (blocks - 1))  # further digits differ between machines
-    reach = float(elementary.exp(standard * _spread(logarithms)))
+    reach = float(numerics.exp(standard * _spread(logarithms)))
     single = (numerator.gradients / numerator.time) / (denominator.gradients / denominator.time)
     low, high = min(value, float(single.min())), max(value, float(single.max()))
     return Ratio(value, max(low, value / reach), min(high, value * reach))
@@ -302,7 +302,7 @@ def _resampled(sums: NDArray[np.int64], length: int) -> NDArray[np.int64]:
 @lru_cache(maxsize=8)
 def _starts(count: int, blocks: int) -> NDArray[np.intp]:
     """Return the first round of each block: [resamples, blocks]."""
-    words = streams.words(0, "intervals", np.arange(_PAIRED_RESAMPLES)[:, None], np.arange(blocks))
+    words = numerics.words(0, "intervals", np.arange(_PAIRED_RESAMPLES)[:, None], np.arange(blocks))
     return (words * np.uint64(count) >> np.uint64(32)).astype(np.intp)
 
 
@@ -474,5 +474,5 @@ def _share_slow(slow: NDArray[np.bool_]) -> Floats:
 
 def _uniforms(purpose: str, count: int) -> Floats:
     """Return uniform draws in (0, 1) [draws, count]; the same purpose gives the same draws."""
-    words = streams.words(0, f"diagnosis, {purpose}", np.arange(_SPELL_DRAWS)[:, None], np.arange(count))
+    words = numerics.words(0, f"diagnosis, {purpose}", np.arange(_SPELL_DRAWS)[:, None], np.arange(count))
     return np.asarray((words.astype(np.float64) + 0.5) / 2**32)

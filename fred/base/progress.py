@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Column
 
-from fred.base import signals
+from fred.base import process
 
 Show = Callable[[str, float], None]  # reports a task's name, and the share of it that is done
 OfRuns = Callable[[str, int, float], None]  # reports a run, a seed, and the share of it that is done
@@ -256,7 +256,7 @@ class _Words:
 
 @contextmanager
 def _on_terminal(console: Console, parts: int) -> Iterator[Show]:
-    signals.require_cleanup()
+    process.require_cleanup()
     name = Column(ratio=1, no_wrap=True, overflow="ellipsis")  # on a narrow terminal only names are cut
     columns = (
         TextColumn("{task.description}", table_column=name),

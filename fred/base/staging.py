@@ -1,4 +1,4 @@
-"""The work folder in which a result is written.
+"""The work folder in which a result is written, and locks on folders, which the operating system releases with their process.
 
 It lies next to the result's place, survives interruptions, and becomes the result when it is complete.
 
@@ -12,18 +12,96 @@ that no other run replaces it at the same time.
 
 import ctypes
 import errno
+import fcntl
+import math
 import os
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from fred.base import contents, signals
-from fred.base.contents import MANIFEST, OLD, REPLACED, UNFINISHED, UNIT, is_marked, read_facts
-from fred.base.errors import FredError
-from fred.base.lock import is_in_place, lock_folder
-from fred.base.words import briefly
+from fred.base import disk, process
+from fred.base.disk import MANIFEST, OLD, REPLACED, UNFINISHED, UNIT, is_marked, read_facts
+from fred.base.errors import FredError, briefly
+
+_PAUSE = 0.02  # seconds between two attempts
+
+
+class TakenError(FredError):
+    """An error: another process has locked a folder."""
+
+
+def lock_folder(folder: Path) -> int | None:
+    """Lock a folder, and create it if it does not exist. Return the lock, a file descriptor; close it to release the lock.
+
+    Return None if the folder is locked already. Raises OSError if the path is a file or a link, even a link to a folder.
+
+    Args:
+        folder: the folder.
+    >>> lock = lock_folder(Path("mine"))
+    >>> lock_folder(Path("mine")) is None  # also in this process: each opened file has its own lock
+    True
+    >>> os.close(lock)
+    """
+    while True:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+        except (FileNotFoundError, FileExistsError):  # another process has just removed it: try again
+            if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
+                raise
+            continue
+        if not _try_lock(lock):
+            os.close(lock)
+            return None
+        # Between opening and locking, another process may have removed the folder, or renamed it to become a result. Then the
+        # lock is on a folder that no other process will open at this path, so it excludes none of them: try again.
+        if is_in_place(lock, folder):
+            return lock
+        os.close(lock)
+
+
+@contextmanager
+def locked(folder: Path, patience: float = math.inf) -> Iterator[None]:
+    """Lock a folder during a `with` block. Raises TakenError if another process has it locked for longer than `patience`, s.
+
+    Args:
+        folder: the folder, which is created if it does not exist.
+        patience: time to wait for another process, such as one that is about to end because its parent was killed.
+    """
+    deadline = time.monotonic() + patience
+    while (lock := lock_folder(folder)) is None:
+        if time.monotonic() > deadline:
+            raise TakenError(f"another process is still at work in {folder}; wait for it")
+        time.sleep(_PAUSE)
+    try:
+        yield
+    finally:
+        os.close(lock)
+
+
+def is_in_place(lock: int, folder: Path) -> bool:
+    """Return True if the locked folder is still at this path. It may have been removed, or renamed to become a result.
+
+    Args:
+        lock: the lock that `lock_folder` returned.
+        folder: the path.
+    """
+    try:
+        return os.path.samestat(os.fstat(lock), folder.lstat())
+    except FileNotFoundError:
+        return False
+
+
+def _try_lock(lock: int) -> bool:
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
 
 _CURRENT_FOLDER = -100  # AT_FDCWD on Linux
 _EXCHANGE = 2  # RENAME_EXCHANGE on Linux, RENAME_SWAP on macOS
@@ -40,7 +118,7 @@ def opened(path: Path) -> Iterator[Path]:
     Args:
         path: the place of the result. The work folder lies next to it, as `.NAME.unfinished`.
     """
-    signals.require_cleanup()
+    process.require_cleanup()
     check_free(path)
     path = Path(os.path.realpath(path))
     created = [folder for folder in (path.parent, *path.parent.parents) if not folder.exists()]
@@ -51,7 +129,7 @@ def opened(path: Path) -> Iterator[Path]:
             yield stage
         finally:
             if is_in_place(lock, stage):
-                contents.prune(stage)
+                disk.prune(stage)
             for folder in created:
                 with suppress(OSError):
                     folder.rmdir()
@@ -74,7 +152,7 @@ def publish(stage: Path, path: Path) -> None:
             else:
                 stage.rename(path)
         finally:
-            contents.unmark(path)
+            disk.unmark(path)
 
 
 @contextmanager
@@ -96,7 +174,7 @@ def check_free(path: Path) -> None:
         if path.exists() and not is_result(path) and (not path.is_dir() or any(path.iterdir())):
             raise FredError(f"{path} exists and is not a result folder; choose another with --out, or remove it")
         if is_result(path):
-            contents.check_files(path)
+            disk.check_files(path)
         if path.exists() and not os.access(path, os.W_OK):
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
         parent = next(folder for folder in path.parents if folder.exists())
@@ -157,15 +235,15 @@ def _locked(path: Path) -> tuple[Path, int]:
     """Return the work folder and its lock, which holds as long as this process lives. Raises FredError."""
     stage = _stage(path)
     if stage.is_symlink() or (stage.exists() and not stage.is_dir()):
-        raise contents.not_ours(stage)
+        raise disk.not_ours(stage)
     while True:
         lock = _holding(stage, path)
         try:
-            contents.check_marked(stage)
+            disk.check_marked(stage)
             _recover(path, stage)
             if is_in_place(lock, stage):
-                contents.cut_links(lock)
-                contents.mark(stage, UNFINISHED)
+                disk.cut_links(lock)
+                disk.mark(stage, UNFINISHED)
                 return stage, lock
         except BaseException:
             with suppress(OSError):
@@ -186,7 +264,7 @@ def _replace(path: Path, stage: Path) -> None:
     """Replace the old result by the new one, atomically if the system supports it, so that there always is a result."""
     lock = _holding(path, path)  # the lock stays on the old folder when it is renamed
     try:
-        contents.mark(path, REPLACED)
+        disk.mark(path, REPLACED)
         old = stage
         if not exchange(path, stage):
             old = path / OLD
@@ -204,10 +282,10 @@ def _replace(path: Path, stage: Path) -> None:
 
 def _remove(old: Path) -> None:
     """Remove a replaced result. Raises FredError, and leaves them, if it has files that came after the check of the place."""
-    foreign = contents.foreign_files(old)
+    foreign = disk.foreign_files(old)
     for names in ([*foreign, MANIFEST], foreign):  # the manifest goes last: it lists FRED's files
-        contents.keep_only(old, names)
-    contents.prune(old)
+        disk.keep_only(old, names)
+    disk.prune(old)
     if foreign:
         raise FredError(f"{old} holds files that came while the result was replaced: {briefly(foreign)}; move them")
 
@@ -227,7 +305,7 @@ def _recover(path: Path, stage: Path) -> None:
             _remove(path / OLD)
         finally:
             os.close(lock)
-    contents.unmark(path)
+    disk.unmark(path)
 
 
 def exchange(one: Path, other: Path) -> bool:

@@ -8,6 +8,6 @@ Example: two fast workers and a slow one, and their price per hour.
     [1.0, 1.0, 0.5]
 """
 
-from fred.base import stubs
+from fred.base import imports
 
-__getattr__, __dir__, __all__ = stubs.attach(__name__, __file__)
+__getattr__, __dir__, __all__ = imports.attach(__name__, __file__)

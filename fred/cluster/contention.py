@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
-from fred.base import streams
-from fred.base.elementary import log
+from fred.base import numerics
 from fred.base.errors import FredError
+from fred.base.numerics import log
 from fred.cluster.durations import durations
 from fred.cluster.latency import Constant, Latency, Mixture
 from fred.components import own_code
@@ -169,10 +169,10 @@ class MarkovSwitching(Contention):
 class _Switching(Load):
     def __init__(self, regime: MarkovSwitching, seed: int, name: str, entity_of: list[int]):
         self._regime, self._entity_of = regime, entity_of
-        self._draw = lambda entity, start, count: streams.uniforms(seed, name, entity, start, count)
+        self._draw = lambda entity, start, count: numerics.uniforms(seed, name, entity, start, count)
         share = regime.slow_seconds / (regime.slow_seconds + regime.fast_seconds)
         entities = np.unique(entity_of)
-        first = streams.uniforms(seed, name, entities, 0, 1)[:, 0] < share
+        first = numerics.uniforms(seed, name, entities, 0, 1)[:, 0] < share
         self._first_slow = dict(zip(entities.tolist(), first.tolist(), strict=True))
         self._switches: dict[int, list[int]] = {e: [] for e in self._first_slow}  # times of switches, ns
 
@@ -265,7 +265,7 @@ class _Delayed(Load):
 
         @cache
         def delayed_workers(step: int) -> frozenset[int]:
-            draws = streams.words(seed, name, step, np.arange(workers))
+            draws = numerics.words(seed, name, step, np.arange(workers))
             return frozenset(np.argsort(draws, kind="stable")[: regime.workers].tolist())
 
         self._delayed_workers = delayed_workers
@@ -278,7 +278,7 @@ class _Injected(Load):
     def __init__(self, regime: RandomDelays, seed: int, name: str, workers: int):
         self._delay, self._tries = round(regime.seconds * NANOSECONDS), regime.workers
         self._drawn: list[int] = []  # one stream for all workers
-        self._draw = lambda start, count: streams.words(seed, name, 0, start + np.arange(count)) * workers >> np.uint64(32)
+        self._draw = lambda start, count: numerics.words(seed, name, 0, start + np.arange(count)) * workers >> np.uint64(32)
         self._places = [0] * workers  # each worker's position in the stream
         self._delayed: list[list[bool]] = [[] for _ in range(workers)]  # by worker and step
 

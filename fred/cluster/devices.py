@@ -18,9 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, ValidationInfo, model_validator
 
-from fred.base import streams
-from fred.base.errors import FredError
-from fred.base.words import listed
+from fred.base import numerics
+from fred.base.errors import FredError, listed
 from fred.cluster.bandwidths import Bandwidth, Direction
 from fred.cluster.latency import AnyLatency, Positive, draw_positive
 from fred.components.component import Component
@@ -164,7 +163,7 @@ class Devices(Component):
 
 
 def _uniforms(quantity: str, workers: int) -> NDArray[np.float64]:
-    return streams.uniforms(0, f"device {quantity}", 0, 0, workers)
+    return numerics.uniforms(0, f"device {quantity}", 0, 0, workers)
 
 
 def _kinds(path: Path) -> list[dict[str, float]]:

@@ -6,7 +6,7 @@ from heapq import heapify, heappop, heappush, heapreplace
 from itertools import groupby
 from typing import NamedTuple
 
-from fred.base import streams
+from fred.base import numerics
 from fred.base.errors import FredError
 from fred.cluster.cluster import Cluster
 from fred.cluster.durations import NEVER, durations
@@ -162,7 +162,7 @@ class Failing:
     def _draw_rates(self, seed: int, cause: int, rate: Latency) -> list[float]:
         """Return the rate of each machine: one for all machines of a domain, and one for each spare. Raises FredError."""
         domains, spares = self._domains[cause], self._failures.spares
-        u = streams.uniforms(seed, f"failure {cause} rate", 0, 0, len(domains) + spares)
+        u = numerics.uniforms(seed, f"failure {cause} rate", 0, 0, len(domains) + spares)
         try:
             draws = draw_positive("rate", rate, u)
         except ValueError as error:

@@ -12,9 +12,9 @@ from typing import Any, Literal
 
 from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
-from fred.base import streams
-from fred.base.elementary import log
+from fred.base import numerics
 from fred.base.errors import FredError
+from fred.base.numerics import log
 from fred.cluster.durations import NEVER, check_median, durations
 from fred.cluster.latency import AnyLatency, Constant
 from fred.components.component import Component, Count, Duration, Natural, Time
@@ -227,7 +227,7 @@ class _AtRandom(FaultProcess):
     def __init__(self, crashes: Crashes, seed: int, name: str, number: int):
         self._kind, self._mean = crashes.of[:-1], crashes.mean_up
         self._up = durations(seed, f"{name} up times", [crashes.up] * number, [1.0] * number) if crashes.up else []
-        self._draw = lambda entity, start, count: streams.uniforms(seed, f"{name} up", entity, start, count)
+        self._draw = lambda entity, start, count: numerics.uniforms(seed, f"{name} up", entity, start, count)
         self._away = durations(seed, f"{name} away", [crashes.away] * number, [1.0] * number)
         self._spans = [(array("q"), array("q")) for _ in range(number)]  # begin and end of each entity's offline times, ns
         self._made = 0
@@ -288,7 +288,7 @@ class _Losing(FaultProcess):
     def __init__(self, losses: LostMessages, seed: int, name: str):
         self._losses = losses
         self._again = NEVER if losses.again_after is None else round(losses.again_after * NANOSECONDS)
-        self._draw = lambda way, worker, start: streams.uniforms(seed, f"{name} {way}", worker, start, _AT_A_TIME)
+        self._draw = lambda way, worker, start: numerics.uniforms(seed, f"{name} {way}", worker, start, _AT_A_TIME)
         self._ahead: dict[tuple[Way, int], tuple[int, list[bool]]] = {}  # number of draws made, and unused draws, last first
 
     def lateness(self, way: Way, worker: int) -> tuple[int, int]:

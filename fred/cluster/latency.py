@@ -41,8 +41,8 @@ import scipy
 from numpy.typing import ArrayLike, NDArray
 from pydantic import Field, model_validator
 
-from fred.base import streams
-from fred.base.elementary import exp, log1p, power
+from fred.base import numerics
+from fred.base.numerics import exp, log1p, power
 from fred.components.component import Component
 from fred.components.one_of import OneOf
 
@@ -110,7 +110,7 @@ class Latency(Component):
             >>> first.shape, bool((first[1, 2:] == later[0]).all())
             ((2, 4), True)
         """
-        return self.sample(streams.uniforms(seed, purpose, members, position, size))
+        return self.sample(numerics.uniforms(seed, purpose, members, position, size))
 
     def check(self, members: int) -> None:
         """Raise ValueError if the latency has no durations for this number of `members`."""

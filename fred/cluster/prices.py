@@ -26,8 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Discriminator, Field, Tag, ValidationInfo, WithJsonSchema, field_validator, model_validator
 
-from fred.base.errors import FredError
-from fred.base.words import listed
+from fred.base.errors import FredError, listed
 from fred.cluster.recorded import Dated, check_has_file
 from fred.components.component import Component, Natural, Power, Price, Time
 from fred.components.input_path import InputPath

@@ -23,9 +23,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from pydantic import Field, TypeAdapter, ValidationInfo, WithJsonSchema, create_model, model_validator
 
-from fred.base import streams
-from fred.base.errors import FredError
-from fred.base.words import listed
+from fred.base import numerics
+from fred.base.errors import FredError, listed
 from fred.cluster.latency import Latency, NonNegative, Seconds, Uniforms
 from fred.components.component import Component, Count
 from fred.components.input_path import InputPath, UnreadError, file_instead
@@ -200,7 +199,7 @@ class RecordedTrace(Reading, Latency):
             return positions % iterations
         length = self.block or 1
         blocks = positions // length
-        draws = streams.uniforms(seed, purpose, 0, int(blocks[0]), int(blocks[-1] - blocks[0]) + 1)
+        draws = numerics.uniforms(seed, purpose, 0, int(blocks[0]), int(blocks[-1] - blocks[0]) + 1)
         starts = (draws * iterations).astype(np.int64)
         return (starts[blocks - blocks[0]] + positions % length) % iterations
 

@@ -31,9 +31,9 @@ import scipy
 from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
-from fred.base import streams
-from fred.base.elementary import cos, exp
+from fred.base import numerics
 from fred.base.errors import FredError
+from fred.base.numerics import cos, exp
 from fred.cluster.contention import FOREVER, Contention, Drawn, Load, NodeOf, Scope, Slowdown, entities
 from fred.cluster.durations import check_median
 from fred.cluster.latency import AnyLatency, Positive
@@ -64,7 +64,7 @@ class _Noise(Load):
     def __init__(self, regime: PersistentNoise, seed: int, name: str, entity_of: list[int]):
         self._regime, self._entity_of = regime, entity_of
         self._step = max(1, round(regime.every * NANOSECONDS))
-        self._draw = lambda entity, start, count: scipy.special.ndtri(streams.uniforms(seed, name, entity, start, count))
+        self._draw = lambda entity, start, count: scipy.special.ndtri(numerics.uniforms(seed, name, entity, start, count))
         self._last = dict.fromkeys(entity_of, 0.0)  # x / deviation
         self._factors = {entity: array("d") for entity in self._last}
 
@@ -162,7 +162,7 @@ class _Moving(Load):
         self._visited: tuple[int, list[int]] = (-1, list(range(self._nodes)))  # a round, and its order of nodes
         if job.order == "random":
             numbers = np.arange(self._nodes)
-            self._order = lambda number: np.argsort(streams.words(seed, name, number, numbers), kind="stable")
+            self._order = lambda number: np.argsort(numerics.words(seed, name, number, numbers), kind="stable")
 
     def slowdown(self, worker: int, now: int) -> tuple[float, int]:
         number, time = divmod(now, self._round)

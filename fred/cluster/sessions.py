@@ -18,7 +18,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationInfo, model_validator
 
-from fred.base import streams
+from fred.base import numerics
 from fred.base.errors import FredError
 from fred.cluster.faults import NOT_AT_ALL, Fault, FaultProcess, MachineKind, Span
 from fred.cluster.recorded import Dated, begin_of, check_has_file
@@ -115,7 +115,7 @@ class Sessions(Dated, Fault):
             return _RepeatedAbsences(
                 _LONGER, length, {worker: (gaps[place % len(gaps)], 0) for place, worker in enumerate(selected)}
             )
-        draws = {worker: streams.uniforms(seed, f"{name} member", worker, 0, 2).tolist() for worker in selected}
+        draws = {worker: numerics.uniforms(seed, f"{name} member", worker, 0, 2).tolist() for worker in selected}
         return _RepeatedAbsences(
             _LONGER, length, {worker: (gaps[int(u * len(gaps))], int(v * length)) for worker, (u, v) in draws.items()}
         )

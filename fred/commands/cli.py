@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from fred import __version__
-from fred.base import signals
-from fred.base.cores import cores
+from fred.base import process
 from fred.base.errors import FredError, lacks_memory, warnings_in_one_line
+from fred.base.process import cores
 from fred.commands import command_options
 from fred.components import registry
 from fred.running import pool
@@ -76,7 +76,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         options, unknown = parser.parse_known_args(arguments)
         if unknown:
             options.parser.refuse(unknown)
-        with signals.raise_interrupts(), pool.ended(), warnings_in_one_line():
+        with process.raise_interrupts(), pool.ended(), warnings_in_one_line():
             code = int(options.command(options))
             sys.stdout.flush()
         return code
@@ -95,8 +95,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"fred: not enough memory: {error}", file=sys.stderr)
         return _USER_ERROR
     except KeyboardInterrupt as error:
-        code = signals.exit_code()
-        print(f"\nfred: {'; '.join(('interrupted', *signals.notes_of(error)))}", file=sys.stderr)
+        code = process.exit_code()
+        print(f"\nfred: {'; '.join(('interrupted', *process.notes_of(error)))}", file=sys.stderr)
         return code
 
 
@@ -236,9 +236,9 @@ def _run(options: argparse.Namespace) -> int:
 
         return explain(options.scenario, _settings(options), only, options.imports)
     out = options.out or Path("results") / ".".join((options.scenario.stem, *only))
-    with signals.add_note(lambda: staging.describe_remains(out)):
+    with process.add_note(lambda: staging.describe_remains(out)):
         outcome = _run_scenario(out, only, options)
-    with signals.add_note(lambda: f"the result is complete: {out}"):
+    with process.add_note(lambda: f"the result is complete: {out}"):
         from fred.commands import printing
 
         pool.end()  # inside this `with`, so that an interrupt reports the complete result

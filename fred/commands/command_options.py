@@ -2,8 +2,8 @@
 
 import argparse
 
-from fred.base.cores import cores
 from fred.base.errors import FredError
+from fred.base.process import cores
 
 
 def add_quiet(parser: argparse.ArgumentParser, writes: bool = True) -> None:

@@ -4,10 +4,9 @@ import argparse
 import json
 from pathlib import Path
 
-from fred.base import places
-from fred.base.errors import FredError
+from fred.base import disk
+from fred.base.errors import FredError, finite
 from fred.base.progress import bars
-from fred.base.words import finite
 from fred.commands import command_options, plan_for, trace_options
 from fred.diagnosis import next_steps
 from fred.diagnosis.findings import Diagnosis, diagnose
@@ -58,10 +57,10 @@ def run(options: argparse.Namespace) -> int:
     if out:
         from fred.diagnosis.answer_page import diagnosis_page
 
-        places.write(out / next_steps.NUMBERS, f"{numbers}\n".encode())
+        disk.write(out / next_steps.NUMBERS, f"{numbers}\n".encode())
         sections = {"How soon": sentences(answer)} if answer else {}
         tables = [ranking_table(answer)] if answer and answer.ranking.places else []
-        places.write(out / next_steps.PAGE, diagnosis_page(diagnosis, sections, tables).encode())
+        disk.write(out / next_steps.PAGE, diagnosis_page(diagnosis, sections, tables).encode())
     if options.json:
         print(numbers)
     elif out and options.quiet:
@@ -85,7 +84,7 @@ def _check(options: argparse.Namespace) -> Path | None:
     out: Path | None = options.out or (_OUT if options.task is not None else None)
     if out:
         scenario, *other_files = (out / name for name in _FILES)
-        places.check_together(scenario, other_files, next_steps.FIRST)
+        disk.check_together(scenario, other_files, next_steps.FIRST)
     return out
 
 
@@ -94,9 +93,9 @@ def _write(diagnosis: Diagnosis, out: Path) -> None:
 
     The scenario is written first: it marks the other files as FRED's, which may then be overwritten.
     """
-    places.write(out / next_steps.SCENARIO, next_steps.scenario_text(diagnosis).encode())
-    places.write(out / next_steps.CLUSTER, next_steps.cluster_text(diagnosis).encode())
-    places.write(out / next_steps.TRACE, next_steps.trace_text(diagnosis.trace).encode())
+    disk.write(out / next_steps.SCENARIO, next_steps.scenario_text(diagnosis).encode())
+    disk.write(out / next_steps.CLUSTER, next_steps.cluster_text(diagnosis).encode())
+    disk.write(out / next_steps.TRACE, next_steps.trace_text(diagnosis.trace).encode())
 
 
 def _as_json(diagnosis: Diagnosis, answer: Answer | None) -> str:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from fred.base import places
+from fred.base import disk
 from fred.cluster.cluster import Cluster
 from fred.commands import plan_for
 from fred.diagnosis import next_steps, question
@@ -40,7 +40,7 @@ def run(options: argparse.Namespace, diagnosis: Diagnosis, out: Path) -> Answer:
     document = _document(query, remedies, diagnosis)
     heading = f"{next_steps.FIRST} {diagnosis.trace.source}`: {query.aim} within {query.budget:g} s, on the recorded times."
     file = out / next_steps.SCENARIO
-    places.write(file, written(document, heading, "`fred run` runs it, `fred show` prints it again.").encode())
+    disk.write(file, written(document, heading, "`fred run` runs it, `fred show` prints it again.").encode())
     result = plan_for.run_scenario(load(file), out, file, options)
     ranking = ranked(result, [Candidate(next_steps.name(remedy), "") for remedy in remedies], query.measure)
     notes = [*doubts(ranking, query.budget / question.LOOKS, query.budget), _NO_NETWORK]

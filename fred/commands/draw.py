@@ -6,9 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fred.base.contents import FIGURES
+from fred.base.disk import FIGURES, check_free
 from fred.base.errors import FredError
-from fred.base.places import check_free
 from fred.components import registry
 from fred.views.view import AXES, LEARNING, WIDTHS, View
 

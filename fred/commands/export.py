@@ -3,7 +3,7 @@
 import argparse
 from pathlib import Path
 
-from fred.base import places
+from fred.base import disk
 from fred.base.errors import FredError
 from fred.components.limits import NANOSECONDS
 from fred.outcomes.outcome import Outcome
@@ -33,9 +33,9 @@ def run(options: argparse.Namespace) -> int:
     """Read the result, write the trace, and print its path. Raises FredError."""
     outcome = _select_outcome(load_result(options.folder), options)
     out = options.out or _default_path(options.folder, outcome)
-    places.check_free(out, lambda beginning: beginning.startswith(HEAD))
+    disk.check_free(out, lambda beginning: beginning.startswith(HEAD))
     content = trace(_part(outcome, options))
-    places.write(out, content)
+    disk.write(out, content)
     print(f"{out}: {len(content) / 1e6:.1f} MB; open it with https://ui.perfetto.dev")
     return 0
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from fred.base import places
+from fred.base import disk
 from fred.base.errors import FredError
 from fred.commands import command_options
 from fred.commands.network_choice import list_networks, select
@@ -94,13 +94,13 @@ def run(options: argparse.Namespace) -> int:
 def _check_places(options: argparse.Namespace) -> None:
     """Raise FredError for a file that cannot be written, or that this command did not write."""
     if options.out:
-        places.check_free(options.out, lambda beginning: beginning.startswith(f"# {_MARK}".encode()))
+        disk.check_free(options.out, lambda beginning: beginning.startswith(f"# {_MARK}".encode()))
     if options.errors:
         if options.errors.suffix != ".csv":
             raise FredError(f"--errors {options.errors}: expected a name that ends in .csv, such as {options.errors.stem}.csv")
         exists = options.errors.exists()
-        places.check_free(options.errors, lambda beginning: beginning.startswith(_ERRORS.encode()), "--errors")
-        places.check_free(options.errors.with_suffix(".svg"), lambda _: exists, "--errors")
+        disk.check_free(options.errors, lambda beginning: beginning.startswith(_ERRORS.encode()), "--errors")
+        disk.check_free(options.errors.with_suffix(".svg"), lambda _: exists, "--errors")
 
 
 def _write_files(options: argparse.Namespace, fitted: FittedNetwork | None, judgements: Sequence[Judgement]) -> None:
@@ -109,14 +109,14 @@ def _write_files(options: argparse.Namespace, fitted: FittedNetwork | None, judg
         names = ", ".join(str(path) for path in options.files)
         measurements = [measurement for judgement in judgements for measurement in judgement.measurements]
         shared = "".join(f"; {sentence}" for sentence in _sentences_of_ranks(measurements)[:1])
-        places.write(options.out, written({"network": fitted.options}, f"{_MARK}, from {names}{shared}").encode())
+        disk.write(options.out, written({"network": fitted.options}, f"{_MARK}, from {names}{shared}").encode())
     if options.errors:
         import pandas as pd  # this and Matplotlib take a second
 
         from fred.views.predicted_times import picture
 
         rows = pd.DataFrame([row for judgement in judgements for row in judgement.rows()])
-        places.write(options.errors, rows.to_csv(index=False, float_format="%.6g").encode())
+        disk.write(options.errors, rows.to_csv(index=False, float_format="%.6g").encode())
         picture(rows, NEAR).save(options.errors.with_suffix(".svg"))
 
 

@@ -3,8 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 
-from fred.base.errors import FredError
-from fred.base.words import briefly, listed
+from fred.base.errors import FredError, briefly, listed
 from fred.components.registry import nearest
 from fred.fitting.measurement import LIBRARY_NAMES, Measurement, recognise_operations
 

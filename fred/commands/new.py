@@ -10,7 +10,7 @@ import os
 import re
 from pathlib import Path
 
-from fred.base import places
+from fred.base import disk
 from fred.base.errors import FredError
 from fred.specification import shipped
 
@@ -41,8 +41,8 @@ def run(options: argparse.Namespace) -> int:
             raise FredError(f"{place} exists and is not overwritten; choose another name or folder")
     schema = file.parent / SCHEMA
     for place, original in (copies | ({} if os.path.lexists(schema) else {schema: shipped.SCHEMA})).items():
-        places.write(place, original.read_bytes())
-    places.write(file, text.encode())
+        disk.write(place, original.read_bytes())
+    disk.write(file, text.encode())
     print(f"wrote {', '.join(map(str, (file, *copies)))}; editors complete it with {schema}", end="")
     print(
         ""

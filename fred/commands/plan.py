@@ -5,8 +5,8 @@ from collections import Counter
 from functools import partial
 from pathlib import Path
 
+from fred.base.disk import check_free
 from fred.base.errors import FredError
-from fred.base.places import check_free
 from fred.commands import command_options, plan_for
 from fred.components import registry
 from fred.diagnosis.backup_workers import iterations_of, mean_arrivals, picture, plan, print_plan, rounds_of

@@ -7,9 +7,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fred.base import places
-from fred.base.cores import cores
+from fred.base import disk
 from fred.base.errors import FredError
+from fred.base.process import cores
 from fred.base.progress import of_runs
 from fred.cluster.cluster import Cluster
 from fred.commands import command_options
@@ -103,7 +103,7 @@ def run(options: argparse.Namespace, by: By) -> int:
     answer = Answer(source.title, query, ranking, notes, losses, excluded, not_considered(query.cluster), source.names)
     from fred.diagnosis import answer_page  # imports matplotlib
 
-    places.write(out / PAGE, answer_page.plan_page(answer).encode())
+    disk.write(out / PAGE, answer_page.plan_page(answer).encode())
     if options.json:
         print(as_json(answer))
     elif options.quiet:
@@ -209,8 +209,8 @@ def check(options: argparse.Namespace) -> None:
 def _write(out: Path, text: str) -> None:
     """Write the scenario. Raises FredError instead of overwriting a file that `fred plan` did not write."""
     earlier = [out / FIGURE, out / PAGE]
-    places.check_together(out / _FILE, earlier, _FIRST)
-    places.write(out / _FILE, text.encode())
+    disk.check_together(out / _FILE, earlier, _FIRST)
+    disk.write(out / _FILE, text.encode())
     for file in earlier:
         file.unlink(missing_ok=True)
 

@@ -9,7 +9,7 @@ from tempfile import TemporaryDirectory
 import numpy as np
 import pandas as pd
 
-from fred.base.contents import PAIRED, REPORT
+from fred.base.disk import PAIRED, REPORT
 from fred.base.errors import FredError
 from fred.base.staging import convert_errors
 from fred.outcomes.comparisons import shared_seeds, why_stopped

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
+from fred.base.disk import check_places
 from fred.base.errors import FredError
-from fred.base.places import check_places
 from fred.base.progress import bars
 from fred.commands import command_options, trace_options
 from fred.components import registry

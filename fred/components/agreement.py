@@ -5,7 +5,7 @@ from functools import cache
 from pathlib import Path
 
 from fred.base import environment
-from fred.base.version import __version__
+from fred.base.environment import __version__
 from fred.components import own_code
 
 

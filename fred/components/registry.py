@@ -17,7 +17,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from fred.base import options
+from fred.base import environment
 from fred.base.errors import FredError
 from fred.components import own_code, pages
 
@@ -207,7 +207,7 @@ def allow_import(names: Iterable[str]) -> None:
             scenarios name as `entry-point:Class`. A file of that name in the current folder takes precedence.
     """
     for name in names:
-        options.check_platforms()  # before the module's code receives an error from jax
+        environment.check_platforms()  # before the module's code receives an error from jax
         if "" not in sys.path and str(Path.cwd()) not in sys.path:
             sys.path.insert(0, str(Path.cwd()))
         importlib.invalidate_caches()  # the file may be new

@@ -17,8 +17,8 @@ import numpy as np
 import pandas as pd
 from matplotlib.colors import LogNorm
 
-from fred.base.version import __version__
-from fred.base.words import percent
+from fred.base.environment import __version__
+from fred.base.errors import percent
 from fred.diagnosis import printed, ranking_tables
 from fred.diagnosis.findings import Diagnosis, Gain
 from fred.diagnosis.question import TIME

@@ -11,7 +11,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
-from fred.base.words import percent
+from fred.base.errors import percent
 from fred.diagnosis.findings import Diagnosis, Gain
 from fred.diagnosis.ranking_tables import Answer, print_ranking, sentences
 from fred.diagnosis.sentences import SCREEN, sections, wrapped

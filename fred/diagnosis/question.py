@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fred.base import inputs
+from fred.base import disk
 from fred.base.errors import FredError
 from fred.cluster.cluster import Cluster
 from fred.components import registry
@@ -306,7 +306,7 @@ def runs_of(path: Path) -> list[Run]:
     Args:
         path: absolute path of the file, which also resolves paths in it.
     """
-    document, _ = read_yaml(inputs.text(path), lambda line: f"{path}:{line}")
+    document, _ = read_yaml(disk.text(path), lambda line: f"{path}:{line}")
     is_cluster_alone = (
         isinstance(document, dict) and "cluster" in document and not {"algorithm", "runs", "stop"} & document.keys()
     )

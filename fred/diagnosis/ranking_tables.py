@@ -9,8 +9,8 @@ from typing import Any
 
 from rich.console import Console
 
+from fred.base.errors import finite
 from fred.base.intervals import FEWEST_SEEDS
-from fred.base.words import finite
 from fred.diagnosis.attribution import WORST, Attribution
 from fred.diagnosis.question import COST, ENERGY, RATE, TIME, By, Question
 from fred.diagnosis.ranking import Place, Ranking

@@ -7,8 +7,8 @@ import math
 import textwrap
 from collections.abc import Iterator, Sequence
 
+from fred.base.errors import percent
 from fred.base.intervals import Ratio
-from fred.base.words import percent
 from fred.diagnosis.findings import (
     ALL_SLOW,
     CANNOT_TELL,

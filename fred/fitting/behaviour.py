@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fred.base.errors import percent
 from fred.base.intervals import block_ratios
-from fred.base.words import percent
 from fred.cluster.cluster import Cluster
 from fred.cluster.contention import Loads, NodeOf
 from fred.cluster.durations import durations

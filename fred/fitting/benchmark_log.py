@@ -9,8 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fred.base.errors import FredError, quoted
-from fred.base.words import listed
+from fred.base.errors import FredError, listed, quoted
 from fred.cluster.collectives import LIBRARIES
 from fred.components.registry import nearest
 from fred.fitting.measurement import LIBRARY_NAMES, SYNCHRONIZATIONS, recognise_operations

@@ -10,8 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize
 
-from fred.base.errors import FredError
-from fred.base.words import listed
+from fred.base.errors import FredError, listed
 from fred.cluster.bandwidths import Connection
 from fred.cluster.collectives import ALLREDUCE, CONNECTIONS, LIBRARIES, Effort
 from fred.fitting.measurement import TEXTBOOK, Measurement

@@ -7,8 +7,8 @@ from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 
-from fred.base import places
-from fred.base.words import finite
+from fred.base import disk
+from fred.base.errors import finite
 from fred.fitting.behaviour import Behaviour, Measure
 from fred.fitting.description import Description
 from fred.fitting.fitted import MARK, Candidate, Fitted
@@ -93,7 +93,7 @@ def as_json(fitted: Fitted) -> str:
 def check_free(out: Path) -> None:
     """Raise FredError for a folder that is not writable, or has other files of these names."""
     block, *other_files = (out / name for name in FILES)
-    places.check_together(block, other_files, MARK)
+    disk.check_together(block, other_files, MARK)
 
 
 def save(fitted: Fitted, out: Path) -> None:
@@ -103,8 +103,8 @@ def save(fitted: Fitted, out: Path) -> None:
 
     cluster, numbers, drawing = (out / name for name in FILES)
     report = as_json(fitted)
-    places.write(cluster, fitted.text.encode())  # first, as it identifies the other files
-    places.write(numbers, f"{report}\n".encode())
+    disk.write(cluster, fitted.text.encode())  # first, as it identifies the other files
+    disk.write(numbers, f"{report}\n".encode())
     save_or_note(partial(picture, fitted), drawing)
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from fred.base import streams
+from fred.base import numerics
 from fred.base.errors import FredError
 from fred.base.intervals import block_length
 from fred.cluster.cluster import Cluster
@@ -185,7 +185,7 @@ def _resample_rows(trace: Trace, group_of: Groups, recorded: Mapping[str, Any], 
     length = block_length(slowest / slowest.mean()) if np.ptp(slowest) > 0 else 1
     length = length if length >= _SHORT else 1
     count = max(1, _DRAWN_TIMES // (length * len(group_of)))
-    starts = (streams.uniforms(0, "played", 0, 0, count) * len(seconds)).astype(np.int64)
+    starts = (numerics.uniforms(0, "played", 0, 0, count) * len(seconds)).astype(np.int64)
     numbers = (starts[:, None] + np.arange(length)).ravel() % len(seconds)
     behaviour = trace_measures.compare(seconds[numbers], group_of)
     rows: dict[str, Any] = {"rows": "block", "block": length} if length > 1 else {"rows": "resampled"}

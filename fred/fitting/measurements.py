@@ -9,8 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
-from fred.base.errors import FredError
-from fred.base.words import listed
+from fred.base.errors import FredError, listed
 from fred.components.registry import nearest
 from fred.fitting.benchmark_log import VALUES, BenchmarkLog, strip_prefixes
 from fred.fitting.formats import ds_bench, imb, iperf, measurement_table, nccl_tests, nccom, osu, perftest, rccl_tests

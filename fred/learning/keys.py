@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fred.base.later import jax, jnp
+from fred.base.imports import jax, jnp
 
 GENERATOR = "threefry2x32"  # jax's name for the generator of all of FRED's keys
 Words = NDArray[np.uint32]

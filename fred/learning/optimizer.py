@@ -38,7 +38,7 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from fred.base.errors import FredError
-from fred.base.later import jax, optax
+from fred.base.imports import jax, optax
 from fred.components import own_code, registry
 from fred.components.component import Component, Object
 from fred.components.input_path import UnreadError

@@ -10,7 +10,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field, model_validator
 
 from fred.base.errors import FredError
-from fred.base.later import jax, jnp, optax
+from fred.base.imports import jax, jnp, optax
 from fred.components.component import Component
 from fred.components.one_of import OneOf
 from fred.learning import optimizer as optimizers

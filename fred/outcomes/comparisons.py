@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
-from fred.base import elementary
+from fred.base import numerics
 from fred.base.errors import FredError
 from fred.base.intervals import Mean, intervals, verdict
 from fred.components import registry
@@ -129,11 +129,11 @@ def _family(runs: Sequence[pd.DataFrame], baseline: pd.DataFrame, quantity: _Qua
     """Compare runs with the baseline, each over the common seeds, by intervals that belong together."""
     ratio = quantity.way == "ratio"
     pairs = [_values(run, baseline, quantity) for run in runs]
-    differences = [elementary.log(values[0] / values[1]) if ratio else values[0] - values[1] for values, _ in pairs]
+    differences = [numerics.log(values[0] / values[1]) if ratio else values[0] - values[1] for values, _ in pairs]
     ends = intervals([Mean.estimate(paired) for paired in differences])
     rows = []
     for paired, (low, high), (values, missing) in zip(differences, ends, pairs, strict=True):
-        numbers = {**_summarise_pairs(paired, elementary.log(values) if ratio else values), "low": low, "high": high}
+        numbers = {**_summarise_pairs(paired, numerics.log(values) if ratio else values), "low": low, "high": high}
         if ratio:
             numbers |= {name: math.exp(value) for name, value in numbers.items() if name != "variance_saved"}
         counts = {"seeds": len(paired), "missing": missing}

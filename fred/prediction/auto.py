@@ -37,7 +37,7 @@ from typing import Annotated, Self
 import numpy as np
 from pydantic import Field, model_validator
 
-from fred.base.elementary import exp
+from fred.base.numerics import exp
 from fred.cluster.contention import NodeOf
 from fred.components.component import Natural
 from fred.components.limits import NANOSECONDS

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fred.base.elementary import exp, log
+from fred.base.numerics import exp, log
 from fred.prediction.contract import Times
 from fred.prediction.predictive import Floats, between_ranks
 

@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import PrivateAttr
 
-from fred.base import streams
-from fred.base.elementary import exp
+from fred.base import numerics
+from fred.base.numerics import exp
 from fred.cluster.contention import NodeOf
 from fred.cluster.durations import nanoseconds
 from fred.components.limits import NANOSECONDS
@@ -114,7 +114,7 @@ class Following(Chooser):
         block, position = divmod(self._round, _BLOCK)
         if block != self._block:
             self._block = block
-            self._draws = streams.uniforms(*self._stream, 0, start=_BLOCK * block, count=_BLOCK)
+            self._draws = numerics.uniforms(*self._stream, 0, start=_BLOCK * block, count=_BLOCK)
         weights = np.cumsum(self.weights * self._judged if self._judged.any() else self.weights)
         return int(np.searchsorted(weights, float(self._draws[position]) * weights[-1], side="right"))
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from pydantic import Field, model_validator
 from scipy.special import log_ndtr, ndtr
 
-from fred.base.elementary import exp, log
+from fred.base.numerics import exp, log
 from fred.cluster.contention import NodeOf
 from fred.components.component import Count
 from fred.prediction.contract import Chooser, Objective, Progress

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 from scipy.special import erfcx, ndtr, ndtri
 
-from fred.base.elementary import exp, log
+from fred.base.numerics import exp, log
 from fred.cluster.contention import NodeOf
 from fred.components.component import Count
 from fred.components.limits import NANOSECONDS

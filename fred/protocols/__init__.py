@@ -6,6 +6,6 @@ Example:
     8
 """
 
-from fred.base import stubs
+from fred.base import imports
 
-__getattr__, __dir__, __all__ = stubs.attach(__name__, __file__)
+__getattr__, __dir__, __all__ = imports.attach(__name__, __file__)

@@ -39,8 +39,8 @@ from typing import Annotated, ClassVar
 import numpy as np
 from pydantic import Field
 
-from fred.base import streams
-from fred.base.elementary import exp
+from fred.base import numerics
+from fred.base.numerics import exp
 from fred.cluster.cluster import Cluster
 from fred.components.component import Component
 from fred.components.one_of import OneOf
@@ -111,7 +111,7 @@ class Uniform(Selection):
     """Every worker is equally likely in each draw."""
 
     def choices(self, seed: int, workers: int) -> Iterator[int]:
-        for u in streams.iterate_uniforms(seed, "dispatch"):
+        for u in numerics.iterate_uniforms(seed, "dispatch"):
             yield int(u * workers)
 
 
@@ -126,7 +126,7 @@ class Softmax(Selection):
 
     def choices(self, seed: int, workers: int) -> Iterator[int]:
         priorities = np.array(self.priorities or [0.0] * workers)
-        for u in streams.iterate_uniforms(seed, "dispatch"):
+        for u in numerics.iterate_uniforms(seed, "dispatch"):
             cumulative = np.cumsum(exp(priorities - priorities.max()))
             worker = int(np.searchsorted(cumulative, u * cumulative[-1], side="right"))
             yield worker

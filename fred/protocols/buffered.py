@@ -28,7 +28,7 @@ from typing import Annotated, ClassVar, Self
 import simpy
 from pydantic import Field, model_validator
 
-from fred.base import streams
+from fred.base import numerics
 from fred.cluster.cluster import Cluster
 from fred.cluster.network import NOTHING
 from fred.components.component import Count, Natural
@@ -180,7 +180,7 @@ class _Places:
 
     def _fill(self) -> None:
         while self._waiting and len(self._working) < self._number:
-            draw = streams.uniforms(self._sim.seed, "clients at work", 0, start=next(self._draws), count=1)
+            draw = numerics.uniforms(self._sim.seed, "clients at work", 0, start=next(self._draws), count=1)
             worker = sorted(self._waiting)[int(float(draw[0]) * len(self._waiting))]
             self._working.add(worker)
             self._waiting.pop(worker).succeed()

@@ -30,8 +30,8 @@ import numpy as np
 import simpy
 from pydantic import Field
 
-from fred.base import streams
-from fred.base.elementary import log
+from fred.base import numerics
+from fred.base.numerics import log
 from fred.cluster.cluster import Cluster
 from fred.cluster.durations import NEVER
 from fred.cluster.network import NOTHING
@@ -187,7 +187,7 @@ class _Rounds:
         # In proportion to chances, without replacement: the clients whose exponential clocks, with the chances as rates, ring
         # first [Efraimidis, Spirakis 2006]. A client's draw depends on its number and the round alone, whoever is available.
         sim, members = self._sim, list[int]()
-        draws = streams.uniforms(sim.seed, "clients", number, 0, sim.workers)
+        draws = numerics.uniforms(sim.seed, "clients", number, 0, sim.workers)
         order = np.argsort(draws if self._chances is None else -log(draws) / self._chances, kind="stable")
         for worker in order.tolist():
             if worker not in self._work and sim.back(worker, sim.now) == sim.now:

@@ -36,7 +36,7 @@ from typing import Annotated, ClassVar, Literal, NamedTuple
 import numpy as np
 from pydantic import Field
 
-from fred.base import streams
+from fred.base import numerics
 from fred.base.errors import FredError
 from fred.cluster.cluster import Cluster
 from fred.cluster.network import NOTHING
@@ -207,7 +207,7 @@ class Way:
     def __init__(self, sim: Simulation, purpose: str, worker: int, gate: Gate | None):
         self._sim, self._worker, self._gate = sim, worker, gate
         self._needs_values = gate is not None and gate.needs_values
-        self._draws = streams.iterate_uniforms(sim.seed, purpose, worker)
+        self._draws = numerics.iterate_uniforms(sim.seed, purpose, worker)
         self._offers = 0  # messages so far
         self.withheld = 0  # since the last one that passed
 

@@ -55,7 +55,7 @@ from typing import Annotated, ClassVar, Literal, Self
 import simpy
 from pydantic import Field, model_validator
 
-from fred.base import streams
+from fred.base import numerics
 from fred.cluster.cluster import Cluster
 from fred.cluster.durations import NEVER
 from fred.cluster.network import NOTHING
@@ -306,7 +306,7 @@ class OuterSteps(Paced):
 
     def _update(self, sim: Simulation, worker: int, number: int, global_model: Copy) -> Process:
         """Make one update of the worker's model: a gradient step, or a pull towards the global model."""
-        if self.pulls and int(streams.words(sim.seed, "pull", worker, number)) < self.pulls * 2**32:
+        if self.pulls and int(numerics.words(sim.seed, "pull", worker, number)) < self.pulls * 2**32:
             sim.sync(worker, global_model, keep=1.0, weight=pull_weight(self.pulls))
             return
         gradient = sim.compute(worker, sim.own(worker))

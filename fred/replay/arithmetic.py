@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fred.base import cached, streams
+from fred.base import cached, numerics
 from fred.components import registry
 from fred.components.component import own_classes
 from fred.learning import wrapper
@@ -60,7 +60,7 @@ class Arithmetic:
 
     def start(self, models: Sequence[Params], replicas: int, seed: int = 0) -> list[State]:
         """Return the initial state of each block of each replica; replicas start from `models`, cyclically."""
-        words = streams.words(seed, "algorithm", 0, np.arange(2)).astype(np.uint32)
+        words = numerics.words(seed, "algorithm", 0, np.arange(2)).astype(np.uint32)
         cuts = [self.blocks.split(model) for model in models[:replicas]]
         states = [
             [
@@ -85,7 +85,7 @@ class Arithmetic:
             return [self.remember(model)]
         if self.server.codec is None:
             return [self.remember(model)] * self.workers
-        words = streams.words(seed, "codec", np.arange(self.workers)[:, None], np.arange(2)).astype(np.uint32)
+        words = numerics.words(seed, "codec", np.arange(self.workers)[:, None], np.arange(2)).astype(np.uint32)
         return [self.remember(model, seed_words) for seed_words in words]
 
     @property

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fred.base.later import jax
+from fred.base.imports import jax
 from fred.schedule.minibatches import Minibatches
 from fred.schedule.schedule import Ints
 

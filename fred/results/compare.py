@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from fred.base.errors import FredError, quoted
-from fred.base.words import briefly
+from fred.base.errors import FredError, briefly, quoted
 from fred.outcomes.comparisons import compared
 from fred.outcomes.outcome import Outcome
 from fred.results.folder import load_result

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from fred.base import compiled
-from fred.base.cores import cores
 from fred.base.errors import FredError, quoted
+from fred.base.process import cores
 from fred.base.progress import OfRuns, in_notebook, of_runs
 from fred.results.result import Result
 from fred.results.stores import Folder, Memory

@@ -12,10 +12,10 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
-from fred.base import contents, environment, inputs, places, staging
-from fred.base.contents import BEST, FIGURES, MANIFEST, PAIRED, REPORT, SUMMARY, SUMMARY_TABLE, SWEEP
+from fred.base import disk, environment, staging
+from fred.base.disk import BEST, FIGURES, MANIFEST, PAIRED, REPORT, SUMMARY, SUMMARY_TABLE, SWEEP
+from fred.base.environment import __version__
 from fred.base.errors import FredError
-from fred.base.version import __version__
 from fred.results import figure_files
 from fred.results.result import Result
 from fred.running import stored
@@ -79,7 +79,7 @@ def save(result: Result, path: Path, inline: bool = False) -> None:
         inline: True if timing and arithmetic were computed at once; recorded in the manifest.
     """
     with staging.opened(path) as stage, staging.convert_errors(path):
-        contents.keep_only(stage, [])
+        disk.keep_only(stage, [])
         done = list[Stored]()
         for outcome in result.outcomes:
             unit = Unit(outcome.name, outcome.run, outcome.seed, inline)
@@ -183,20 +183,20 @@ def add_report(path: Path, out: Path | None = None) -> Path:
     """
     result, (manifest, _), file = load_result(path), read_manifest(path), path / REPORT
     if out is not None and os.path.realpath(out) != os.path.realpath(file):
-        places.check_free(out, lambda beginning: MARK in beginning)
-        places.write(out, page(result, Circumstances(manifest.file, manifest.environment)).encode())
+        disk.check_free(out, lambda beginning: MARK in beginning)
+        disk.write(out, page(result, Circumstances(manifest.file, manifest.environment)).encode())
         return out
     if file.exists() and REPORT not in manifest.files:
         raise FredError(f"{file} is not FRED's: move it elsewhere, or choose another file with --out")
     _put(file, page(result, Circumstances(manifest.file, manifest.environment)))
-    facts = manifest.model_dump() | {"files": dict(sorted((manifest.files | {REPORT: inputs.digest(file)}).items()))}
+    facts = manifest.model_dump() | {"files": dict(sorted((manifest.files | {REPORT: disk.digest(file)}).items()))}
     _put(path / MANIFEST, json.dumps(facts | {"digest": _digest(facts)}, indent=2, allow_nan=False) + "\n")
     return file
 
 
 def _put(file: Path, text: str) -> None:
     """Replace a file as a whole."""
-    with inputs.replaced(file) as new:
+    with disk.replaced(file) as new:
         new.write_text(text, encoding="utf-8")
 
 
@@ -211,7 +211,7 @@ def changed(path: Path, manifest: Manifest) -> str:
         return MANIFEST
     for name, digest in manifest.files.items():
         file = path / name
-        if not file.is_file() or inputs.digest(file) != digest:
+        if not file.is_file() or disk.digest(file) != digest:
             return name
     return ""
 
@@ -236,7 +236,7 @@ def _manifest(stage: Path, scenario: Scenario, units: Sequence[Stored], facts: A
         "written_by": writers(),
         "data": {unit.folder.relative_to(stage).as_posix(): unit.data_digest for unit in units},
         "scenario": resolved,
-        "files": {name: inputs.digest(stage / name) for name in result_files(stage)},
+        "files": {name: disk.digest(stage / name) for name in result_files(stage)},
         "date": stored.date(),
         "seconds": round(sum(unit.record.seconds for unit in units), 3),
     }
@@ -245,7 +245,7 @@ def _manifest(stage: Path, scenario: Scenario, units: Sequence[Stored], facts: A
 
 def result_files(stage: Path) -> list[str]:
     """Return the files of a result folder, finished or not; by path."""
-    excluded = {stage / name for name in (MANIFEST, *contents.MARKS)}
+    excluded = {stage / name for name in (MANIFEST, *disk.MARKS)}
     files = [file for file in sorted(stage.rglob("*")) if file.is_file() and file not in excluded]
     return [file.relative_to(stage).as_posix() for file in files]
 
@@ -276,6 +276,6 @@ def _results_near(path: Path) -> str:
 
 def _json(path: Path) -> Any:
     try:
-        return json.loads(inputs.text(path), parse_constant=_no_number)
+        return json.loads(disk.text(path), parse_constant=_no_number)
     except (FredError, ValueError, RecursionError) as error:
         raise FredError(f"{path.parent} is not a result folder: {error}{_results_near(path.parent)}") from None

@@ -8,9 +8,9 @@ from typing import NamedTuple
 import numpy as np
 from pydantic import BaseModel, ConfigDict, NonNegativeInt, ValidationError
 
-from fred.base import environment, inputs, places
+from fred.base import disk, environment
+from fred.base.environment import __version__
 from fred.base.errors import FredError, quoted
-from fred.base.version import __version__
 from fred.outcomes.outcome import Outcome
 from fred.results import folder
 from fred.results.result import Result
@@ -122,9 +122,9 @@ def write_pin(file: Path, result: Result, words: Words) -> bool:
     if pin.unprepared:
         raise FredError(f"{words.file}: not written: {words.lateness(pin.unprepared)}")
     content = json.dumps(pin.model_dump(exclude_defaults=True), indent=1).encode() + b"\n"
-    if file.is_file() and inputs.content(file) == content:
+    if file.is_file() and disk.content(file) == content:
         return False
-    places.write(file, content)
+    disk.write(file, content)
     return True
 
 
@@ -139,7 +139,7 @@ def read_pin(file: Path, words: Words) -> Pin:
         raise FredError(f"there is no pin {words.file}: write it, and commit it: {words.update}")
     restored = f"restore it from version control, or write it again: {words.update}"
     try:
-        content = json.loads(inputs.text(file))
+        content = json.loads(disk.text(file))
         if isinstance(content, dict) and content.get("format", FORMAT) != FORMAT:
             raise ValueError(f"its format is {quoted(content['format'])}, and this FRED reads format {FORMAT}")
         pin = Pin.model_validate(content)

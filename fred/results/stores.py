@@ -13,11 +13,10 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from fred.base import contents, staging
-from fred.base.contents import CHECKPOINT, TIMINGS, UNFINISHED, UNIT, unit_folder, work_folder
-from fred.base.errors import FredError
+from fred.base import disk, staging
+from fred.base.disk import CHECKPOINT, TIMINGS, UNFINISHED, UNIT, unit_folder, work_folder
+from fred.base.errors import FredError, briefly
 from fred.base.progress import OfRuns
-from fred.base.words import briefly
 from fred.outcomes.outcome import Outcome
 from fred.results import folder
 from fred.results.compare import differing, recorded
@@ -123,7 +122,7 @@ class Folder:
         """
         with staging.opened(self._path) as self._stage:
             if self._fresh:
-                contents.keep_only(self._stage, [])
+                disk.keep_only(self._stage, [])
             try:
                 yield
             except (KeyboardInterrupt, FredError) as error:
@@ -153,7 +152,7 @@ class Folder:
         """Complete the folder, put it in its place, and return the result of the last stage."""
         outcomes = [self.outcomes[unit] for unit in stage.units]
         files = [f"{unit.folder}/{name}" for unit in stage.units for name in (*self.outcomes[unit].record.files, UNIT)]
-        contents.keep_only(self._stage, files)
+        disk.keep_only(self._stage, files)
         folder.complete(self._stage, stage.scenario, outcomes, self._about)
         staging.publish(self._stage, self._path)
         placed = [replace(self.outcomes[unit], folder=self._path / unit.folder) for unit in stage.units]
@@ -186,7 +185,7 @@ class Folder:
 
     def _describe_rest(self, scenario: Scenario, only: tuple[str, ...]) -> str:
         """Return, in words, what an interrupted run leaves; empty if nothing."""
-        if not contents.is_marked(self._stage, UNFINISHED):
+        if not disk.is_marked(self._stage, UNFINISHED):
             return f"the result is complete: {self._path}"
         pairs = possible_units(scenario, only)
         units = [
@@ -229,7 +228,7 @@ def describe_replacement(scenario: Scenario, out: Path) -> list[str]:
         out: the place of its result.
     """
     path = Path(os.path.realpath(out))
-    old = contents.read_facts(path).get("scenario")
+    old = disk.read_facts(path).get("scenario")
     runs = old.get("runs") if isinstance(old, dict) else None
     if not isinstance(runs, dict):
         return []

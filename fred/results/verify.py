@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 from fred.base import cached, environment
-from fred.base.contents import MANIFEST, REPORT, UNIT
+from fred.base.disk import MANIFEST, REPORT, UNIT
 from fred.base.errors import FredError
 from fred.base.progress import OfRuns
 from fred.components import registry

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fred.base import inputs
-from fred.base.contents import CHECKPOINT
+from fred.base import disk
+from fred.base.disk import CHECKPOINT
 from fred.base.errors import FredError
 from fred.base.progress import Measured
 
@@ -79,7 +79,7 @@ def save(folder: Path, identity: str, checkpoint: Checkpoint) -> None:
     facts, arrays = checkpoint.reached
     header = {"identity": identity, "facts": facts, "measured": [_hexed(point) for point in checkpoint.measured]}
     named = {f"leaf-{number}": leaf for number, leaf in enumerate(arrays)}
-    inputs.write_arrays(folder / CHECKPOINT, {"about": np.frombuffer(json.dumps(header).encode(), np.uint8), **named})
+    disk.write_arrays(folder / CHECKPOINT, {"about": np.frombuffer(json.dumps(header).encode(), np.uint8), **named})
 
 
 def load(folder: Path, identity: str) -> Checkpoint | None:
@@ -95,7 +95,7 @@ def load(folder: Path, identity: str) -> Checkpoint | None:
     from fred.replay.memory import Snapshot  # imports jax
 
     try:
-        named = inputs.arrays(file, inputs.ANY_NUMBER)
+        named = disk.arrays(file, disk.ANY_NUMBER)
         header = json.loads(named.pop("about").tobytes())
         leaves = [named[f"leaf-{number}"] for number in range(len(named))]
         if header["identity"] != identity:

@@ -26,10 +26,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from fred.base import cached, compiled
-from fred.base.contents import TIMINGS
+from fred.base.disk import TIMINGS
 from fred.base.errors import FredError
-from fred.base.lock import TakenError
 from fred.base.progress import OfRuns
+from fred.base.staging import TakenError
 from fred.components import agreement, own_code, registry
 from fred.running import pool, stored, work
 from fred.running.checkpoints import Following

@@ -19,7 +19,8 @@ from functools import cache
 from multiprocessing import resource_tracker
 from typing import Any
 
-from fred.base import environment, garbage
+from fred.base import environment
+from fred.base.process import collect_rarely
 
 _IDLE = 300  # seconds after which an idle process ends
 _EXECUTORS: list[Any] = []  # loky's executor, once it has been started
@@ -95,7 +96,7 @@ def end() -> None:
 def _initialize(parent: int) -> None:
     """Initialise a worker process: make it end with its parent, and import the modules that units need."""
     _end_with(parent)
-    garbage.collect_rarely()
+    collect_rarely()
     with suppress(Exception):  # the main process, or the first unit, will report the error
         from fred.running import checks, model_training, work  # noqa: F401
 

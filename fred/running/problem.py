@@ -6,7 +6,7 @@ import jax
 import numpy as np
 from numpy.typing import NDArray
 
-from fred.base import cached, streams
+from fred.base import cached, numerics
 from fred.learning.data.dataset import Dataset, loaded
 from fred.learning.loss import CALIBRATED_BY, Arrays, CrossEntropy, Loss, initial_params, on_device
 from fred.learning.models.named import unify_nans
@@ -102,7 +102,7 @@ def _parts(task: Task, data: Dataset, seed: int, workers: int) -> Parts | None:
 def _initial_seeds(task: Task, seed: int, run: Run) -> list[int]:
     """Return the seeds of the replicas' initial parameters: the run's seed for all, unless replicas start apart."""
     replicas = run.protocol.layout(run.cluster).replicas if task.replicas_start == "apart" else 1
-    return [seed, *(streams.stream_key(seed, f"replica {number}")[0] for number in range(1, replicas))]
+    return [seed, *(numerics.stream_key(seed, f"replica {number}")[0] for number in range(1, replicas))]
 
 
 @cached.data(4)

@@ -21,8 +21,8 @@ import numpy as np
 import pandas as pd
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from fred.base import inputs
-from fred.base.contents import METRICS, METRICS_TABLE, PARAMS, RUN_TIMES, SCHEDULE, UNIT
+from fred.base import disk
+from fred.base.disk import METRICS, METRICS_TABLE, PARAMS, RUN_TIMES, SCHEDULE, UNIT
 from fred.base.errors import FredError
 from fred.components import own_code
 from fred.outcomes.outcome import ModelOfRun, Named, Outcome
@@ -191,7 +191,7 @@ def write(outcome: Outcome, unit: Unit, folder: Path, began: float, timing: dict
         seed=unit.seed,
         data=outcome.data_digest,
         summary=outcome.summary,
-        files={file.name: inputs.digest(file) for file in sorted(folder.iterdir())},
+        files={file.name: disk.digest(file) for file in sorted(folder.iterdir())},
         finished=date(),
         seconds=round(time.monotonic() - began, 3),
         late=own_code.late_change() if unit.has_own_classes else "",
@@ -223,7 +223,7 @@ def load(folder: Path, run: Run) -> Stored:
 
 def read_record(folder: Path) -> UnitRecord:
     """Return the content of a unit's unit.json. Raises FredError, or pydantic's ValidationError."""
-    return UnitRecord.model_validate_json(inputs.text(folder / UNIT))
+    return UnitRecord.model_validate_json(disk.text(folder / UNIT))
 
 
 def find(unit: Unit, folder: Path) -> Stored | None:
@@ -250,7 +250,7 @@ def recall(unit: Unit, folder: Path) -> tuple[Stored | None, str]:
     if record.late:
         return None, record.late
     files = {folder / name: digest for name, digest in record.files.items()}
-    unchanged = all(file.is_file() and inputs.digest(file) == digest for file, digest in files.items())
+    unchanged = all(file.is_file() and disk.digest(file) == digest for file, digest in files.items())
     return (outcome, "") if unchanged else (None, "the stored result is damaged")
 
 

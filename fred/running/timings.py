@@ -13,10 +13,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fred.base import inputs
-from fred.base.contents import SCHEDULE
+from fred.base import disk
+from fred.base.disk import SCHEDULE
 from fred.base.errors import FredError
-from fred.base.lock import locked
+from fred.base.staging import locked
 from fred.components.component import own_classes
 from fred.outcomes.outcome import run_times
 from fred.replay.lower import lower
@@ -108,8 +108,8 @@ class Timings:
 def _intact_files(place: Path) -> list[str]:
     """Return the names of the files there if they are as written; else none."""
     try:
-        digests = json.loads(inputs.text(place / _LIST))
-        return list(digests) if all(inputs.digest(place / name) == digest for name, digest in digests.items()) else []
+        digests = json.loads(disk.text(place / _LIST))
+        return list(digests) if all(disk.digest(place / name) == digest for name, digest in digests.items()) else []
     except (FredError, OSError, ValueError):
         return []
 
@@ -118,4 +118,4 @@ def _write(schedule: Schedule, timing: Timing, place: Path) -> None:
     for file in place.iterdir():
         file.unlink()
     stored.write_timing(schedule, run_times(schedule, timing.cluster) if timing.protocol.has_clock else None, place)
-    stored.write_json(place / _LIST, {file.name: inputs.digest(file) for file in place.iterdir()})
+    stored.write_json(place / _LIST, {file.name: disk.digest(file) for file in place.iterdir()})

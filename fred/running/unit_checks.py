@@ -8,7 +8,7 @@ import pandas as pd
 from pydantic import GetCoreSchemaHandler, GetPydanticSchema
 from pydantic_core import CoreSchema, core_schema
 
-from fred.base import inputs
+from fred.base import disk
 from fred.cluster.costs import COLUMNS
 from fred.components.input_path import UnreadError
 from fred.outcomes.outcome import Named
@@ -93,7 +93,7 @@ def run_times(file: Path, run: Run) -> pd.DataFrame:
 
 def params(file: Path, run: Run) -> Named:
     """Return the parameters in a file. Raises FredError for anything except numbers."""
-    return inputs.arrays(file, inputs.ANY_NUMBER)
+    return disk.arrays(file, disk.ANY_NUMBER)
 
 
 def _check(frame: pd.DataFrame, counts: tuple[str, ...], numbers: tuple[str, ...]) -> None:

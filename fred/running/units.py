@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from fred.base import environment
-from fred.base.contents import unit_folder, work_folder
+from fred.base.disk import unit_folder, work_folder
 from fred.base.errors import FredError
 from fred.components import own_code, registry
 from fred.components.agreement import code_of_fred

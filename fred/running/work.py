@@ -14,9 +14,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from fred.base import environment
-from fred.base.contents import CHECKPOINT
+from fred.base.disk import CHECKPOINT
 from fred.base.errors import FredError
-from fred.base.lock import locked
+from fred.base.staging import locked
 from fred.components import own_code
 from fred.running import checkpoints, stored
 from fred.running.checkpoints import Checkpoint, Following

@@ -9,7 +9,7 @@ import numpy as np
 import scipy
 from numpy.typing import ArrayLike, NDArray
 
-from fred.base import streams
+from fred.base import numerics
 from fred.base.errors import FredError
 
 Sampling = Literal["replacement", "shuffled", "sequential"]
@@ -35,7 +35,7 @@ def divide(seed: int, examples: int, workers: int, labels: ArrayLike | None = No
         >>> [labels[part].tolist() for part in np.split(order, begins[1:-1])]
         [[0, 0, 0], [0, 1, 1], [1, 2, 2, 2]]
     """
-    order = np.argsort(streams.words(seed, "division", 0, np.arange(examples)), kind="stable")
+    order = np.argsort(numerics.words(seed, "division", 0, np.arange(examples)), kind="stable")
     if labels is not None:
         order = order[np.argsort(np.asarray(labels)[order], kind="stable")]
     return Parts(order.astype(np.int32), np.arange(workers + 1) * examples // workers)
@@ -65,7 +65,7 @@ def divide_by_shares(seed: int, labels: ArrayLike, workers: int, concentration: 
     mixed, _ = divide(seed, len(labels), 1)
     parts: list[list[int]] = [[] for _ in range(workers)]
     for label in np.unique(labels):
-        draws = scipy.special.gammaincinv(concentration, streams.uniforms(seed, "shares", label, 0, workers))
+        draws = scipy.special.gammaincinv(concentration, numerics.uniforms(seed, "shares", label, 0, workers))
         members, cumulative = mixed[labels[mixed] == label], np.cumsum(draws) / draws.sum()
         for part, share in zip(parts, np.split(members, np.rint(cumulative[:-1] * len(members)).astype(np.int64)), strict=True):
             part.extend(share.tolist())
@@ -103,7 +103,7 @@ def divide_by_quantity(seed: int, examples: int, workers: int, concentration: fl
         [2, 4, 25, 69]
         [22, 23, 26, 29]
     """
-    draws = 1e-300 + scipy.special.gammaincinv(concentration, streams.uniforms(seed, "quantities", 0, 0, workers))
+    draws = 1e-300 + scipy.special.gammaincinv(concentration, numerics.uniforms(seed, "quantities", 0, 0, workers))
     extra = np.rint(np.cumsum(draws) / draws.sum() * (examples - workers)).astype(np.int64)
     order, _ = divide(seed, examples, 1)
     return Parts(order, np.concatenate(([0], extra + np.arange(1, workers + 1))))
@@ -181,7 +181,7 @@ def batch_indices(
     elif sampling == "shuffled":
         indices = _shuffled(seed, (step * total + begin)[..., None] + place, examples)
     else:
-        word = streams.word_runs(seed, "minibatch", step, begin, width)
+        word = numerics.word_runs(seed, "minibatch", step, begin, width)
         indices = (word * np.uint64(examples) >> np.uint64(32)).astype(np.int32)
     return np.where(place < size[..., None], indices, np.int32(-1)) if sizes.ndim else indices
 
@@ -205,7 +205,7 @@ def key_words(seed: int, worker: ArrayLike, step: ArrayLike) -> NDArray[np.uint3
         [True, True, True, True, True, False]
     """
     step = np.asarray(step, np.int64)[..., None] * KEY_WORDS + np.arange(KEY_WORDS)
-    return streams.words(seed, "training", np.asarray(worker)[..., None], step).astype(np.uint32)
+    return numerics.words(seed, "training", np.asarray(worker)[..., None], step).astype(np.uint32)
 
 
 class Minibatches:
@@ -254,7 +254,7 @@ def _shuffled(seed: int, position: NDArray[np.int64], examples: int) -> NDArray[
     epoch, rank = position // examples, position % examples
     indices = np.empty(position.shape, np.int32)
     for number in np.unique(epoch):
-        order = np.argsort(streams.words(seed, "shuffle", number, np.arange(examples)), kind="stable")
+        order = np.argsort(numerics.words(seed, "shuffle", number, np.arange(examples)), kind="stable")
         indices[epoch == number] = order[rank[epoch == number]]
     return indices
 
@@ -275,7 +275,7 @@ def _of_part(
         position = (step * size)[..., None] + np.arange(width)
         epoch, rank = position // examples, position % examples
         return _in_own_order(seed, np.broadcast_to(worker[..., None], position.shape), epoch, rank, parts)
-    word = streams.word_runs(seed, "minibatch", step, begin, width)
+    word = numerics.word_runs(seed, "minibatch", step, begin, width)
     rank = (word * examples.astype(np.uint64) >> np.uint64(32)).astype(np.int64)
     return parts.order[parts.begins[worker][..., None] + rank]
 
@@ -290,6 +290,6 @@ def _in_own_order(
     for group in np.split(sort, np.flatnonzero(np.diff(key[sort], prepend=-1)))[1:]:  # none if no minibatch is requested
         number, owner = divmod(int(key[group[0]]), len(parts.begins) - 1)
         part = parts.order[parts.begins[owner] : parts.begins[owner + 1]]
-        order = np.argsort(streams.words(seed, "shuffle", number, part), kind="stable")
+        order = np.argsort(numerics.words(seed, "shuffle", number, part), kind="stable")
         indices[group] = part[order[rank.ravel()[group]]]
     return indices.reshape(rank.shape)

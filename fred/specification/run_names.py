@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator
 
-from fred.base.contents import is_reserved
+from fred.base.disk import is_reserved
 from fred.base.errors import FredError
 from fred.components import own_code
 from fred.components.component import own_classes

@@ -11,7 +11,7 @@ from ruamel.yaml import YAML
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
 from ruamel.yaml.nodes import MappingNode, Node, SequenceNode
 
-from fred.base import inputs
+from fred.base import disk
 from fred.base.errors import FredError, quoted
 from fred.components.component import is_user_class
 from fred.components.input_path import name_alone
@@ -31,7 +31,7 @@ _FOR_EDITORS = "yaml-language-server:"
 def parse(path: Path) -> tuple[dict[str, Any], dict[Keys, int], str]:
     """Return a file's mapping, the lines of its values, and the text of its first comment. Raises FredError."""
     piped = path.is_relative_to("/dev/fd") or path == Path("/dev/stdin")
-    text = inputs.text(path, piped)
+    text = disk.text(path, piped)
     document, lines = read_yaml(text, lambda line: f"{path}:{line}: not valid YAML")
     if not isinstance(document, dict):
         raise FredError(f"{path}:1: expected a mapping such as `algorithm: asgd`, found {quoted(document)}")

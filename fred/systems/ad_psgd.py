@@ -41,7 +41,7 @@ import numpy as np
 import simpy
 from pydantic import Field
 
-from fred.base import streams
+from fred.base import numerics
 from fred.cluster.cluster import Cluster
 from fred.cluster.network import NOTHING
 from fred.components.component import Count
@@ -144,7 +144,7 @@ class _Exchanges:
         self._busy[worker] = True
         while self._due[worker]:
             self._due[worker] = False
-            word = int(streams.words(self._sim.seed, "partner", worker, self._number[worker]))
+            word = int(numerics.words(self._sim.seed, "partner", worker, self._number[worker]))
             self._number[worker] += 1
             yield from self._average(worker, partners[word * len(partners) >> 32])
         self._busy[worker] = False
@@ -245,7 +245,7 @@ class _Pairs:
         if number not in self._members:
             self._members = {past: pairs for past, pairs in self._members.items() if past >= min(self._rounds)}
             order = np.argsort(
-                streams.words(self._sim.seed, "pairs", np.arange(self._sim.workers), number), kind="stable"
+                numerics.words(self._sim.seed, "pairs", np.arange(self._sim.workers), number), kind="stable"
             ).tolist()
             pairs = [tuple(sorted(order[first : first + 2])) for first in range(0, len(order), 2)]
             self._members[number] = {member: pair for pair in pairs for member in pair}

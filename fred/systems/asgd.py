@@ -19,7 +19,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from fred.base.later import jax, jnp
+from fred.base.imports import jax, jnp
 from fred.learning.models.model import Params
 from fred.learning.server import Decay, Family, Message, Scalar, Server, State
 

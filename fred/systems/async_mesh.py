@@ -13,7 +13,7 @@ from typing import Any
 
 from pydantic import Field
 
-from fred.base.later import jax, jnp
+from fred.base.imports import jax, jnp
 from fred.learning.models.model import Params
 from fred.learning.server import Family, Message, Scalar, Share, State
 from fred.systems.sparta import Masked

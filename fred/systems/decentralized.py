@@ -37,7 +37,7 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field
 
-from fred.base.later import jax, jnp
+from fred.base.imports import jax, jnp
 from fred.cluster.cluster import Cluster
 from fred.cluster.network import NOTHING
 from fred.components.one_of import OneOf

@@ -15,7 +15,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from fred.base.later import jax, jnp
+from fred.base.imports import jax, jnp
 from fred.components.component import Count
 from fred.learning.models.model import Params
 from fred.learning.server import Decay, Family, Message, Rate, Scalar, Server, Share, State

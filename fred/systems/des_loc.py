@@ -18,7 +18,7 @@ from typing import Annotated, Any, ClassVar
 import numpy as np
 from pydantic import Field, model_validator
 
-from fred.base.later import jax, jnp, optax
+from fred.base.imports import jax, jnp, optax
 from fred.components.one_of import OneOf
 from fred.learning import optimizer as optimizers
 from fred.learning.codecs.codec import Codec

@@ -20,7 +20,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from fred.base.later import jax, jnp, optax
+from fred.base.imports import jax, jnp, optax
 from fred.components.component import Natural
 from fred.components.one_of import OneOf
 from fred.learning import optimizer as optimizers

@@ -26,7 +26,7 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from fred.base import streams
+from fred.base import numerics
 from fred.cluster.cluster import Cluster
 from fred.cluster.network import NOTHING
 from fred.components.component import Count
@@ -135,7 +135,7 @@ class _Allreduces:
         if period and (iteration + 1) % period == 0:
             return _Allreduce(sim, None, sim.workers)
         if start_by == "majority":
-            word = int(streams.words(sim.seed, "initiator", 0, iteration))
+            word = int(numerics.words(sim.seed, "initiator", 0, iteration))
             return _Allreduce(sim, word * sim.workers >> 32, sim.workers)
         return _Allreduce(sim, None, 1 if start_by == "solo" else (sim.workers + 1) // 2)
 

@@ -18,7 +18,7 @@ from typing import Annotated, Any
 
 from pydantic import Field, model_validator
 
-from fred.base.later import jax, jnp
+from fred.base.imports import jax, jnp
 from fred.components.component import Count, Natural
 from fred.learning.models.model import Params
 from fred.learning.optimizer import Optimizer, Transformation

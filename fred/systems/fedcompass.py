@@ -31,7 +31,7 @@ from typing import Annotated, ClassVar, Literal, NamedTuple, Self
 
 from pydantic import Field, model_validator
 
-from fred.base.later import jax
+from fred.base.imports import jax
 from fred.cluster.cluster import Cluster
 from fred.components.component import Count
 from fred.components.limits import NANOSECONDS

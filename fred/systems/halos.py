@@ -29,7 +29,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from fred.base.later import jnp
+from fred.base.imports import jnp
 from fred.cluster.cluster import Cluster
 from fred.components.component import Count
 from fred.learning.server import Decay, Family, Rate, State

@@ -32,7 +32,7 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from fred.base.later import jax, jnp
+from fred.base.imports import jax, jnp
 from fred.learning.models.model import Params
 from fred.learning.server import Decay, Family, Rate, Scalar, Server, State
 

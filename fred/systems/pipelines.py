@@ -33,8 +33,8 @@ from typing import Annotated
 
 from pydantic import Field, model_validator
 
-from fred.base import streams
-from fred.base.later import jax, jnp
+from fred.base import numerics
+from fred.base.imports import jax, jnp
 from fred.cluster.network import NOTHING
 from fred.components.component import Count, Natural
 from fred.learning.models.model import Params
@@ -153,7 +153,7 @@ class FixedLag(Protocol):
     def _updates(self, sim: Simulation) -> Process:
         models = list[tuple[int, Copy]]()  # who has read them, for updates to come
         reads = 0  # updates whose models have been read
-        oldest, draws = self.drawn_from, streams.iterate_uniforms(sim.seed, "lag")
+        oldest, draws = self.drawn_from, numerics.iterate_uniforms(sim.seed, "lag")
         for update in count():
             while reads - self._lag(reads) == update:
                 reader = reads % sim.workers

@@ -37,7 +37,7 @@ from typing import Annotated, Any, ClassVar
 import simpy
 from pydantic import Field
 
-from fred.base.later import jax, jnp
+from fred.base.imports import jax, jnp
 from fred.cluster.cluster import Cluster
 from fred.cluster.network import NOTHING, Cost
 from fred.components.component import Count, Natural

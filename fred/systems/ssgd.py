@@ -41,7 +41,7 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field
 
-from fred.base.later import jax, jnp
+from fred.base.imports import jax, jnp
 from fred.learning import optimizer as optimizers
 from fred.learning.models.model import Params
 from fred.learning.server import Family, Message, Scalar, Server, State

@@ -8,8 +8,7 @@ import itertools
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from fred.base.errors import FredError
-from fred.base.words import briefly, listed
+from fred.base.errors import FredError, briefly, listed
 from fred.components import registry
 from fred.tables import quantities
 from fred.tables.columns import File

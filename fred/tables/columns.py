@@ -18,8 +18,7 @@ import pyarrow.feather
 import pyarrow.json
 from numpy.typing import NDArray
 
-from fred.base.errors import FredError, quoted
-from fred.base.words import listed
+from fred.base.errors import FredError, listed, quoted
 from fred.tables import quantities, table_commands
 from fred.tables.content import Content
 from fred.tables.text_layout import TRACE_HEADER, Layout, find_layout

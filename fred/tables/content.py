@@ -18,9 +18,8 @@ from zipfile import BadZipFile, ZipFile
 
 import pyarrow as pa
 
-from fred.base import inputs
-from fred.base.errors import FredError
-from fred.base.words import briefly
+from fred.base import disk
+from fred.base.errors import FredError, briefly
 
 _MOST_BYTES = 2**33  # bytes after unpacking; more is a mistake or an attack
 _MOST_RATIO, _ANY_RATIO_BYTES = 300, 2**28  # times as many bytes after unpacking; up to so many bytes any ratio will do
@@ -203,7 +202,7 @@ def _ending(path: Path) -> str:
 
 def _members(path: Path) -> Iterator[Content]:
     """Yield the file, or the members of an archive."""
-    with inputs.opened(path) as file:
+    with disk.opened(path) as file:
         data = file.read()
     try:
         if data.startswith(b"PK\x03\x04"):

@@ -15,8 +15,7 @@ import pyarrow.feather
 import pyarrow.json
 import pyarrow.parquet as pq
 
-from fred.base.errors import FredError
-from fred.base.words import listed
+from fred.base.errors import FredError, listed
 from fred.tables.columns import ArrowFile, File, TextFile, unreadable_error
 from fred.tables.content import Content, matrix_command, parse_json
 from fred.tables.text_layout import RECORDING_CURE, TRACE_HEADER

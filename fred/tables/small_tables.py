@@ -9,8 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fred.base.errors import FredError, quoted
-from fred.base.words import briefly, listed
+from fred.base.errors import FredError, briefly, listed, quoted
 from fred.tables import quantities
 from fred.tables.column_cures import renaming_cure, unknown_columns_error
 from fred.tables.columns import File, Floats

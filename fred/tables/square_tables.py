@@ -8,8 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fred.base.errors import FredError, quoted
-from fred.base.words import listed
+from fred.base.errors import FredError, listed, quoted
 from fred.tables import quantities
 from fred.tables.content import Content, read_content
 from fred.tables.named_units import Unit, split_unit, to_snake_case

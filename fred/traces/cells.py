@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from fred.base.words import briefly
+from fred.base.errors import briefly
 from fred.tables.columns import Labels
 from fred.traces.operations import Operations, find_compute_times
 from fred.traces.refusal import UnclearTraceError

@@ -9,8 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fred.base.errors import FredError
-from fred.base.words import briefly
+from fred.base.errors import FredError, briefly
 from fred.traces.trace import Trace
 
 _UNITS = (1e3, 1e6, 1e9)  # ratios of the units s, ms, us and ns

@@ -11,8 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fred.base.errors import FredError
-from fred.base.words import briefly
+from fred.base.errors import FredError, briefly
 from fred.tables.columns import File, Floats
 from fred.tables.quantities import PER_SECOND, Unit
 from fred.traces.refusal import Options, UnclearTraceError

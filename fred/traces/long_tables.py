@@ -6,8 +6,7 @@ from typing import cast
 import numpy as np
 from numpy.typing import NDArray
 
-from fred.base.errors import FredError
-from fred.base.words import briefly, listed
+from fred.base.errors import FredError, briefly, listed
 from fred.tables.columns import File, Floats, Labels
 from fred.tables.quantities import PER_SECOND, Unit
 from fred.tables.text_layout import RECORDING_CURE

@@ -7,9 +7,8 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from fred.base.errors import FredError
+from fred.base.errors import FredError, briefly
 from fred.base.intervals import FEWEST_ROUNDS
-from fred.base.words import briefly
 from fred.components.limits import LONGEST
 from fred.tables.content import Content
 from fred.tables.table_commands import rewrite_command

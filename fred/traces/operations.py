@@ -17,7 +17,7 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from fred.base.words import briefly, listed
+from fred.base.errors import briefly, listed
 from fred.tables.columns import Labels
 
 Ints: TypeAlias = NDArray[np.int64]

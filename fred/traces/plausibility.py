@@ -8,8 +8,7 @@ import re
 import numpy as np
 from numpy.typing import NDArray
 
-from fred.base.errors import FredError
-from fred.base.words import briefly
+from fred.base.errors import FredError, briefly
 from fred.tables.columns import File
 from fred.traces.roles import FILE, PLUS, Roles, is_communication
 

@@ -6,8 +6,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Literal, NamedTuple
 
-from fred.base.errors import FredError
-from fred.base.words import listed
+from fred.base.errors import FredError, listed
 from fred.tables.quantities import WORDS, Unit
 from fred.traces.refusal import UnclearTraceError
 

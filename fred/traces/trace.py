@@ -7,7 +7,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from fred.base.words import briefly
+from fred.base.errors import briefly
 from fred.traces.waiting import Waiting, find_waiting
 
 

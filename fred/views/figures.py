@@ -24,9 +24,8 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 from numpy.typing import NDArray
 
-from fred.base.errors import FredError
-from fred.base.inputs import replaced
-from fred.base.words import unbroken
+from fred.base.disk import replaced
+from fred.base.errors import FredError, unbroken
 from fred.views.view import COLOURS as COLOURS
 from fred.views.view import OF_TIME as OF_TIME
 from fred.views.view import SCREEN, View

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
-from fred.base.version import __version__
-from fred.base.words import unbroken
+from fred.base.environment import __version__
+from fred.base.errors import unbroken
 from fred.components.component import objects_of, own_classes
 from fred.outcomes.tables import Tables
 from fred.specification.text import as_yaml

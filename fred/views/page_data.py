@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from fred.base.words import briefly
+from fred.base.errors import briefly
 from fred.components.limits import NANOSECONDS
 from fred.outcomes import sweeps
 from fred.outcomes.outcome import Outcome

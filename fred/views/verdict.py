@@ -6,8 +6,7 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from fred.base.errors import FredError
-from fred.base.words import briefly
+from fred.base.errors import FredError, briefly
 from fred.components import registry
 from fred.outcomes import sweeps
 from fred.outcomes.comparisons import compared, why_stopped

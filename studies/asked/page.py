@@ -8,8 +8,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from fred.base.errors import listed
 from fred.base.intervals import Verdict
-from fred.base.words import listed
 from fred.views.figures import Picture, style
 from studies.asked import setup
 from studies.asked.setup import AS_MANY, BASE, BUDGET, CASES, CONTROL, STUDY, SYSTEMS

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from fred.base.cores import cores
+from fred.base.process import cores
 from studies.asynchrony.cases import TASKS, WORKERS, Case, laws, main_cases, other_cases
 from studies.asynchrony.systems import IN_THEORY, POINTS, SYSTEMS, system
 from studies.asynchrony.units import Units

@@ -10,7 +10,7 @@ from typing import Any
 
 import pandas as pd
 
-from fred.base.cores import cores
+from fred.base.process import cores
 from studies.kit.study import Study, read
 
 SECONDS = "seconds"  # end of the name of the table with the seconds of all parts

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from fred.base import streams
+from fred.base import numerics
 from fred.learning.data.dataset import Dataset, Examples
 from fred.learning.data.images import Digits
 from fred.schedule.minibatches import divide
@@ -18,5 +18,5 @@ class Spoiled(Digits):
         order, begins = divide(seed, len(whole.train), self.workers)
         part = order[: begins[1]]
         answers = whole.train.answers.copy()
-        answers[part] = (10 * streams.uniforms(seed, "wrong labels", part, 0, 1)[:, 0]).astype(np.int32)
+        answers[part] = (10 * numerics.uniforms(seed, "wrong labels", part, 0, 1)[:, 0]).astype(np.int32)
         return Dataset(Examples(whole.train.inputs, answers), whole.evaluation, whole.outputs)

@@ -9,8 +9,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from fred.base.errors import listed
 from fred.base.intervals import Verdict
-from fred.base.words import listed
 from fred.learning.data.language import Bigrams
 from fred.views.figures import Picture, style
 from studies.kit import effort, figure

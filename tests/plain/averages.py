@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fred.base import streams
+from fred.base import numerics
 from tests.plain.base import Context, Plain
 
 
@@ -82,7 +82,7 @@ class PlainMasked(Plain):
 
     def mask(self, k: str) -> np.ndarray:
         """Draw the coordinates of the next average from the stream; arrays are numbered in the order of their names."""
-        words = jnp.asarray(streams.words(self.context.seed, "algorithm", 0, np.arange(2)).astype(np.uint32))
+        words = jnp.asarray(numerics.words(self.context.seed, "algorithm", 0, np.arange(2)).astype(np.uint32))
         division, part = (self.averages, 0) if self.fresh else divmod(self.averages, self.algorithm.parts)
         key = jax.random.fold_in(jax.random.wrap_key_data(words, impl="threefry2x32"), division)
         subkey, values = jax.random.fold_in(key, sorted(self.params).index(k)), self.params[k]

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import fft
 
-from fred.base import streams
+from fred.base import numerics
 
 Array = NDArray[Any]
 
@@ -61,7 +61,7 @@ class Coded:
 
     def draws(self, worker: int, number: int, shape: tuple[int, int]) -> Array:
         """Return the uniform numbers of an array's chunks, which follow from the worker's stream."""
-        words = jnp.asarray(streams.words(self.seed, "codec", worker, np.arange(2)).astype(np.uint32))
+        words = jnp.asarray(numerics.words(self.seed, "codec", worker, np.arange(2)).astype(np.uint32))
         key = jax.random.fold_in(jax.random.wrap_key_data(words, impl="threefry2x32"), self.count[worker])
         return np.asarray(jax.random.uniform(jax.random.fold_in(key, number), shape))
 

@@ -25,8 +25,7 @@ import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from fred.base.errors import FredError, quoted
-from fred.base.words import listed
+from fred.base.errors import FredError, listed, quoted
 from fred.fitting.benchmark_log import BenchmarkLog, Setting
 from fred.fitting.formats.column_names import BANDWIDTHS, COLUMNS, SIZES, TIMES, Column, recognise
 from fred.fitting.formats.table_refusals import explain_refusal, is_header

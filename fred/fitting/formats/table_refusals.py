@@ -3,8 +3,7 @@
 import re
 from collections.abc import Collection, Sequence
 
-from fred.base.errors import FredError
-from fred.base.words import briefly
+from fred.base.errors import FredError, briefly
 from fred.fitting.benchmark_log import BenchmarkLog
 from fred.fitting.formats.column_names import ELEMENTS, RATES, recognise
 from fred.tables import quantities

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from fred.base.errors import FredError
-from fred.base.later import jax, jnp
+from fred.base.imports import jax, jnp
 from fred.components.component import Component, Count
 from fred.learning.keys import GENERATOR
 from fred.learning.models.model import Params

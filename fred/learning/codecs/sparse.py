@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, field_validator
 
-from fred.base.later import jax, jnp
+from fred.base.imports import jax, jnp
 from fred.components.component import Count
 from fred.components.one_of import OneOf
 from fred.learning.codecs.codec import FLOAT_BITS, Chunked, Codec, Key, Message, index_bits

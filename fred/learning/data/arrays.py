@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from pydantic import Field, model_validator
 
-from fred.base import inputs
+from fred.base import disk
 from fred.base.errors import FredError
 from fred.components.component import Object
 from fred.components.input_path import InputPath, UnreadError
@@ -38,7 +38,7 @@ class Arrays(Data):
     @model_validator(mode="after")
     def _as_recorded(self) -> "Arrays":
         try:
-            digest = inputs.digest(self.file.located())
+            digest = disk.digest(self.file.located())
         except UnreadError:
             raise
         except FredError:  # `load` reports the reason
@@ -49,7 +49,7 @@ class Arrays(Data):
         return self
 
     def load(self, seed: int) -> Dataset:
-        named = inputs.arrays(self.file.located())
+        named = disk.arrays(self.file.located())
         missing = [name for name in _NAMES if name not in named]
         if missing:
             raise FredError(f"data `arrays`: {self.file} has no array `{missing[0]}`; expected {', '.join(_NAMES)}")
@@ -148,13 +148,13 @@ def arrays(
     path = path if path.suffix == ".npz" else path.with_name(f"{path.name}.npz")
     if path.exists() and not _are_examples(path):
         raise FredError(f"{path} exists and does not hold examples; choose another name")
-    inputs.write_arrays(path, named)
+    disk.write_arrays(path, named)
     return Arrays(file=path)
 
 
 def _are_examples(path: Path) -> bool:
     try:
-        return set(inputs.arrays(path)) - {_OWNERS} == set(_NAMES)
+        return set(disk.arrays(path)) - {_OWNERS} == set(_NAMES)
     except FredError:
         return False
 
@@ -167,7 +167,7 @@ def _check_numbers(name: str, array: NDArray[Any], evaluated: bool) -> None:
         array: the array.
         evaluated: True if the program also gives examples for evaluation.
     """
-    if array.dtype.kind in inputs.REAL:
+    if array.dtype.kind in disk.REAL:
         return
     values = array.ravel().tolist()
     labels = sorted({str(value) for value in values if not isinstance(value, int | float)})
@@ -197,7 +197,7 @@ def _dataset(named: Mapping[str, NDArray[Any]], labels: Mapping[str, str] | None
     """
     labels = labels or {name: name for name in _NAMES}
     for name, label in labels.items():
-        if named[name].dtype.kind not in inputs.REAL:
+        if named[name].dtype.kind not in disk.REAL:
             raise FredError(f"`{label}` holds {named[name].dtype}; expected numbers")
         if not named[name].ndim:
             raise FredError(f"`{label}` is a single number; expected an array with one entry for each example")

@@ -12,7 +12,7 @@ import scipy
 from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
-from fred.base import cached, streams
+from fred.base import cached, numerics
 from fred.base.errors import FredError
 from fred.components.component import Component, Count
 
@@ -302,4 +302,4 @@ class Noise(Data):
 
 def _normal(seed: int, purpose: str, rows: int, columns: int) -> NDArray[np.float64]:
     """Return standard normal draws [rows, columns]; the first rows do not depend on the number of rows."""
-    return scipy.special.ndtri(streams.uniforms(seed, f"data/{purpose}", np.arange(rows), 0, columns))
+    return scipy.special.ndtri(numerics.uniforms(seed, f"data/{purpose}", np.arange(rows), 0, columns))

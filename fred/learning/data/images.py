@@ -21,7 +21,7 @@ from pathlib import Path
 import numpy as np
 from pydantic import Field
 
-from fred.base import inputs
+from fred.base import disk
 from fred.base.errors import FredError
 from fred.components.component import Count, Natural
 from fred.components.input_path import InputPath
@@ -69,7 +69,7 @@ def read_file(directory: Path, name: str, size: Size, md5: str | None = None) ->
 
 def _content(path: Path, size: Size) -> bytes:
     """Return the unpacked bytes of a file."""
-    with inputs.opened(path) as file:
+    with disk.opened(path) as file:
         stream: BufferedIOBase = gzip.GzipFile(fileobj=file) if path.suffix == ".gz" else file
         try:
             content = bytearray(stream.read(_BEGINNING))

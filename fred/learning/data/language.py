@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
-from fred.base import inputs, streams
+from fred.base import disk, numerics
 from fred.base.errors import FredError
 from fred.components.component import Count
 from fred.components.input_path import InputPath
@@ -57,7 +57,7 @@ class _Generated(Sequences):
 
     def _draws(self, seed: int, purpose: str, count: int) -> NDArray[np.float64]:
         """Return `count` uniform draws for each sequence [examples, count]."""
-        return streams.uniforms(seed, f"data/{purpose}", np.arange(self.examples), 0, count)
+        return numerics.uniforms(seed, f"data/{purpose}", np.arange(self.examples), 0, count)
 
 
 class _OfAnyLength(_Generated):
@@ -94,7 +94,7 @@ class Bigrams(_OfAnyLength):
             seed: seed of the run.
         """
         zipf = np.array([(rank + 1.0) ** -self.exponent for rank in range(self.vocabulary)])
-        draws = streams.uniforms(seed, "data/bigrams", np.arange(self.vocabulary), 0, self.vocabulary)
+        draws = numerics.uniforms(seed, "data/bigrams", np.arange(self.vocabulary), 0, self.vocabulary)
         weights = zipf / (0.1 + draws)
         return weights / np.cumsum(weights, axis=1)[:, -1:]
 
@@ -190,7 +190,7 @@ class Grammar(_OfAnyLength):
     def _sentences(self, seed: int, example: int) -> list[int]:
         """Return the words of one example, by rules of the grammar drawn one after the other."""
         length, words, pending = self.context + 1, list[int](), ["S"]
-        draws, used = streams.uniforms(seed, "data/grammar", example, 0, 8 * length + 64), 0
+        draws, used = numerics.uniforms(seed, "data/grammar", example, 0, 8 * length + 64), 0
         while len(words) < length:
             draw, symbol = float(draws[used % len(draws)]), pending.pop(0)
             used += 1
@@ -275,7 +275,7 @@ class Text(Sequences):
     )
 
     def load(self, seed: int) -> Dataset:
-        content = np.frombuffer(inputs.content(self.file.located()), np.uint8).astype(np.int64)
+        content = np.frombuffer(disk.content(self.file.located()), np.uint8).astype(np.int64)
         sequences = (len(content) - 1) // self.context
         if sequences < 2:
             raise FredError(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from typing import Any, Literal
 
-from fred.base.later import jax
+from fred.base.imports import jax
 from fred.components.component import Component, Count
 from fred.learning.keys import Draw, normal, scaled
 

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from fred.base import inputs
+from fred.base import disk
 from fred.base.errors import FredError
 from fred.components.component import Count, Natural
 from fred.prediction.closed_loop import HeldBack
@@ -132,7 +132,7 @@ def load(path: Path) -> Trained:
     """Read files written by `save`. Raises ValueError for anything else, and for two files that do not belong together."""
     try:
         record = _read_record(path.with_suffix(".json"))
-        arrays = inputs.arrays(path)
+        arrays = disk.arrays(path)
     except FredError as error:
         raise ValueError(f"{error}; expected what `fred train-cutoff` writes") from None
     if record.format != FORMAT:
@@ -149,7 +149,7 @@ def load(path: Path) -> Trained:
 
 def _read_record(path: Path) -> ModelRecord:
     try:
-        return ModelRecord.model_validate_json(inputs.text(path))
+        return ModelRecord.model_validate_json(disk.text(path))
     except ValidationError as error:
         problem = error.errors()[0]
         raise FredError(f"cannot read {path}: {'.'.join(map(str, problem['loc']))}: {problem['msg']}") from None

@@ -20,8 +20,8 @@ from numpyro.infer import SVI, Trace_ELBO
 from numpyro.infer.svi import SVIState
 from numpyro.optim import optax_to_numpyro
 
-from fred.base import elementary, environment
-from fred.base.version import __version__
+from fred.base import environment, numerics
+from fred.base.environment import __version__
 from fred.cluster.contention import NodeOf
 from fred.prediction.closed_loop import evaluate_held_out, split_rounds
 from fred.prediction.contract import By, CutoffRule, Objective, Progress
@@ -238,7 +238,7 @@ def _bounds(network: Network, times: NDArray[np.float64], grid: Grid) -> tuple[f
 
     Where the network has no nodes, the range is that of the single workers' times.
     """
-    y = elementary.log(times) if network.logarithmic else times
+    y = numerics.log(times) if network.logarithmic else times
     if network.neighbours:
         y = np.add.reduce(np.ascontiguousarray(np.moveaxis(grid.spread(y), -1, 0)), axis=0) / grid.occupied.sum(-1)
     return float(y.min()) - _MARGIN, float(y.max()) + _MARGIN

@@ -6,8 +6,7 @@ Names of the fields are those of the AWS CLI's reference. Text has the columns i
 from collections import Counter
 from collections.abc import Mapping
 
-from fred.base.errors import FredError
-from fred.base.words import briefly, listed
+from fred.base.errors import FredError, briefly, listed
 from fred.tables.content import Content
 from fred.tables.named_units import to_snake_case
 from fred.tables.opening import open_table

@@ -7,8 +7,7 @@ keeps the first and the last time [`Event` v1 core, Kubernetes API reference].
 import re
 from typing import Any
 
-from fred.base.errors import FredError
-from fred.base.words import briefly
+from fred.base.errors import FredError, briefly
 from fred.tables import quantities
 from fred.tables.content import Content, parse_json
 from fred.tables.records.record import Change, Record, record_changes

@@ -6,8 +6,7 @@ header of the published table is the one that Derek Jones quotes in ESEUR-code-d
 
 import re
 
-from fred.base.errors import FredError
-from fred.base.words import briefly
+from fred.base.errors import FredError, briefly
 from fred.tables.content import Content
 from fred.tables.named_units import to_snake_case
 from fred.tables.opening import open_table

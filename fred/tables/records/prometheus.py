@@ -8,8 +8,7 @@ import math
 import re
 from collections import Counter
 
-from fred.base.errors import FredError
-from fred.base.words import briefly, listed
+from fred.base.errors import FredError, briefly, listed
 from fred.tables.content import Content, parse_json
 from fred.tables.records.record import Change, Record, record_changes
 

@@ -6,8 +6,7 @@ states are other words is none of these [Nagios, `HOST ALERT`: DOWN, UP; Kuberne
 
 from collections.abc import Sequence
 
-from fred.base.errors import FredError
-from fred.base.words import briefly
+from fred.base.errors import FredError, briefly
 from fred.tables.columns import File
 from fred.tables.common_names import MACHINES
 from fred.tables.content import Content

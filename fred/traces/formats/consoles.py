@@ -11,8 +11,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
-from fred.base.errors import FredError
-from fred.base.words import listed
+from fred.base.errors import FredError, listed
 from fred.tables import quantities
 from fred.tables.columns import table_from_columns
 from fred.tables.content import Content

@@ -9,8 +9,7 @@ from collections import Counter
 
 import numpy as np
 
-from fred.base.errors import FredError
-from fred.base.words import briefly
+from fred.base.errors import FredError, briefly
 from fred.tables.columns import Labels
 from fred.tables.content import Content, parse_json
 from fred.tables.text_layout import RECORDING_CURE

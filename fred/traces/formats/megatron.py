@@ -10,8 +10,7 @@ import re
 from collections import Counter, defaultdict
 from dataclasses import replace
 
-from fred.base.errors import FredError
-from fred.base.words import listed
+from fred.base.errors import FredError, listed
 from fred.tables.columns import table_from_columns
 from fred.tables.content import Content
 from fred.traces import long_tables

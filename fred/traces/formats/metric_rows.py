@@ -11,8 +11,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from fred.base.errors import FredError
-from fred.base.words import listed
+from fred.base.errors import FredError, listed
 from fred.tables.columns import table_from_columns
 from fred.tables.content import Content
 from fred.tables.opening import open_table, table_from_records

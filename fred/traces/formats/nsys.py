@@ -17,8 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fred.base.errors import FredError
-from fred.base.words import briefly
+from fred.base.errors import FredError, briefly
 from fred.tables.columns import Labels, TextFile
 from fred.tables.content import Content
 from fred.tables.opening import open_database

@@ -10,8 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import replace
 
-from fred.base.errors import FredError
-from fred.base.words import listed
+from fred.base.errors import FredError, listed
 from fred.tables.columns import table_from_columns
 from fred.tables.content import Content
 from fred.tables.opening import open_table

@@ -11,8 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from fred.base.errors import FredError
-from fred.base.words import listed
+from fred.base.errors import FredError, listed
 from fred.tables.columns import ArrowFile, File, table_from_columns
 from fred.tables.content import Content
 from fred.tables.opening import open_table

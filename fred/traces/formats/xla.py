@@ -12,8 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from fred.base.errors import FredError
-from fred.base.words import briefly
+from fred.base.errors import FredError, briefly
 from fred.tables.columns import Labels
 from fred.tables.content import Content, parse_json
 from fred.tables.quantities import is_count

@@ -1,11 +1,38 @@
-"""Public names of a package, imported at their first use. Its `__init__.pyi` lists them, for editors and type checkers, too."""
+"""Imports at first use: JAX and optax, which reading and recording a scenario do not need, and the public names of a package.
+
+The `__init__.pyi` of a package lists its names, for editors and type checkers, too.
+"""
 
 import ast
 import importlib
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+__all__ = ["jax", "jnp", "optax"]
+
+if TYPE_CHECKING:
+    import jax
+    import jax.numpy as jnp
+    import optax
+else:
+
+    class _LazyModule:
+        """A module that is imported when one of its attributes is first used."""
+
+        def __init__(self, name: str):
+            self._name = name
+
+        def __getattr__(self, name: str) -> Any:
+            if name.startswith("_"):  # copies and pickles of this stand-in ask for such
+                raise AttributeError(name)
+            return getattr(importlib.import_module(self._name), name)
+
+        def __dir__(self) -> list[str]:
+            return dir(importlib.import_module(self._name))
+
+    jax, jnp, optax = _LazyModule("jax"), _LazyModule("jax.numpy"), _LazyModule("optax")
 
 
 def attach(package: str, file: str) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:

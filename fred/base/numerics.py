@@ -1,15 +1,47 @@
-"""Named counter-based random streams: each draw depends only on (seed, purpose, entity, position), never on event order.
+"""Numbers with the same bits on all machines: elementary functions and random streams.
+
+The C library computes elementary functions one number at a time: NumPy's results depend on the instruction set. Each draw of
+a stream depends only on (seed, purpose, entity, position), never on event order.
+
+Results that are too large become infinity.
 
 The generator is Philox4x32-10 [Salmon, Moraes, Dror, Shaw 2011, "Parallel random numbers: as easy as 1, 2, 3"], vectorised in
 NumPy integers. So draws can be repeated in any order, and another worker or plot does not change existing draws.
 """
 
 import hashlib
-from collections.abc import Iterator
+import math
+from collections.abc import Callable, Iterator
 from functools import cache
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+
+
+def _elementwise(function: Callable[..., float], arguments: int) -> Callable[..., NDArray[np.float64]]:
+    def or_infinity(*x: float) -> float:
+        try:
+            return function(*x)
+        except OverflowError:
+            return math.inf
+
+    vectorized, vectorized_or_infinity = np.frompyfunc(function, arguments, 1), np.frompyfunc(or_infinity, arguments, 1)
+
+    def elementwise(*x: ArrayLike) -> NDArray[np.float64]:
+        try:
+            return np.asarray(vectorized(*x), np.float64)
+        except OverflowError:
+            return np.asarray(vectorized_or_infinity(*x), np.float64)  # three times as slow
+
+    return elementwise
+
+
+cos = _elementwise(math.cos, 1)
+exp = _elementwise(math.exp, 1)
+log = _elementwise(math.log, 1)
+log1p = _elementwise(math.log1p, 1)
+power = _elementwise(math.pow, 2)
+
 
 _ROUNDS = 10
 _MULTIPLIER_0, _MULTIPLIER_1 = np.uint64(0xD2511F53), np.uint64(0xCD9E8D57)
@@ -27,8 +59,8 @@ def philox(key: tuple[int, int], *counter: ArrayLike) -> NDArray[np.uint64]:
         key: two 32-bit words.
         counter: one to four 32-bit words, as arrays that are broadcast against each other; missing words are 0.
 
-        >>> from fred.base import streams
-        >>> [hex(word) for word in streams.philox((0, 0), 0).tolist()]  # as in Random123's known answers
+        >>> from fred.base import numerics
+        >>> [hex(word) for word in numerics.philox((0, 0), 0).tolist()]  # as in Random123's known answers
         ['0x6627e8d5', '0xe169c58d', '0xbc57ac4c', '0x9b00dbd8']
     """
     x0, x1, x2, x3 = np.broadcast_arrays(*(np.asarray(word, np.uint64) for word in (*counter, 0, 0, 0, 0)[:4]))
@@ -61,9 +93,9 @@ def words(seed: int, purpose: str, entity: ArrayLike, position: ArrayLike) -> ND
         entity: number of the entity, such as a worker.
         position: index of the entity's draw, from 0.
 
-        >>> from fred.base import streams
-        >>> several = streams.words(0, "example", [[0], [1]], [0, 5, 9])
-        >>> several.shape, int(several[1, 2]) == int(streams.words(0, "example", 1, 9))
+        >>> from fred.base import numerics
+        >>> several = numerics.words(0, "example", [[0], [1]], [0, 5, 9])
+        >>> several.shape, int(several[1, 2]) == int(numerics.words(0, "example", 1, 9))
         ((2, 3), True)
     """
     position = np.asarray(position, np.uint64)
@@ -103,9 +135,9 @@ def uniforms(seed: int, purpose: str, entity: ArrayLike, start: int, count: int)
 
     Draws do not depend on how they are requested:
 
-        >>> from fred.base import streams
-        >>> at_once = streams.uniforms(0, "example", [0, 1], start=0, count=6)
-        >>> later = streams.uniforms(0, "example", 1, start=4, count=2)
+        >>> from fred.base import numerics
+        >>> at_once = numerics.uniforms(0, "example", [0, 1], start=0, count=6)
+        >>> later = numerics.uniforms(0, "example", 1, start=4, count=2)
         >>> at_once.shape, at_once[1, 4:].tolist() == later.tolist()
         ((2, 6), True)
     """
@@ -128,8 +160,8 @@ def iterate_uniforms(seed: int, purpose: str, entity: int = 0) -> Iterator[float
         entity: number of the entity.
 
         >>> from itertools import islice
-        >>> from fred.base import streams
-        >>> list(islice(streams.iterate_uniforms(0, "example"), 5)) == streams.uniforms(0, "example", 0, 0, 5).tolist()
+        >>> from fred.base import numerics
+        >>> list(islice(numerics.iterate_uniforms(0, "example"), 5)) == numerics.uniforms(0, "example", 0, 0, 5).tolist()
         True
     """
     position, count = 0, _FEWEST
