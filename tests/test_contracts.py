@@ -25,7 +25,7 @@ from pydantic import ValidationError
 
 from fred.base.errors import FredError
 from fred.cluster.cluster import Cluster
-from fred.components import pages, registry
+from fred.components import registry
 from fred.components.component import Component, options_of
 from fred.components.one_of import OneOf
 from fred.learning.server import Server
@@ -261,9 +261,9 @@ def test_files_and_functions_stay_short_and_documented():
 def test_pages_are_short_and_keep_timing_and_arithmetic_apart():
     """Pages are read as text: a `Server` does not name the simulation, and no other class names JAX."""
     for part in ("kind", "name"), ("cls",):
-        keys = [tuple(getattr(entry, key) for key in part) for entry in pages.entries()]
+        keys = [tuple(getattr(entry, key) for key in part) for entry in registry.entries()]
         assert len(set(keys)) == len(keys)
-    for name in sorted({entry.module for entry in pages.entries() if entry.module.startswith("fred.systems.")}):
+    for name in sorted({entry.module for entry in registry.entries() if entry.module.startswith("fred.systems.")}):
         path, module = house.files()[name], importlib.import_module(name)
         text = path.read_text(encoding="utf-8")
         assert text.count("\n") <= 320, path

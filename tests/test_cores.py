@@ -18,7 +18,7 @@ import pytest
 from fred.base.errors import FredError
 from fred.cluster.cluster import Cluster
 from fred.commands.explain import PROCESSES, predict_sharing
-from fred.components import agreement, registry
+from fred.components import own_code, registry
 from fred.protocols.local_steps import LocalSteps
 from fred.replay import helpers
 from fred.replay.division import plan_of
@@ -177,7 +177,7 @@ def test_helpers_end_when_an_evaluation_fails(no_delay):
 @needs_proc
 @pytest.mark.slow
 def test_a_helper_that_would_compute_other_bits_ends(no_delay, monkeypatch):
-    monkeypatch.setattr(agreement, "local_facts", lambda: {"python": "another"})
+    monkeypatch.setattr(own_code, "local_facts", lambda: {"python": "another"})
     monkeypatch.setattr(helpers.Helpers, "work", lambda *_: pytest.fail("a helper took part"))
     run_with_helpers()
 

@@ -13,7 +13,7 @@ import fred
 from fred import Cluster, FredError, Layout, Schedule, Verb, spans
 from fred.base import numerics
 from fred.cluster.failing import Failing
-from fred.components.limits import NANOSECONDS
+from fred.components.component import NANOSECONDS
 from fred.results.extra_measures import b_staleness
 from fred.results.verify import verify
 from fred.running.execution import execute

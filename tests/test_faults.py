@@ -13,7 +13,7 @@ from fred import Cluster, FredError, Protocol, Schedule, Verb
 from fred.cluster.durations import NEVER
 from fred.cluster.faults import Faults, Outage
 from fred.components import registry
-from fred.components.limits import NANOSECONDS
+from fred.components.component import NANOSECONDS
 from fred.running.execution import execute
 from fred.running.recording import Timing
 from fred.schedule.schedule import NONE, What

@@ -18,7 +18,7 @@ import pytest
 import fred
 from fred.base import cached, environment
 from fred.base.errors import FredError
-from fred.components import agreement, registry
+from fred.components import own_code, registry
 from fred.running import work
 from fred.running.execution import execute
 from fred.running.units import stages
@@ -119,7 +119,7 @@ def test_another_value_is_recorded():
         value, before = other_value(option), environment.describe()
         with set_option(option, value):
             assert environment.describe() == before | {option: str(value)}
-            assert option in agreement.objection(before | {"FRED": agreement.local_facts()["FRED"]}, {})
+            assert option in own_code.objection(before | {"FRED": own_code.local_facts()["FRED"]}, {})
         assert environment.describe() == before
 
 

@@ -23,7 +23,7 @@ from fred import FredError, Schedule
 from fred.base.disk import TIMINGS, WORK
 from fred.base.staging import TakenError, lock_folder
 from fred.commands import cli
-from fred.components import agreement, registry
+from fred.components import own_code, registry
 from fred.results import experiment
 from fred.results.compare import compare
 from fred.results.stores import describe_replacement
@@ -222,7 +222,7 @@ def cluster(folder: Path, workers: int, fred_at: Path = ROOT, **environment: str
 
 
 def test_a_process_after_a_late_import_of_fred_names_the_cure():
-    late = Order([], agreement.local_facts() | {"unprepared": "XLA_FLAGS"}, False, {}, "1", False)
+    late = Order([], own_code.local_facts() | {"unprepared": "XLA_FLAGS"}, False, {}, "1", False)
     with pytest.raises(
         FredError, match=r"other results: unprepared is '' there, 'XLA_FLAGS' here; import fred before jax here$"
     ):

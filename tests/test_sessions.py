@@ -12,7 +12,7 @@ from fred import Cluster, FredError, Verb
 from fred.cluster.durations import NEVER
 from fred.cluster.faults import Faults
 from fred.cluster.sessions import Periodic, Sessions, spans_of_counts
-from fred.components.limits import NANOSECONDS
+from fred.components.component import NANOSECONDS
 from fred.protocols.asynchronous import Asynchronous
 from fred.schedule.schedule import What
 from tests.worlds import record

@@ -22,10 +22,8 @@ from fred.cluster.latency import AnyLatency, Constant, Latency, Positive
 from fred.cluster.network import Network
 from fred.cluster.presets import PRESETS
 from fred.cluster.prices import Place, Prices
-from fred.components.component import Component, Count
-from fred.components.limits import NANOSECONDS
+from fred.components.component import NANOSECONDS, Component, Count, Rule, check_rules
 from fred.components.one_of import OneOf
-from fred.components.rules import Rule, check_rules
 from fred.traces.nodes import spread_workers
 
 T = TypeVar("T")

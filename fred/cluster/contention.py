@@ -18,8 +18,7 @@ from fred.base.numerics import log
 from fred.cluster.durations import durations
 from fred.cluster.latency import Constant, Latency, Mixture
 from fred.components import own_code
-from fred.components.component import Component, Count, Duration, Natural, Time
-from fred.components.limits import NANOSECONDS
+from fred.components.component import NANOSECONDS, Component, Count, Duration, Natural, Time
 
 FOREVER = 1 << 62  # ns
 _MOST_CHANGES = 100_000  # changes of the regimes during one gradient

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from fred.cluster.cluster import Cluster
 from fred.cluster.prices import Prices
-from fred.components.limits import NANOSECONDS
+from fred.components.component import NANOSECONDS
 from fred.schedule.schedule import NONE, Ints, Schedule, Verb, What
 from fred.schedule.spans import spans
 

@@ -11,9 +11,8 @@ from numpy.typing import NDArray
 from fred.base.errors import FredError
 from fred.cluster.latency import Latency, Seconds
 from fred.components import registry
-from fred.components.component import is_user_class
+from fred.components.component import LONGEST, NANOSECONDS, is_user_class
 from fred.components.input_path import UnreadError
-from fred.components.limits import LONGEST, NANOSECONDS
 
 NEVER = 1 << 70  # ns: beyond virtual time, which has 63 bits
 _WRONG = -1  # marks an invalid duration

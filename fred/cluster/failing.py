@@ -12,7 +12,7 @@ from fred.cluster.cluster import Cluster
 from fred.cluster.durations import NEVER, durations
 from fred.cluster.failures import Failures
 from fred.cluster.latency import Latency, draw_positive
-from fred.components.limits import NANOSECONDS
+from fred.components.component import NANOSECONDS
 
 
 class Outage(NamedTuple):

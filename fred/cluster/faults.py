@@ -17,8 +17,7 @@ from fred.base.errors import FredError
 from fred.base.numerics import log
 from fred.cluster.durations import NEVER, check_median, durations
 from fred.cluster.latency import AnyLatency, Constant
-from fred.components.component import Component, Count, Duration, Natural, Time
-from fred.components.limits import NANOSECONDS
+from fred.components.component import NANOSECONDS, Component, Count, Duration, Natural, Time
 
 MachineKind = Literal["worker", "server"]
 Way = Literal["to-servers", "to-workers", "between-workers"]

@@ -40,8 +40,7 @@ from fred.cluster.presets import PRESETS
 from fred.cluster.regions import Regions
 from fred.cluster.special_links import SlowLinks, SomeServers, Within
 from fred.components import registry
-from fred.components.component import Component, Count, options_of
-from fred.components.limits import MOST_BYTES, NANOSECONDS
+from fred.components.component import MOST_BYTES, NANOSECONDS, Component, Count, options_of
 
 DDP_BUCKET = 25 * 2**20  # bytes of a bucket of PyTorch's DistributedDataParallel by default
 

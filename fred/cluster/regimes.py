@@ -37,8 +37,7 @@ from fred.base.numerics import cos, exp
 from fred.cluster.contention import FOREVER, Contention, Drawn, Load, NodeOf, Scope, Slowdown, entities
 from fred.cluster.durations import check_median
 from fred.cluster.latency import AnyLatency, Positive
-from fred.components.component import Duration, Time
-from fred.components.limits import NANOSECONDS
+from fred.components.component import NANOSECONDS, Duration, Time
 
 _MOST_STEPS = 4_000_000  # steps of one entity's noise
 Persistence = Annotated[float, Field(ge=0, lt=1)]

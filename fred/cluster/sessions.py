@@ -22,9 +22,8 @@ from fred.base import numerics
 from fred.base.errors import FredError
 from fred.cluster.faults import NOT_AT_ALL, Fault, FaultProcess, MachineKind, Span
 from fred.cluster.recorded import Dated, begin_of, check_has_file
-from fred.components.component import Duration, Natural, Time
+from fred.components.component import LONGEST, NANOSECONDS, Duration, Natural, Time
 from fred.components.input_path import InputPath, file_instead
-from fred.components.limits import LONGEST, NANOSECONDS
 from fred.tables.common_names import ARRIVALS, BEGINS, DEPARTURES, ENDS, MACHINES
 from fred.tables.content import Content, read_content
 from fred.tables.records import read_record

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from fred.base import disk
 from fred.base.errors import FredError
-from fred.components.limits import NANOSECONDS
+from fred.components.component import NANOSECONDS
 from fred.outcomes.outcome import Outcome
 from fred.results.folder import load_result
 from fred.results.result import Result

@@ -16,7 +16,7 @@ from fred.base.errors import FredError
 from fred.cluster.network import Network
 from fred.cluster.presets import PRESETS
 from fred.commands.scenarios import entry
-from fred.components import pages, registry
+from fred.components import registry
 from fred.components.registry import nearest
 
 _PYTHON, _PRESETS = "python", "presets"
@@ -72,7 +72,7 @@ def _by_family(word: str) -> dict[str, list[str]]:
     from fred.learning.server import Family  # which takes a fifth of a second
 
     names: dict[str, list[str]] = {family.name: [] for family in Family}
-    for page in sorted(pages.entries(), key=lambda page: page.name):
+    for page in sorted(registry.entries(), key=lambda page: page.name):
         if page.kind == "algorithm":
             names[page.family].append(page.name)
     return {f"{word}, {family[:1].lower()}{family[1:]}": names[family.name] for family in Family if names[family.name]}

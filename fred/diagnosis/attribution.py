@@ -24,7 +24,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from fred.components.limits import NANOSECONDS
+from fred.components.component import NANOSECONDS
 from fred.schedule.schedule import Schedule, Verb
 
 WORST = 0.03  # share of the workers that count as the worst; at least one

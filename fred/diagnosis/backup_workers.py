@@ -16,7 +16,7 @@ from scipy.optimize import nnls
 from scipy.special import gammaln
 
 from fred.base.errors import FredError
-from fred.components.limits import NANOSECONDS
+from fred.components.component import NANOSECONDS
 from fred.outcomes.outcome import Outcome
 from fred.protocols.synchronous import Synchronous
 from fred.schedule.schedule import Schedule, Verb

@@ -12,7 +12,7 @@ from fred.base.errors import FredError
 from fred.base.intervals import Ratio, spell_ratio
 from fred.base.progress import Show
 from fred.cluster.durations import nanoseconds
-from fred.components.limits import NANOSECONDS
+from fred.components.component import NANOSECONDS
 from fred.diagnosis import remedies, spells
 from fred.diagnosis.remedies import Fairness, Remedy
 from fred.diagnosis.slowness import Slowness, slowness

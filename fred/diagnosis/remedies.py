@@ -34,7 +34,7 @@ from numpy.typing import NDArray
 from fred.base.intervals import Played
 from fred.base.progress import Show
 from fred.cluster.durations import nanoseconds
-from fred.components.limits import NANOSECONDS
+from fred.components.component import NANOSECONDS
 from fred.diagnosis.spells import Bools, Floats
 from fred.prediction import closed_loop
 from fred.prediction.closed_loop import Rounds

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from fred.base.errors import FredError
 from fred.cluster.cluster import Cluster
-from fred.components.limits import NANOSECONDS
+from fred.components.component import NANOSECONDS
 from fred.components.one_of import UnimportedError
 from fred.schedule.schedule import NONE, UNENDING, Schedule, Verb, What
 from fred.specification.shape import Run

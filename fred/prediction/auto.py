@@ -39,8 +39,7 @@ from pydantic import Field, model_validator
 
 from fred.base.numerics import exp
 from fred.cluster.contention import NodeOf
-from fred.components.component import Natural
-from fred.components.limits import NANOSECONDS
+from fred.components.component import NANOSECONDS, Natural
 from fred.components.one_of import OneOf
 from fred.prediction import closed_loop
 from fred.prediction.censored import BINS, excesses_of

@@ -18,8 +18,7 @@ from pydantic import Field
 
 from fred.base.errors import FredError
 from fred.cluster.contention import NodeOf
-from fred.components.component import Component
-from fred.components.limits import NANOSECONDS
+from fred.components.component import NANOSECONDS, Component
 from fred.schedule.layout import is_whole_number
 
 Times = NDArray[np.int64]  # compute time of each worker in a round, ns

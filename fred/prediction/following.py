@@ -13,7 +13,7 @@ from fred.base import numerics
 from fred.base.numerics import exp
 from fred.cluster.contention import NodeOf
 from fred.cluster.durations import nanoseconds
-from fred.components.limits import NANOSECONDS
+from fred.components.component import NANOSECONDS
 from fred.prediction.censored import Completion
 from fred.prediction.contract import Choice, Chooser, Deadline, Objective, Round, Times
 from fred.prediction.predictive import EWMA, Floats, Predictive, Predictor

@@ -23,8 +23,7 @@ from scipy.special import erfcx, ndtr, ndtri
 
 from fred.base.numerics import exp, log
 from fred.cluster.contention import NodeOf
-from fred.components.component import Count
-from fred.components.limits import NANOSECONDS
+from fred.components.component import NANOSECONDS, Count
 from fred.prediction.contract import By, Choice, Chooser, CutoffRule, Deadline, Maximizer, Objective, Round, Times
 
 _PATIENCE = 3.0  # mean deviations beyond the expected end that a deadline allows

@@ -21,8 +21,7 @@ from pydantic import Field
 
 from fred.cluster.contention import NodeOf
 from fred.cluster.durations import nanoseconds
-from fred.components.component import Count, Duration
-from fred.components.limits import NANOSECONDS
+from fred.components.component import NANOSECONDS, Count, Duration
 from fred.prediction.censored import Distribution
 from fred.prediction.contract import (
     Always,

@@ -31,8 +31,7 @@ from pydantic import Field, model_validator
 from fred.base import numerics
 from fred.cluster.cluster import Cluster
 from fred.cluster.network import NOTHING
-from fred.components.component import Count, Natural
-from fred.components.limits import NANOSECONDS
+from fred.components.component import NANOSECONDS, Count, Natural
 from fred.protocols.local_steps import Paced
 from fred.protocols.protocol import Protocol
 from fred.schedule.layout import Layout

@@ -35,8 +35,7 @@ from fred.base.numerics import log
 from fred.cluster.cluster import Cluster
 from fred.cluster.durations import NEVER
 from fred.cluster.network import NOTHING
-from fred.components.component import Count, Duration, Natural
-from fred.components.limits import NANOSECONDS
+from fred.components.component import NANOSECONDS, Count, Duration, Natural
 from fred.protocols.protocol import Protocol
 from fred.schedule.layout import Layout
 from fred.timing.copies import Gradient

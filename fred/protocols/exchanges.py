@@ -13,7 +13,7 @@ from fred.cluster.durations import NEVER
 from fred.cluster.faults import LostMessages
 from fred.cluster.network import Network, mean_latency
 from fred.cluster.special_links import Within
-from fred.components.limits import NANOSECONDS
+from fred.components.component import NANOSECONDS
 from fred.schedule.schedule import What
 from fred.timing.copies import Copy
 from fred.timing.simulation import Simulation

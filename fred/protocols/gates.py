@@ -41,8 +41,7 @@ from fred.base.errors import FredError
 from fred.cluster.cluster import Cluster
 from fred.cluster.network import NOTHING
 from fred.components import registry
-from fred.components.component import Component, Count
-from fred.components.limits import NANOSECONDS
+from fred.components.component import NANOSECONDS, Component, Count
 from fred.components.one_of import OneOf
 from fred.protocols.protocol import Central, Protocol
 from fred.timing.copies import Copy, Gradient

@@ -59,8 +59,7 @@ from fred.base import numerics
 from fred.cluster.cluster import Cluster
 from fred.cluster.durations import NEVER
 from fred.cluster.network import NOTHING
-from fred.components.component import Count, Natural
-from fred.components.limits import NANOSECONDS
+from fred.components.component import NANOSECONDS, Count, Natural
 from fred.protocols.protocol import Protocol
 from fred.schedule.layout import Cut, Layout
 from fred.timing.copies import Copy, Gradient

@@ -49,8 +49,7 @@ from pydantic import Field
 from fred.cluster.cluster import Cluster
 from fred.cluster.durations import check_median, durations
 from fred.cluster.latency import AnyLatency
-from fred.components.component import Natural, Time
-from fred.components.limits import NANOSECONDS
+from fred.components.component import NANOSECONDS, Natural, Time
 from fred.components.one_of import OneOf
 from fred.prediction.contract import AllWorkers, CutoffRule, Round
 from fred.protocols.protocol import Protocol

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fred.base import environment
-from fred.components import agreement, own_code
+from fred.components import own_code
 from fred.learning.loss import Arrays
 from fred.learning.models.model import Params
 from fred.replay.arithmetic import Arithmetic
@@ -170,7 +170,7 @@ class Helpers:
         import cloudpickle
 
         try:
-            self._start(cloudpickle.dumps(((agreement.local_facts(), own_code.facts()), self._side)))
+            self._start(cloudpickle.dumps(((own_code.local_facts(), own_code.facts()), self._side)))
         except Exception:  # a user's class may raise anything
             self.end()
 
@@ -282,7 +282,7 @@ def help_out(memory: int, run: int, number: int) -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # a user's own code may print
     environment.check()  # the program of a gradient, which is compiled first here, is then in the cache for the parent, too
     facts, side = pickle.loads(mmap.mmap(run, 0, access=mmap.ACCESS_READ))
-    if agreement.objection(*facts):
+    if own_code.objection(*facts):
         return
     shapes = side.shapes()
     _warm_up(side)

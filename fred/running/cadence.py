@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from fred.base.errors import FredError
 from fred.cluster.durations import nanoseconds
-from fred.components.limits import MOST_POINTS, NANOSECONDS
+from fred.components.component import MOST_POINTS, NANOSECONDS
 from fred.schedule.schedule import Row, Schedule, Verb
 from fred.specification.stopping import Measure
 from fred.timing.recorder import Listener, Recorder

@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 from fred.base import cached, environment
 from fred.base.progress import COMPILED, Measured, report_measurements
 from fred.cluster import costs
-from fred.components.component import own_classes
-from fred.components.limits import NANOSECONDS
+from fred.components.component import NANOSECONDS, own_classes
 from fred.outcomes.outcome import Computed
 from fred.running.cadence import Points
 from fred.running.checkpoints import Following

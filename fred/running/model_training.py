@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from fred.base.progress import Measured
-from fred.components.limits import NANOSECONDS
+from fred.components.component import NANOSECONDS
 from fred.learning.models.model import Params
 from fred.learning.models.named import name_arrays
 from fred.learning.server import State

@@ -30,7 +30,7 @@ from fred.base.disk import TIMINGS
 from fred.base.errors import FredError
 from fred.base.progress import OfRuns
 from fred.base.staging import TakenError
-from fred.components import agreement, own_code, registry
+from fred.components import own_code, registry
 from fred.running import pool, stored, work
 from fred.running.checkpoints import Following
 from fred.running.timings import Timings, in_order
@@ -207,7 +207,7 @@ class Order(NamedTuple):
         has_own_classes = any(unit.has_own_classes for unit in units)
         code = own_code.facts() if has_own_classes else {}
         uses_cache = compiled.folder() is not None
-        return cls(registry.imported(), agreement.local_facts(), has_own_classes, code, uuid.uuid4().hex, uses_cache)
+        return cls(registry.imported(), own_code.local_facts(), has_own_classes, code, uuid.uuid4().hex, uses_cache)
 
     def compilation(self) -> AbstractContextManager[None]:
         """Return a context that uses cached compiled programs only if the experiment allows it, however old the process."""
@@ -229,7 +229,7 @@ class Order(NamedTuple):
 
     def _compare(self) -> None:
         try:
-            differing = agreement.objection(self.expected, self.code)
+            differing = own_code.objection(self.expected, self.code)
         except FredError as error:  # nothing can be computed there
             differing = str(error)
         if differing:

@@ -10,8 +10,8 @@ from fred.base.errors import FredError
 from fred.cluster.cluster import Cluster
 from fred.cluster.faults import Outage
 from fred.components import own_code, registry
+from fred.components.component import LONGEST
 from fred.components.input_path import no_path
-from fred.components.limits import LONGEST
 from fred.protocols.protocol import Protocol
 from fred.running.cadence import Cadence, Watch
 from fred.schedule.layout import Sizes

@@ -16,9 +16,9 @@ from fred.base import environment
 from fred.base.disk import unit_folder, work_folder
 from fred.base.errors import FredError
 from fred.components import own_code, registry
-from fred.components.agreement import code_of_fred
 from fred.components.component import objects_of, own_classes
 from fred.components.input_path import no_path
+from fred.components.own_code import code_of_fred
 from fred.learning.data.dataset import data_digest
 from fred.outcomes import sweeps
 from fred.outcomes.comparisons import further_seeds

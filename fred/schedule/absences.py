@@ -3,7 +3,7 @@
 from collections.abc import Collection
 from typing import Any
 
-from fred.components.limits import NANOSECONDS
+from fred.components.component import NANOSECONDS
 from fred.schedule.schedule import Schedule, What, exact_sum
 
 STATES = {  # of the job, by the interval that tells; the rest of the time it trains

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fred.base.errors import FredError
-from fred.components.limits import MOST_GRADIENTS
+from fred.components.component import MOST_GRADIENTS
 from fred.schedule.layout import Cut, Layout, is_whole_number
 from fred.schedule.schedule import COLUMNS, NONE, SCALES, UNENDING, Intervals, Schedule, Verb, What
 

@@ -6,7 +6,7 @@ from numbers import Integral
 from typing import Any, Literal, NamedTuple
 
 from fred.base.errors import FredError
-from fred.components.limits import MOST_BYTES
+from fred.components.component import MOST_BYTES
 
 Cut = Literal["parts", "layers"]
 

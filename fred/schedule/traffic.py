@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from fred.components.limits import NANOSECONDS
+from fred.components.component import NANOSECONDS
 from fred.schedule.schedule import NONE, WAYS, Ints, Schedule, Verb, What, by_name, exact_sum
 
 _TO_WORKERS, _TO_SERVERS, _BETWEEN_WORKERS = range(len(WAYS))

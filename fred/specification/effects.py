@@ -18,9 +18,8 @@ from fred.cluster.faults import LostMessages
 from fred.cluster.latency import Constant, Latency
 from fred.cluster.network import Network
 from fred.cluster.regions import PAIRED
-from fred.components.component import is_user_class
+from fred.components.component import Rule, is_user_class, set_options
 from fred.components.input_path import UnreadError
-from fred.components.rules import Rule, set_options
 from fred.specification.shape import Run
 from fred.specification.text import Keys
 

@@ -10,10 +10,8 @@ from pydantic import Field, model_validator
 from fred.base.errors import FredError
 from fred.cluster.cluster import Cluster
 from fred.components import registry
-from fred.components.component import Component, Object, checked_as
-from fred.components.limits import MOST_GRADIENTS, MOST_POINTS
+from fred.components.component import MOST_GRADIENTS, MOST_POINTS, Component, Object, Rule, check_rules, checked_as, error_at
 from fred.components.one_of import OneOf
-from fred.components.rules import Rule, check_rules, error_at
 from fred.protocols.protocol import Protocol
 from fred.schedule.bounds import check_layout
 from fred.schedule.layout import Layout

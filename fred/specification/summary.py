@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from fred.base import cached
 from fred.cluster import costs
 from fred.components import registry
-from fred.components.limits import NANOSECONDS
+from fred.components.component import NANOSECONDS
 from fred.schedule import staleness
 from fred.schedule.absences import failure_times
 from fred.schedule.schedule import Schedule

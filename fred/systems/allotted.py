@@ -34,8 +34,7 @@ from pydantic import Field
 
 from fred.cluster.cluster import Cluster
 from fred.cluster.durations import NEVER
-from fred.components.component import Count, Duration, Natural
-from fred.components.limits import NANOSECONDS
+from fred.components.component import NANOSECONDS, Count, Duration, Natural
 from fred.learning.server import Family, Server
 from fred.protocols.protocol import Protocol
 from fred.timing.copies import Gradient

@@ -26,8 +26,7 @@ from fred.base.imports import jax, jnp
 from fred.cluster.cluster import Cluster
 from fred.cluster.durations import NEVER
 from fred.cluster.network import NOTHING
-from fred.components.component import Count
-from fred.components.limits import NANOSECONDS
+from fred.components.component import NANOSECONDS, Count
 from fred.learning.server import Family, Message, Scalar, State
 from fred.protocols.local_steps import compose_replica
 from fred.protocols.protocol import Protocol

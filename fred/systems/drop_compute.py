@@ -27,8 +27,7 @@ from pydantic import Field
 
 from fred.cluster.cluster import Cluster
 from fred.cluster.network import NOTHING
-from fred.components.component import Count
-from fred.components.limits import NANOSECONDS
+from fred.components.component import NANOSECONDS, Count
 from fred.learning.server import Family, Server
 from fred.protocols.protocol import Protocol
 from fred.schedule.layout import Layout

@@ -33,8 +33,7 @@ from pydantic import Field, model_validator
 
 from fred.base.imports import jax
 from fred.cluster.cluster import Cluster
-from fred.components.component import Count
-from fred.components.limits import NANOSECONDS
+from fred.components.component import NANOSECONDS, Count
 from fred.learning.server import Decay, Family, Message, Scalar, State
 from fred.protocols.client_rounds import relative
 from fred.protocols.protocol import Protocol

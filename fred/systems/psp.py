@@ -46,8 +46,7 @@ import simpy
 from pydantic import Field
 
 from fred.cluster.cluster import Cluster
-from fred.components.component import Count, Natural, Time
-from fred.components.limits import NANOSECONDS
+from fred.components.component import NANOSECONDS, Count, Natural, Time
 from fred.learning.server import Family, Scaling, Server
 from fred.protocols.protocol import Central, Protocol
 from fred.schedule.layout import Layout

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from fred.cluster.contention import Load, Loads
 from fred.cluster.durations import NEVER
-from fred.components.limits import NANOSECONDS
+from fred.components.component import NANOSECONDS
 from fred.timing.loop import Loop
 
 

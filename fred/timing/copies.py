@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from fred.base.errors import FredError
-from fred.components.limits import NANOSECONDS
+from fred.components.component import NANOSECONDS
 
 NOT_SPLIT: dict[int, int] = {}
 USUAL_COSTS: dict[int, tuple[int, int]] = {}

@@ -12,7 +12,7 @@ from fred.cluster.bandwidths import Connection, Member
 from fred.cluster.network import Network, mean_latency
 from fred.cluster.patterns import STORE, Chain, Phase, Stages
 from fred.cluster.regions import PAIRED, Regions
-from fred.components.limits import NANOSECONDS
+from fred.components.component import NANOSECONDS
 from fred.timing.cards import Slowness
 from fred.timing.links import Links
 from fred.timing.loop import Wait

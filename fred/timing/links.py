@@ -13,7 +13,7 @@ from fred.cluster.faults import Faults, Way
 from fred.cluster.latency import Latency
 from fred.cluster.network import Network
 from fred.cluster.regions import Regions
-from fred.components.limits import NANOSECONDS
+from fred.components.component import NANOSECONDS
 from fred.timing.cards import Slowness
 from fred.timing.loop import Loop, Wait
 

@@ -17,7 +17,7 @@ from fred.cluster.durations import NEVER
 from fred.cluster.failing import Failing
 from fred.cluster.failures import Checkpoint, Failures
 from fred.cluster.faults import MOST_TRIES
-from fred.components.limits import NANOSECONDS
+from fred.components.component import NANOSECONDS
 from fred.schedule.layout import Layout
 from fred.schedule.schedule import NONE, UNENDING, Schedule, What
 from fred.timing.copies import Gradient

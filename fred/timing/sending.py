@@ -6,7 +6,7 @@ import simpy
 
 from fred.cluster.cluster import Cluster
 from fred.cluster.network import Cost, mean_latency
-from fred.components.limits import NANOSECONDS
+from fred.components.component import NANOSECONDS
 from fred.schedule.layout import Size, Sizes, size_in_bytes
 from fred.schedule.schedule import NONE, UNENDING
 from fred.timing.copies import Gradient

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from fred.base.errors import FredError, briefly
 from fred.base.intervals import FEWEST_ROUNDS
-from fred.components.limits import LONGEST
+from fred.components.component import LONGEST
 from fred.tables.content import Content
 from fred.tables.table_commands import rewrite_command
 from fred.traces.cells import Cells

@@ -14,7 +14,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from fred.base.errors import briefly
-from fred.components.limits import NANOSECONDS
+from fred.components.component import NANOSECONDS
 from fred.outcomes import sweeps
 from fred.outcomes.outcome import Outcome
 from fred.outcomes.tables import Tables, staleness_counts

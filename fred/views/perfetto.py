@@ -9,7 +9,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from fred.base.errors import FredError
-from fred.components.limits import NANOSECONDS
+from fred.components.component import NANOSECONDS
 from fred.schedule.schedule import NONE, UNENDING, Ints, Schedule, Verb, What
 from fred.schedule.spans import spans
 from fred.schedule.staleness import of_gradients

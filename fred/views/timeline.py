@@ -10,7 +10,7 @@ from matplotlib.path import Path
 from numpy.typing import NDArray
 
 from fred.base.errors import FredError
-from fred.components.limits import NANOSECONDS
+from fred.components.component import NANOSECONDS
 from fred.schedule.absences import STATES, first_absence
 from fred.schedule.schedule import Schedule, Verb, What
 from fred.schedule.spans import spans

@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 
-from fred.components.limits import NANOSECONDS
+from fred.components.component import NANOSECONDS
 from fred.prediction import closed_loop
 from fred.prediction.contract import AllWorkers, CutoffRule
 from fred.prediction.deep.rule import DMM, DMMPlain, DMMPrinted

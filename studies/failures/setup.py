@@ -10,7 +10,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 import fred
-from fred.components.limits import NANOSECONDS
+from fred.components.component import NANOSECONDS
 from fred.learning.data.dataset import Dataset
 from fred.learning.data.language import Bigrams
 from fred.schedule.schedule import Schedule, What
