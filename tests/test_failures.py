@@ -18,10 +18,9 @@ from fred.results.extra_measures import b_staleness
 from fred.results.verify import verify
 from fred.running.execution import execute
 from fred.running.recording import Recording
-from fred.schedule.absences import STATES, failure_times
 from fred.schedule.bounds import check_bounds
 from fred.schedule.schedule import What
-from fred.schedule.spans import shares
+from fred.schedule.spans import STATES, failure_times, shares
 from fred.specification.shape import Run
 from fred.timing import restarts
 from fred.views.summary_table import summary_table

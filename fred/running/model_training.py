@@ -28,8 +28,8 @@ from fred.running.checkpoints import Checkpoint, Following
 from fred.running.problem import Problem
 from fred.running.recording import Recording
 from fred.running.timings import Timings
-from fred.schedule.absences import is_undone
 from fred.schedule.schedule import Ints, Schedule, message_key
+from fred.schedule.spans import is_undone
 from fred.specification.shape import Run
 from fred.specification.task import Task
 

@@ -16,9 +16,8 @@ from fred.cluster import costs
 from fred.components import registry
 from fred.components.component import NANOSECONDS
 from fred.schedule import staleness
-from fred.schedule.absences import failure_times
 from fred.schedule.schedule import Schedule
-from fred.schedule.spans import KINDS, shares, spans
+from fred.schedule.spans import KINDS, failure_times, shares, spans
 from fred.schedule.traffic import copies, traffic
 from fred.specification.shape import Run
 from fred.specification.summary_columns import CROSS_ENTROPY, FAILURES, NORM, POWER, PRICES, TARGET, TASK, Column

@@ -19,9 +19,8 @@ from fred.outcomes import sweeps
 from fred.outcomes.outcome import Outcome
 from fred.outcomes.tables import Tables, staleness_counts
 from fred.schedule import staleness
-from fred.schedule.absences import first_absence
 from fred.schedule.schedule import Ints, Schedule, Verb
-from fred.schedule.spans import spans
+from fred.schedule.spans import first_absence, spans
 from fred.views.table import NONE
 from fred.views.view import COLOURS
 

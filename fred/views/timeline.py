@@ -11,9 +11,8 @@ from numpy.typing import NDArray
 
 from fred.base.errors import FredError
 from fred.components.component import NANOSECONDS
-from fred.schedule.absences import STATES, first_absence
 from fred.schedule.schedule import Schedule, Verb, What
-from fred.schedule.spans import spans
+from fred.schedule.spans import STATES, first_absence, spans
 from fred.views.figures import Picture, caption, on_top, style, titled
 from fred.views.view import OF_A_JOB, OF_TIME, SCREEN, View
 
