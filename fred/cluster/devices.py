@@ -25,7 +25,7 @@ from fred.cluster.latency import AnyLatency, Positive, draw_positive
 from fred.components.component import Component
 from fred.components.input_path import InputPath, file_instead
 from fred.tables.content import read_content
-from fred.tables.named_units import BANDWIDTHS, bandwidth_in, split_name
+from fred.tables.quantities import BANDWIDTHS, bandwidth_in, split_name
 from fred.tables.small_tables import read_table
 from fred.tables.table_commands import rewrite_command
 from fred.tables.table_kinds import Column, match_column

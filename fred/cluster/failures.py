@@ -29,7 +29,7 @@ from fred.cluster.latency import AnyLatency, Constant, Exponential, Latency
 from fred.cluster.recorded import Dated, begin_of, check_has_file
 from fred.components.component import LONGEST, MOST_BYTES, Component, Count, Duration, Natural, Time
 from fred.components.input_path import InputPath, file_instead
-from fred.tables.common_names import BEGINS, ENDS, MACHINES
+from fred.tables.quantities import BEGINS, ENDS, MACHINES
 from fred.tables.small_tables import intervals, number_names, read_table, warn_of_order
 from fred.tables.table_kinds import Column, Kind
 

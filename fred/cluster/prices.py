@@ -30,8 +30,7 @@ from fred.base.errors import FredError, listed
 from fred.cluster.recorded import Dated, check_has_file
 from fred.components.component import Component, Natural, Power, Price, Time
 from fred.components.input_path import InputPath
-from fred.tables.common_names import BEGINS
-from fred.tables.named_units import price_in
+from fred.tables.quantities import BEGINS, price_in
 from fred.tables.small_tables import read_table
 from fred.tables.table_kinds import Column, Kind
 

@@ -30,8 +30,8 @@ from fred.components.component import Component, Count
 from fred.components.input_path import InputPath, UnreadError, file_instead
 from fred.tables import quantities
 from fred.tables.content import read_content
-from fred.tables.named_units import split_unit
 from fred.tables.opening import open_table
+from fred.tables.quantities import split_unit
 from fred.tables.small_tables import read_seconds
 from fred.traces.reading import EXAMPLE, Reading
 from fred.traces.trace import Trace

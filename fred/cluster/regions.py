@@ -19,9 +19,8 @@ from fred.cluster.bandwidths import Connection
 from fred.cluster.collectives import LIBRARIES, Effort, one_way
 from fred.components.component import Component, Natural, Time
 from fred.components.input_path import InputPath
-from fred.tables.named_units import BANDWIDTHS, bandwidth_in
-from fred.tables.quantities import seconds_in
-from fred.tables.square_tables import read_square
+from fred.tables.quantities import BANDWIDTHS, bandwidth_in, seconds_in
+from fred.tables.small_tables import read_square
 
 _NAMES = {
     "bandwidth": ("bandwidth", "throughput", "rate", "speed", "bw"),

@@ -24,8 +24,8 @@ from fred.cluster.faults import NOT_AT_ALL, Fault, FaultProcess, MachineKind, Sp
 from fred.cluster.recorded import Dated, begin_of, check_has_file
 from fred.components.component import LONGEST, NANOSECONDS, Duration, Natural, Time
 from fred.components.input_path import InputPath, file_instead
-from fred.tables.common_names import ARRIVALS, BEGINS, DEPARTURES, ENDS, MACHINES
 from fred.tables.content import Content, read_content
+from fred.tables.quantities import ARRIVALS, BEGINS, DEPARTURES, ENDS, MACHINES
 from fred.tables.records import read_record
 from fred.tables.small_tables import intervals, read_table
 from fred.tables.table_kinds import Column, Kind

@@ -10,8 +10,7 @@ from dataclasses import dataclass
 
 from fred.base.errors import FredError
 from fred.tables.content import Content
-from fred.tables.named_units import BANDWIDTHS
-from fred.tables.quantities import is_missing, is_moment, is_number, parse_numbers, unit_in
+from fred.tables.quantities import BANDWIDTHS, is_missing, is_moment, is_number, parse_numbers, unit_in
 
 _SAMPLE_LINES = 120  # lines that tell the layout
 _DELIMITERS = ("\t", ";", ",", "|")

@@ -103,3 +103,19 @@ def record_changes(
     table = rows_table(file, columns, spans, lambda row: place(lines[row]) if place else str(file.path))
     begin = first if has_dates else 0.0
     return Record(table, first=begin if has_dates else None, length=last - begin if begins_up and last > begin else None)
+
+
+class RecordFormat(NamedTuple):
+    """A format of a tool's record.
+
+    Args:
+        name: name of the tool, in the line that says how a file was read.
+        kinds: the kinds of tables that the format can become.
+        sniff: function that tells whether a file has the format.
+        read: function that returns its plain table, given the kind.
+    """
+
+    name: str
+    kinds: Sequence[str]
+    sniff: Callable[[Content], bool]
+    read: Callable[[Content, str], Record]

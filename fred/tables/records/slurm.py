@@ -1,7 +1,12 @@
-"""Jobs of Slurm, from `sacct -P --format=JobID,State,NodeList,Start,End`: failed ones are failures of their machines.
+"""Records of Slurm: failed jobs, and nodes that are down.
 
+Jobs of Slurm, from `sacct -P --format=JobID,State,NodeList,Start,End`: failed ones are failures of their machines.
 A job that ends in a failure takes its machines down until the next job begins on them; after the last one they stay down.
 Steps of jobs (`12.batch`) do not count. States are those of Slurm's page `sacct`, JOB STATE CODES.
+
+Events of Slurm's nodes, from `sacctmgr show event -P format=NodeName,TimeStart,TimeEnd,State`: nodes that are down.
+Columns are those of Slurm's page `sacctmgr`, LIST/SHOW EVENT FORMAT OPTIONS. Drained nodes finish their
+jobs, so they do not count.
 """
 
 import re
@@ -12,14 +17,11 @@ import numpy as np
 
 from fred.base.errors import FredError
 from fred.tables import quantities
-from fred.tables.common_names import MACHINES, VAGUE_NAMES
 from fred.tables.content import Content
-from fred.tables.named_units import to_snake_case
 from fred.tables.opening import open_table
-from fred.tables.records.record import Record, rows_table
+from fred.tables.quantities import MACHINES, VAGUE_NAMES, to_snake_case
+from fred.tables.records.record import Record, RecordFormat, rows_table
 
-NAME = "Slurm's sacct"
-KINDS = ("failures",)
 _FAILED = ("NODE_FAIL", "FAILED", "BOOT_FAIL")
 _FIELDS = {  # names of other records of jobs
     "jobid": ("id_job", "job_id_raw"),
@@ -29,12 +31,12 @@ _FIELDS = {  # names of other records of jobs
     "end": ("end_time", "time_end", "ended", "ended_at"),
 }
 _MACHINES = {*MACHINES} - {*VAGUE_NAMES}
-_COMMAND = "`sacct -P --format=JobID,State,NodeList,Start,End > failures.txt`"
+_SACCT_COMMAND = "`sacct -P --format=JobID,State,NodeList,Start,End > failures.txt`"
 _JSON = re.compile(r'\s*\{\s*"(jobs|meta)"')
 _LIST = re.compile(r"([^,\[]+)(?:\[([^\]]+)\])?([^,\[]*)")
 
 
-def sniff(file: Content) -> bool:
+def sniff_sacct(file: Content) -> bool:
     """Return True for a table with the columns `JobID` and `State`, under any names, and for the JSON of jobs.
 
     Args:
@@ -79,7 +81,7 @@ def expand_nodes(names: str) -> list[str]:
     return nodes
 
 
-def read(file: Content, kind: str) -> Record:
+def read_sacct(file: Content, kind: str) -> Record:
     """Return the failures: worker, down, up. Raises FredError.
 
     Args:
@@ -88,18 +90,20 @@ def read(file: Content, kind: str) -> Record:
     """
     head = file.head.lstrip()
     if _JSON.match(head):
-        raise FredError(f"{file.path}: sacct's JSON has other fields in each version of Slurm; write it with bars: {_COMMAND}")
+        raise FredError(
+            f"{file.path}: sacct's JSON has other fields in each version of Slurm; write it with bars: {_SACCT_COMMAND}"
+        )
     if "|" not in head.partition("\n")[0] and "," not in head.partition("\n")[0]:
-        raise FredError(f"{file.path}: the output of sacct cuts long names; write it with bars: {_COMMAND}")
+        raise FredError(f"{file.path}: the output of sacct cuts long names; write it with bars: {_SACCT_COMMAND}")
     table = open_table(file, "JobID|State|NodeList|Start|End")
     names = _find_fields(table.header)
     if "nodelist" not in names:
         raise FredError(
             f"{file.path} is a table of jobs, without their machines; expected the columns JobID, State, NodeList, Start and "
-            f"End of sacct: write it with {_COMMAND}; or write a table worker, down, up of the failures"
+            f"End of sacct: write it with {_SACCT_COMMAND}; or write a table worker, down, up of the failures"
         )
     if missing := [name for name in ("JobID", "State", "NodeList", "Start", "End") if name.lower() not in names]:
-        raise FredError(f"{file.path}: sacct's output has no {', '.join(missing)}; write it with {_COMMAND}")
+        raise FredError(f"{file.path}: sacct's output has no {', '.join(missing)}; write it with {_SACCT_COMMAND}")
     cells = [table.texts(names[name]) for name in ("jobid", "state", "nodelist", "start", "end")]
     jobs = [(row, job) for row, job in enumerate(zip(*cells, strict=True)) if "." not in job[0]]
     unknown = {text for _, job in jobs for text in job[3:] if text and not quantities.is_moment(text)} - {"Unknown", "None"}
@@ -126,3 +130,45 @@ def read(file: Content, kind: str) -> Record:
     failed = ", ".join(f"{number} {state}" for state, number in states.items())
     record.notes.append(f"{failed} of {len(jobs)} jobs; a machine is down until the next job begins on it")
     return Record(record, first=min(starts[~np.isnan(starts)].tolist(), default=None))
+
+
+SACCT = RecordFormat("Slurm's sacct", ("failures",), sniff_sacct, read_sacct)
+
+
+_SLURM_EVENTS_COMMAND = "`sacctmgr show event -P format=NodeName,TimeStart,TimeEnd,State > failures.txt`"
+_DOWN = ("DOWN", "FAIL", "ERROR", "NO_RESPOND", "POWER")
+
+
+def sniff_slurm_events(file: Content) -> bool:
+    """Return True for a table with the columns `NodeName` and `TimeStart`.
+
+    Args:
+        file: content of the file.
+    """
+    first = file.head.lstrip().partition("\n")[0]
+    return "NodeName" in first and "TimeStart" in first
+
+
+def read_slurm_events(file: Content, kind: str) -> Record:
+    """Return the failures: worker, down, up. Raises FredError.
+
+    Args:
+        file: content of the file.
+        kind: `failures`.
+    """
+    if not re.search("[|,]", file.head.lstrip().partition("\n")[0]):
+        raise FredError(f"{file.path}: the output of sacctmgr cuts long names; write it with bars: {_SLURM_EVENTS_COMMAND}")
+    table = open_table(file, "NodeName|TimeStart|TimeEnd|State")
+    if missing := [name for name in ("NodeName", "TimeStart", "TimeEnd", "State") if name not in table.header]:
+        raise FredError(f"{file.path} has no column {missing[0]}; write it with {_SLURM_EVENTS_COMMAND}")
+    nodes, downs, ups, states = (table.texts(name) for name in ("NodeName", "TimeStart", "TimeEnd", "State"))
+    failures = [row for row, state in enumerate(states) if nodes[row] and state.upper().startswith(_DOWN)]
+    if not failures:
+        raise FredError(f"{file.path}: no node is down, so there are no failures")
+    rows = [(nodes[row], downs[row], ups[row] if quantities.is_moment(ups[row]) else None) for row in failures]
+    record = rows_table(file, ("worker", "down", "up"), rows, lambda row: table.describe_row(failures[row]))
+    record.notes.append(f"{len(failures)} of {len(states)} events are of nodes that are down")
+    return Record(record)
+
+
+SLURM_EVENTS = RecordFormat("Slurm's node events", ("failures",), sniff_slurm_events, read_slurm_events)
