@@ -21,7 +21,7 @@ from fred.tables.content import Content
 from fred.traces import formats
 from fred.traces.doubts import find_doubt
 from fred.traces.reading import read
-from fred.traces.refusal import UnclearTraceError
+from fred.traces.roles import UnclearTraceError
 from tests.conftest import ROOT
 
 STEPS, RANKS = 12, 3
@@ -505,7 +505,7 @@ def test_all_formats_together_judge_a_megabyte_of_one_word_within_a_second(word)
 
 def test_the_page_of_logs_lists_each_format_and_has_the_title_that_messages_name(tmp_path):
     page = (ROOT / "docs" / "how-to" / "from-a-log.md").read_text(encoding="utf-8")
-    names = [reader.NAME for reader in (*formats.FORMATS, *records.FORMATS)] + [form.tool for form in measurements.FORMATS]
+    names = [reader.name for reader in (*formats.FORMATS, *records.FORMATS)] + [form.tool for form in measurements.FORMATS]
     assert set(re.findall(r"\[([^]]+)\]\(#", page.split("\n## ")[0])) == set(names)
     (tmp_path / "a.txt").write_text("nothing that is a table\nin three lines\nof different length, and more\n")
     with pytest.raises(FredError, match="see `From a log to a table` in the documentation"):

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from fred.traces.groups import find_groups
+from fred.traces.trace import find_groups
 
 
 def autoregressive(rng: np.random.Generator, coefficient: float, deviation: float, shape: tuple[int, int]) -> np.ndarray:

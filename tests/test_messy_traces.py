@@ -16,7 +16,7 @@ import pytest
 
 from fred.base.errors import FredError
 from fred.traces.reading import read
-from fred.traces.refusal import UnclearTraceError
+from fred.traces.roles import UnclearTraceError
 from tests.conftest import ROOT
 from tests.program import fred_command, refusal
 

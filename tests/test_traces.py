@@ -17,7 +17,7 @@ from fred.cluster.recorded import RecordedTrace
 from fred.commands.cli import main
 from fred.commands.trace_options import add_options, read_trace
 from fred.traces.reading import read
-from fred.traces.refusal import UnclearTraceError
+from fred.traces.roles import UnclearTraceError
 
 LONG = "iteration,worker,seconds\n0,a,1.5\n0,b,2.5\n1,a,3.5\n1,b,4.5\n"
 TABLE = [[1.5, 2.5], [3.5, 4.5]]

@@ -24,7 +24,7 @@ from fred.cluster.presets import PRESETS
 from fred.cluster.prices import Place, Prices
 from fred.components.component import NANOSECONDS, Component, Count, Rule, check_rules
 from fred.components.one_of import OneOf
-from fred.traces.nodes import spread_workers
+from fred.traces.trace import spread_workers
 
 T = TypeVar("T")
 MOST_WORKERS = 10_000_000

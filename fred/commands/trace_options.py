@@ -9,8 +9,7 @@ from typing import Any, get_args
 
 from fred.base.errors import FredError
 from fred.commands.command_options import parse_pairs
-from fred.traces.mending import Mend
-from fred.traces.reading import Nodes, Reading, read
+from fred.traces.reading import Mend, Nodes, Reading, read
 from fred.traces.roles import Role
 from fred.traces.trace import Trace
 

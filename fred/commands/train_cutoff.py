@@ -16,8 +16,7 @@ from fred.prediction.deep import saved
 from fred.prediction.deep.rule import DMM
 from fred.prediction.deep.training import train_best
 from fred.traces.doubts import refuse_doubtful
-from fred.traces.groups import find_groups
-from fred.traces.trace import Trace
+from fred.traces.trace import Trace, find_groups
 
 RULES = ("dmm", "dmm-plain", "dmm-printed")
 _TRAINING = {"steps": int, "learning_rate": float, "window": int, "seed": int}

@@ -16,8 +16,7 @@ from fred.fitting.description import Description, Matrix, describe
 from fred.fitting.entities import Groups, Model, fit_model
 from fred.fitting.fit_sentences import sentences
 from fred.traces.doubts import refuse_doubtful
-from fred.traces.groups import find_groups
-from fred.traces.trace import Trace
+from fred.traces.trace import Trace, find_groups
 
 Progress = Callable[[float], None]  # called with the share that is done
 MARK = "fred fit: "  # first words of every block

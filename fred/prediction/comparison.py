@@ -26,8 +26,7 @@ from fred.prediction.closed_loop import Rounds
 from fred.prediction.contract import AllWorkers, CutoffRule, Oracle
 from fred.prediction.simple_rules import FixedCount, FixedDeadline
 from fred.traces.doubts import refuse_doubtful
-from fred.traces.groups import find_groups
-from fred.traces.trace import Trace
+from fred.traces.trace import Trace, find_groups
 
 RULES = (  # the default rules
     *("all", "count", "deadline", "count-or-deadline", "mad-deadline", "elfving", "empirical", "ewma", "hmm", "auto"),

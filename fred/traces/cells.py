@@ -5,15 +5,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fred.base.errors import briefly
 from fred.tables.columns import Labels
+from fred.tables.content import Content
 from fred.traces.operations import Operations, find_compute_times
-from fred.traces.refusal import UnclearTraceError
-from fred.traces.roles import FILE, PLUS, Role, is_local_rank
+from fred.traces.roles import FILE, PLUS, FileOptions, Role, UnclearTraceError, is_local_rank
 
 Ints = NDArray[np.int64]
 _SEPARATOR = "/"  # joins names that identify something together
@@ -265,3 +266,17 @@ def _sorted_order(names: Sequence[str]) -> list[int]:
     if len({match and (match[1], match[3]) for match in numbered}) == 1 and numbered[0]:
         return sorted(range(len(names)), key=lambda i: int(numbered[i][2]))  # type: ignore[index]
     return list(range(len(names)))
+
+
+class LogFormat(NamedTuple):
+    """A format of step-time logs.
+
+    Args:
+        name: name of the format, in the line that says how a file was read.
+        sniff: function that tells whether a file has the format.
+        read: function that returns the times in the file.
+    """
+
+    name: str
+    sniff: Callable[[Content], bool]
+    read: Callable[[Content, FileOptions], Cells]

@@ -1,8 +1,11 @@
-"""Reasons why the numbers of a trace cannot be compute times, whatever the trace is used for.
+"""Checks that numbers can be compute times: of what is read, and of a trace, whatever it is used for.
+
+Guesses pass the first check before a message proposes them.
 
 A doubt takes the place of any verdict: the table has numbers, but losses and gains from them would be false.
 """
 
+import re
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -10,12 +13,79 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fred.base.errors import FredError, briefly
+from fred.tables.columns import File
+from fred.traces.roles import FILE, PLUS, Roles, is_communication
 from fred.traces.trace import Trace
+
+_BEGIN = re.compile(r"(.*?)[_ -]?(begin|start)", re.IGNORECASE)  # of the name of an event
+_MOST_RATIO = 1000.0  # between the median times of two workers
+_FEWEST = 8  # iterations over which a time does not keep growing by chance
+
+
+def find_implausibility(seconds: NDArray[np.float64], workers: tuple[str, ...]) -> str:
+    """Return why a table can hold no step times, as a sentence without its full stop; an empty text if it can.
+
+    Args:
+        seconds: times, s [iterations, workers].
+        workers: names of the workers.
+
+    >>> steps = np.arange(1.0, 21)[:, None]
+    >>> find_implausibility(np.hstack([1e9 + steps, steps % 3 + 1]), ("Wall time", "Value"))
+    'Wall time only grows, like a moment or a counter'
+    >>> find_implausibility(steps % 3 + np.array([[1.0, 5e4]]), ("rank0", "loss"))
+    'loss is 25000 times rank0, so they are not times of the same step'
+    >>> find_implausibility(steps % 3 + np.array([[1.0, 2.0]]), ("rank0", "rank1"))
+    ''
+    """
+    medians = np.median(seconds, axis=0)
+    if len(seconds) >= _FEWEST:
+        growing = np.flatnonzero((np.diff(seconds, axis=0) > 0).all(axis=0))
+        if len(growing):
+            return f"{briefly([workers[worker] for worker in growing])} only grows, like a moment or a counter"
+    low, high = int(np.argmin(medians)), int(np.argmax(medians))
+    ratio = medians[high] / medians[low] if medians[low] > 0 else 1.0
+    if ratio > _MOST_RATIO:
+        return f"{workers[high]} is {ratio:.5g} times {workers[low]}, so they are not times of the same step"
+    return ""
+
+
+def check_no_event_pairs(file: File, roles: Roles) -> None:
+    """Raise FredError, with a command that writes their durations, if the rows of a table are begins and ends of operations.
+
+    Args:
+        file: the table.
+        roles: roles of its columns.
+    """
+    step, worker, event = (roles.get(role) for role in ("iteration", "worker", "type"))
+    moment = next((name for name in file.header if file.has_moments(name)), "")
+    if not (step and worker and event and moment) or "end" in roles.columns or PLUS in step + worker or FILE in (step, worker):
+        return
+    names = file.columns([event], [])[0][event].names
+    pairs = [(name, end) for name in names if (match := _BEGIN.fullmatch(name)) for end in names if _ends(match, name, end)]
+    pairs = [pair for pair in pairs if not is_communication(pair[0])]
+    if not pairs:
+        return
+    begin, end = next((pair for pair in pairs if "comput" in pair[0].lower()), pairs[0])
+    command = file.command(
+        f".assign(**{{{moment!r}: lambda t: pandas.to_datetime(t[{moment!r}])}})"
+        f".pivot_table(index={[step, worker]}, columns={event!r}, values={moment!r}, aggfunc='first')"
+        f".assign(seconds=lambda t: (t[{end!r}] - t[{begin!r}]).dt.total_seconds())"
+        f".reset_index()[{[step, worker, 'seconds']}]"
+    )
+    raise FredError(
+        f"{file.path}: its rows are events, such as `{begin}` and `{end}`, and FRED needs durations. Write a table of these, "
+        f"and read it{f': {command}' if command else ''}"
+    )
+
+
+def _ends(match: re.Match[str], begin: str, end: str) -> bool:
+    """Return True if an event ends the operation that another one begins."""
+    return any(end == begin[: match.start(2)] + word for word in ("end", "END", "End", "stop", "finish"))
+
 
 _UNITS = (1e3, 1e6, 1e9)  # ratios of the units s, ms, us and ns
 _RATIO_TOLERANCE = 3.0  # factor by which compute times of two workers may differ from a ratio of units
 _STEADY_RATIO = 10.0  # factor within which a constant ratio of two workers stays in nearly all iterations
-_FEWEST = 8  # iterations from which a series that only grows is no chance
 _LEAST_WAIT = 0.8  # median wait of the slow worker, relative to the next one's
 _RISES = 0.98  # share of iterations in which a clock is later than before; a restart sets it back
 _GROWTH = 3.0  # growth of a clock in the record; a step that becomes slower grows less, and not in each iteration

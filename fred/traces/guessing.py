@@ -14,12 +14,13 @@ from numpy.typing import NDArray
 from fred.base.errors import FredError, briefly
 from fred.tables.columns import File, Floats
 from fred.tables.quantities import PER_SECOND, Unit
-from fred.traces.refusal import Options, UnclearTraceError
 from fred.traces.roles import (
     FILE,
     PLUS,
+    Options,
     Role,
     Roles,
+    UnclearTraceError,
     has_operations,
     has_times,
     holds_no_times,

@@ -12,16 +12,16 @@ from fred.tables.quantities import PER_SECOND, Unit
 from fred.tables.text_layout import RECORDING_CURE
 from fred.traces import wide_tables
 from fred.traces.cells import Cells, combine_labels, sort_labels
+from fred.traces.doubts import check_no_event_pairs
 from fred.traces.guessing import forms_table, propose_columns, repeated_rows_error, unclear_columns_error, unknown_unit_error
 from fred.traces.log_rows import step_word
 from fred.traces.operations import Operations, busy_times
-from fred.traces.plausibility import check_no_event_pairs
-from fred.traces.refusal import UnclearTraceError
 from fred.traces.roles import (
     FILE,
     FileOptions,
     Role,
     Roles,
+    UnclearTraceError,
     find_roles,
     has_operations,
     has_times,

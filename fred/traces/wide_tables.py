@@ -11,15 +11,15 @@ from fred.tables.columns import File, Floats, Labels
 from fred.tables.quantities import PER_SECOND, Unit
 from fred.tables.text_layout import RECORDING_CURE
 from fred.traces.cells import Cells, combine_labels, sort_labels
+from fred.traces.doubts import find_implausibility
 from fred.traces.guessing import propose_columns, unclear_columns_error, unknown_unit_error
-from fred.traces.plausibility import find_implausibility
-from fred.traces.refusal import UnclearTraceError
 from fred.traces.roles import (
     FILE,
     PLUS,
     FileOptions,
     Role,
     Roles,
+    UnclearTraceError,
     holds_no_times,
     is_waiting_time,
     split_columns,

@@ -1,39 +1,36 @@
-"""Formats of step-time logs, a file for each: `sniff` tells whether a file has the format, `read` returns its times.
-
-The first format that knows a file reads it; tables come last. `NAME` stands in the line that says how a file was read.
-"""
+"""Formats of step-time logs, a file for each family. The first format that knows a file reads it; tables come last."""
 
 from collections.abc import Sequence
-from types import ModuleType
 
 from fred.base.errors import FredError
 from fred.tables.content import Content
-from fred.traces.cells import Cells
-from fred.traces.formats import (
-    any_table,
-    consoles,
-    flight_recorder,
-    horovod,
-    kineto,
-    megatron,
-    metric_rows,
-    nsys,
-    ray,
-    recorded_steps,
-    tensorboard,
-    traceml,
-    wandb,
-    xla,
-)
+from fred.traces.cells import Cells, LogFormat
+from fred.traces.formats import collective_events, consoles, nsys, profilers, step_recorders, tabular, trackers
 from fred.traces.roles import FileOptions
 
-FORMATS: tuple[ModuleType, ...] = (
-    *(recorded_steps, horovod, xla, kineto, nsys, traceml, flight_recorder),
-    *(tensorboard, wandb, ray, metric_rows, megatron, consoles, any_table),
+FORMATS: tuple[LogFormat, ...] = (
+    *(
+        step_recorders.RECORDED_STEPS,
+        collective_events.HOROVOD,
+        profilers.XLA,
+        profilers.KINETO,
+        nsys.NSYS,
+        step_recorders.TRACEML,
+        collective_events.FLIGHT_RECORDER,
+    ),
+    *(
+        trackers.TENSORBOARD,
+        trackers.WANDB,
+        trackers.RAY,
+        tabular.METRIC_ROWS,
+        consoles.MEGATRON,
+        consoles.CONSOLES,
+        tabular.ANY_TABLE,
+    ),
 )
 
 
-def find_format(file: Content) -> ModuleType:
+def find_format(file: Content) -> LogFormat:
     """Return the first format that knows a file.
 
     Args:
@@ -59,5 +56,5 @@ def check_several_workers(files: Sequence[Content], workers: int) -> None:
         files: the files of the trace.
         workers: number of workers in them.
     """
-    if workers == 1 and find_format(files[0]) is consoles:
+    if workers == 1 and find_format(files[0]) is consoles.CONSOLES:
         raise FredError(consoles.explain_single_log(files[0]))

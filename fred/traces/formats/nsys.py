@@ -23,11 +23,11 @@ from fred.tables.content import Content
 from fred.tables.opening import open_database
 from fred.tables.quantities import is_count
 from fred.tables.text_layout import find_layout
-from fred.traces.cells import Cells
+from fred.traces.cells import Cells, LogFormat
 from fred.traces.operations import Operations, busy_times
 from fred.traces.roles import FileOptions, is_communication
 
-NAME = "Nsight Systems"
+_NSYS_NAME = "Nsight Systems"
 _STEP = re.compile(
     r"(?:.*[\s:/#_-])?(?:Profiler)?(?:train_?step|step|iter|iteration|batch|round)\s*[\s:=#_()\[-]*(\d{1,18})(?:\D.*)?",
     re.IGNORECASE,
@@ -60,7 +60,7 @@ class _Range(NamedTuple):
 _Times = dict[int, dict[int, float]]  # by process and step
 
 
-def sniff(file: Content) -> bool:
+def sniff_nsys(file: Content) -> bool:
     """Return True for a SQLite export of Nsight Systems, or for a table of `nsys stats`.
 
     Args:
@@ -74,7 +74,7 @@ def sniff(file: Content) -> bool:
     return _COLUMNS.search(names) is not None
 
 
-def read(file: Content, options: FileOptions) -> Cells:
+def read_nsys(file: Content, options: FileOptions) -> Cells:
     """Return the step times of one rank. Raises FredError for a file without steps.
 
     Args:
@@ -100,7 +100,7 @@ def read(file: Content, options: FileOptions) -> Cells:
         row=rows,
         describe_row=lambda row: f"{file.path}, step {steps[row]}",
         columns={},
-        notes=(f"{NAME}: {note}", *several),
+        notes=(f"{_NSYS_NAME}: {note}", *several),
         operations=operations,
     )
 
@@ -269,3 +269,6 @@ def _columns(base: sqlite3.Connection, table: str) -> list[str]:
 def _no_steps_message(path: Path, names: Sequence[str]) -> str:
     present = f"it has {briefly(list(dict.fromkeys(names)))}" if names else "it has none"
     return f"{path}: no NVTX ranges are numbered steps, such as `step 12`; {present}: {_MARKING}, then {_EXPORT}"
+
+
+NSYS = LogFormat(_NSYS_NAME, sniff_nsys, read_nsys)

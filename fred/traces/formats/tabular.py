@@ -1,8 +1,11 @@
-"""Logs of metrics with a row for each value: a step, a name and a value, as MLflow, tbparse, torchtitan and Comet write them.
+"""Step times in tables: with a row for each value of a metric, and any other.
 
+Logs of metrics with a row for each value: a step, a name and a value, as MLflow, tbparse, torchtitan and Comet write them.
 MLflow's own files have `timestamp value step` in each line and the metric as their name. ClearML's scalars are JSON:
 `{"step time": {"rank 0": {"x": [0, 1], "y": [0.4, 0.5]}}}`. Prometheus answers a query of a range with `values` for each set of
 labels. Lists of runs are refused: they have only the last value of each.
+
+Tables of step times or operations in any file: the format of all logs that no other format knows.
 """
 
 import json
@@ -18,11 +21,9 @@ from fred.tables.opening import open_table, table_from_records
 from fred.tables.quantities import is_moment, is_number
 from fred.tables.text_layout import RECORDING_CURE
 from fred.traces import long_tables
-from fred.traces.cells import Cells
-from fred.traces.refusal import UnclearTraceError
-from fred.traces.roles import FILE, FileOptions, Role, is_rate, is_time, to_snake_case
+from fred.traces.cells import Cells, LogFormat
+from fred.traces.roles import FILE, FileOptions, Role, UnclearTraceError, is_rate, is_time, to_snake_case
 
-NAME = "metrics"
 _KEYS, _VALUES = ("key", "metric", "tag", "metric_name", "name"), ("value", "metric_value", "scalar")
 _STEPS, _RUNS = ("step", "global_step", "iteration"), ("run_id", "run", "run_name", "rank", "worker", "dir_name", "run_uuid")
 _SERIES = re.compile(r'\{\s*"[^"]+"\s*:\s*\{\s*"[^"]+"\s*:\s*\{[^{}]*"(?:x|y)"\s*:\s*\[')
@@ -35,7 +36,7 @@ _RUN_LISTS = (  # words in this order in a list of runs; one pattern with `.*` b
 _RAW = re.compile(r"(?:\d{13} (?:[-+.\deE]+|-?(?:nan|inf)) \d{1,18}\r?\n?)+", re.IGNORECASE)
 
 
-def sniff(file: Content) -> bool:
+def sniff_metric_rows(file: Content) -> bool:
     """Return True for rows or series of metrics, for MLflow's own file of a metric, and for a list of runs.
 
     Args:
@@ -47,7 +48,7 @@ def sniff(file: Content) -> bool:
     return all(names & set(words) for words in (_KEYS, _VALUES, _STEPS))
 
 
-def read(file: Content, options: FileOptions) -> Cells:
+def read_metric_rows(file: Content, options: FileOptions) -> Cells:
     """Return the step times among the metrics. Raises FredError, or UnclearTraceError if options can make the file readable.
 
     Args:
@@ -157,3 +158,45 @@ def _mlflow(file: Content, options: FileOptions) -> Cells:
     roles = {"iteration": "step", "time": metric, "worker": FILE, **options.columns}
     cells = long_tables.read_cells(table, replace(options, columns=roles, name=run, only={}))
     return replace(cells, notes=(f"MLflow: a run in each folder, its times in `{metric}`", *cells.notes))
+
+
+METRIC_ROWS = LogFormat("metrics", sniff_metric_rows, read_metric_rows)
+
+
+_SUMMARY = re.compile(  # in a line of names, of profilers of one process or of whole traces
+    r"^(?!.*\b(?:step|iter|iteration|round)s?\b)[^\d\n]*?\b(n?calls|instances|percentage|\w+_pctg)\b[^\d\n]*$",
+    re.IGNORECASE | re.MULTILINE,
+)
+_REFUSED = {  # mark in the begin of a file -> what it is
+    r"\A@ mpiP\b": "is a report of mpiP, which has sums over the run for each task and no steps",
+    r"\A(?=[^\n]*\btensor_fusion_threshold\b)[^\n]*\bscore\b": "is Horovod's log of autotuning, which has settings and their "
+    "scores, and no times of ranks",
+}
+
+
+def sniff_any_table(file: Content) -> bool:
+    """Return True, because every file may hold a table.
+
+    Args:
+        file: the content of the file.
+    """
+    return bool(file.path)
+
+
+def read_any_table(file: Content, options: FileOptions) -> Cells:
+    """Return the times in a table. Raises FredError, or UnclearTraceError if options can make the file readable.
+
+    Args:
+        file: the content of the file.
+        options: options from the user.
+    """
+    if description := next((text for mark, text in _REFUSED.items() if re.search(mark, file.head)), ""):
+        raise FredError(f"{file.path} {description}; {RECORDING_CURE}")
+    if summary := _SUMMARY.search(file.head):
+        raise FredError(
+            f"{file.path} has sums over many steps (`{summary[1]}`), which hide the times of steps; {RECORDING_CURE}"
+        )
+    return long_tables.read_cells(open_table(file), options)
+
+
+ANY_TABLE = LogFormat("table", sniff_any_table, read_any_table)

@@ -1,5 +1,9 @@
-"""TraceML: its data base of telemetry, in which `step_time_samples` has the phases of each step of each rank.
+"""Step times from recorders inside the training program: FRED's and TraceML.
 
+FRED's recorder (`fred/record.py`): a file for each rank, `seconds` without its waits for others.
+A job that is killed leaves ranks with different numbers of steps, of which those count that all ranks completed.
+
+TraceML: its data base of telemetry, in which `step_time_samples` has the phases of each step of each rank.
 `events_json` has the milliseconds of each phase on each device by the clock of the CPU, and by that of the GPU, which counts if
 all phases have it. The whole step is one of the phases, and is left out [traceopt-ai/traceml, `step_time` pipeline].
 """
@@ -10,20 +14,77 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from fred.base.errors import FredError
-from fred.tables.columns import table_from_columns
+from fred.tables.columns import Labels, table_from_columns
 from fred.tables.content import Content
-from fred.tables.opening import open_database
+from fred.tables.opening import open_database, open_table
 from fred.traces import long_tables
-from fred.traces.cells import Cells
+from fred.traces.cells import Cells, LogFormat
 from fred.traces.roles import FileOptions
 
-NAME = "TraceML"
+_RECORDED_STEPS_NAME = "FRED's recorder"
+_HEADER = "iteration,worker,node,start,seconds,data,wait"
+
+
+def sniff_recorded_steps(file: Content) -> bool:
+    """Return True for a file with the recorder's header.
+
+    Args:
+        file: the content of the file.
+    """
+    return file.head.startswith(_HEADER)
+
+
+def read_recorded_steps(file: Content, options: FileOptions) -> Cells:
+    """Return the times of one rank. Raises FredError.
+
+    Args:
+        file: the content of the file.
+        options: options from the user.
+    """
+    table = open_table(file)
+    table.header = [name for name in table.header if name in ("iteration", "worker", "node", "seconds")]
+    cells = long_tables.read_cells(table, options)
+    return replace(
+        cells, notes=(f"{_RECORDED_STEPS_NAME}: a rank in each file, its time without waits in `seconds`", *cells.notes)
+    )
+
+
+def drop_incomplete(cells: Cells) -> Cells:
+    """Leave out the iterations after the last one that all ranks completed.
+
+    Args:
+        cells: the times of all ranks.
+    """
+    last = np.full(len(cells.worker.names), -1)
+    np.maximum.at(last, cells.worker.codes, cells.iteration.codes)
+    size = int(last.min()) + 1
+    surplus = len(cells.iteration.names) - size
+    if surplus == 0 or size == 0:
+        return cells
+    complete = cells.iteration.codes < size
+    return replace(
+        cells,
+        iteration=Labels(cells.iteration.codes[complete], cells.iteration.names[:size]),
+        worker=Labels(cells.worker.codes[complete], cells.worker.names),
+        node=cells.node and Labels(cells.node.codes[complete], cells.node.names),
+        seconds=cells.seconds[complete],
+        row=cells.row[complete],
+        notes=(*cells.notes, f"left out, because not all workers completed them: the last {surplus} iterations"),
+    )
+
+
+RECORDED_STEPS = LogFormat(_RECORDED_STEPS_NAME, sniff_recorded_steps, read_recorded_steps)
+
+
+_TRACEML_NAME = "TraceML"
 _TABLE, _RANKS, _STEP = "step_time_samples", ("global_rank", "rank"), "step_time"
 _CLOCKS = ("gpu_ms", "duration_ms")  # the first that all phases have
 
 
-def sniff(file: Content) -> bool:
+def sniff_traceml(file: Content) -> bool:
     """Return True for a data base with the table of TraceML.
 
     Args:
@@ -32,7 +93,7 @@ def sniff(file: Content) -> bool:
     return file.kind == "sqlite" and _TABLE.encode() in file.data
 
 
-def read(file: Content, options: FileOptions) -> Cells:
+def read_traceml(file: Content, options: FileOptions) -> Cells:
     """Return the phases of the steps of all ranks. Raises FredError.
 
     Args:
@@ -61,7 +122,7 @@ def read(file: Content, options: FileOptions) -> Cells:
         lambda row: f"{file.path}, step {phases[row][0]} of rank {phases[row][1]}",
     )
     cells = long_tables.read_cells(table, replace(options, columns={}, unit=None, only={}))
-    return replace(cells, notes=(f"{NAME}: phases of each step, `{clock}`", *cells.notes))
+    return replace(cells, notes=(f"{_TRACEML_NAME}: phases of each step, `{clock}`", *cells.notes))
 
 
 def _phases(events: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> Iterator[tuple[str, Mapping[str, Any]]]:
@@ -70,3 +131,6 @@ def _phases(events: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> Iterator[t
         phase = name.rpartition(":")[2]
         if phase != _STEP:
             yield from ((phase, clocks) for clocks in devices.values())
+
+
+TRACEML = LogFormat(_TRACEML_NAME, sniff_traceml, read_traceml)

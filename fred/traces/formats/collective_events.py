@@ -1,8 +1,13 @@
-"""Ready times of each rank from the timeline of Horovod: a list of JSON events, which is never closed, for all ranks.
+"""Step times from the events of collective operations: Horovod's timeline, and PyTorch's NCCL flight recorder.
 
+Ready times of each rank from the timeline of Horovod: a list of JSON events, which is never closed, for all ranks.
 Horovod's coordinator notes when each rank is ready to reduce a tensor, as a tick in the tensor's NEGOTIATE phase. The own time
 of a rank in a step lasts from the end of the step before, when its last tensor was reduced, to the rank's last tick. The k-th
 reduction of each tensor belongs to step k. Times are in microseconds [Horovod, `timeline.cc` and `docs/timeline.rst`].
+
+Durations of collectives from PyTorch's NCCL flight recorder, as JSON: a dump for each rank.
+They are no compute times: a rank that arrives early waits in the collective. FRED reads them to name who arrives last.
+Dumps have `duration_ms` with TORCH_NCCL_ENABLE_TIMING=1 only [PyTorch, "Flight Recorder for Debugging Stuck Jobs"].
 """
 
 import json
@@ -14,15 +19,16 @@ from typing import Any
 
 import numpy as np
 
-from fred.base.errors import FredError
+from fred.base.errors import FredError, briefly
 from fred.tables.columns import Labels
-from fred.tables.content import Content
+from fred.tables.content import Content, parse_json
 from fred.tables.quantities import is_count
-from fred.traces.cells import Cells, sort_labels
+from fred.tables.text_layout import RECORDING_CURE
+from fred.traces.cells import Cells, LogFormat, sort_labels
 from fred.traces.roles import FileOptions
 
-NAME = "Horovod timeline"
-_MARK = re.compile(r'"name"\s*:\s*"NEGOTIATE_|"name"\s*:\s*"CYCLE_START"')
+_HOROVOD_NAME = "Horovod timeline"
+_HOROVOD_MARK = re.compile(r'"name"\s*:\s*"NEGOTIATE_|"name"\s*:\s*"CYCLE_START"')
 _REDUCES = re.compile(r"NEGOTIATE_(ALLREDUCE|ADASUM|REDUCESCATTER|GROUP\w*)")
 _PER_SECOND = 1e6
 _EARLY = 0.05  # share of a step by which a negotiation precedes the first tick if it begins with the step
@@ -37,16 +43,16 @@ class _Reduction:
     end: float = 0.0
 
 
-def sniff(file: Content) -> bool:
+def sniff_horovod(file: Content) -> bool:
     """Return True for a timeline of Horovod.
 
     Args:
         file: the content of the file.
     """
-    return file.head.lstrip()[:1] == "[" and _MARK.search(file.head) is not None
+    return file.head.lstrip()[:1] == "[" and _HOROVOD_MARK.search(file.head) is not None
 
 
-def read(file: Content, options: FileOptions) -> Cells:
+def read_horovod(file: Content, options: FileOptions) -> Cells:
     """Return the time of each rank from the end of a step to its readiness for the next. Raises FredError.
 
     Args:
@@ -96,7 +102,7 @@ def read(file: Content, options: FileOptions) -> Cells:
         row=rows,
         describe_row=lambda row: f"{path}, step {numbers[row // len(ranks)]}",
         columns={},
-        notes=(f"{NAME}: time of each rank from {origin} until it is ready to reduce the {tensor}",),
+        notes=(f"{_HOROVOD_NAME}: time of each rank from {origin} until it is ready to reduce the {tensor}",),
     )
 
 
@@ -137,3 +143,62 @@ def _events(file: Content) -> Iterator[dict[str, Any]]:
             return
         if isinstance(event, dict):
             yield event
+
+
+HOROVOD = LogFormat(_HOROVOD_NAME, sniff_horovod, read_horovod)
+
+
+_FLIGHT_RECORDER_NAME = "NCCL flight recorder"
+_FLIGHT_RECORDER_MARK, _COLLECTIVE = re.compile(r'"profiling_name"\s*:'), re.compile(r'"collective_seq_id"\s*:')
+_RANK = re.compile(r"rank[_-]?(\d+)", re.IGNORECASE)
+
+
+def sniff_flight_recorder(file: Content) -> bool:
+    """Return True for a dump of the flight recorder in JSON.
+
+    Args:
+        file: the content of the file.
+    """
+    head = file.head
+    return head.lstrip()[:1] == "{" and _FLIGHT_RECORDER_MARK.search(head) is not None and _COLLECTIVE.search(head) is not None
+
+
+def read_flight_recorder(file: Content, options: FileOptions) -> Cells:
+    """Return the duration of each collective of the most frequent process group. Raises FredError.
+
+    Args:
+        file: the content of a dump.
+        options: options from the user, of which only the file's name counts.
+    """
+    path, document = file.path, parse_json(file)
+    entries = [entry for entry in document.get("entries") or [] if not entry.get("is_p2p")]
+    groups = Counter(str(entry.get("process_group")) for entry in entries)
+    largest_group = max(groups, key=groups.__getitem__, default="")
+    timed = {
+        int(entry["collective_seq_id"]): entry
+        for entry in entries
+        if isinstance(entry.get("duration_ms"), int | float) and str(entry.get("process_group")) == largest_group
+    }
+    if not timed:
+        raise FredError(
+            f"{path} is a dump of NCCL's flight recorder without durations. Even with TORCH_NCCL_ENABLE_TIMING=1 it has only "
+            f"those of collectives, in which quick ranks wait for slow ones; {RECORDING_CURE}"
+        )
+    steps = sorted(timed)
+    rows = np.arange(len(steps))
+    rank = _RANK.search(options.name)
+    names = briefly(list(dict.fromkeys(str(timed[step].get("profiling_name")) for step in steps)))
+    return Cells(
+        iteration=Labels(rows, list(map(str, steps))),
+        worker=sort_labels(Labels(np.zeros(len(steps), np.int64), [rank[1] if rank else options.name])),
+        node=None,
+        seconds=np.array([timed[step]["duration_ms"] for step in steps]) / 1e3,
+        row=rows,
+        describe_row=lambda row: f"{path}, collective_seq_id {steps[row]}",
+        columns={},
+        notes=(f"{_FLIGHT_RECORDER_NAME}: `duration_ms` of each collective, {names}",),
+        collective=names,
+    )
+
+
+FLIGHT_RECORDER = LogFormat(_FLIGHT_RECORDER_NAME, sniff_flight_recorder, read_flight_recorder)
