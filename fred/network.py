@@ -8,8 +8,8 @@ Example: links of 1 Gbit/s.
 """
 
 from fred.cluster.bandwidths import Route as Route
+from fred.cluster.bandwidths import SlowLinks as SlowLinks
+from fred.cluster.bandwidths import SomeServers as SomeServers
+from fred.cluster.bandwidths import Within as Within
 from fred.cluster.network import Network as Network
 from fred.cluster.regions import Regions as Regions
-from fred.cluster.special_links import SlowLinks as SlowLinks
-from fred.cluster.special_links import SomeServers as SomeServers
-from fred.cluster.special_links import Within as Within

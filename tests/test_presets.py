@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 import fred
+from fred.cluster.bandwidths import PRESETS
 from fred.cluster.network import Network
-from fred.cluster.presets import PRESETS
 from fred.specification.loading import revalidated
 from tests.program import fred_command, refusal
 

@@ -1,18 +1,30 @@
-"""Bandwidths by the names of network cards, connections with the windows of TCP, and links that many messages share.
+"""Bandwidths: of network cards and, as trainings reach them, of networks by name; of connections, shared and special links.
 
 - **Cards**: Ethernet [IEEE 802.3], and four lanes of InfiniBand [IBTA's roadmap].
 - **Connections**: a TCP connection has at most a window of bytes under way, so its rate is at most window / round trip. It
   begins with a small window, and doubles it every round trip [slow start, RFC 5681; ten segments, RFC 6928].
 - **Routes**: messages between two groups pass shared links, such as those to a spine or to another site.
+
+Shares of the nominal bandwidth are fitted to one step of training, of the largest model with the most GPUs. Errors are of the
+preset as it is, on all steps of programs that average gradients in parts over such cards (`results/reproductions/measured.md`,
+"Presets"). A worker is a machine, whatever the number of its GPUs, because they share the card.
+
+    >>> from fred.cluster.network import Network
+    >>> network = Network(name="ethernet-25", message_bytes=102_000_000)
+    >>> f"{network.effective.bandwidth * 8 / 1e9:.1f} Gbit/s, {network.bucket_count(102_000_000)} buckets"
+    '14.5 Gbit/s, 4 buckets'
 """
 
 import math
 from collections.abc import Collection
 from typing import Annotated, Any, Literal, NamedTuple
 
-from pydantic import BeforeValidator, Field, WithJsonSchema
+from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 
+from fred.cluster.contention import Contention
+from fred.cluster.latency import AnyLatency, Constant
 from fred.components.component import Component, Natural
+from fred.components.one_of import OneOf
 
 SPEEDS = {  # name -> bytes/s, before headers
     "1GbE": 0.125e9,
@@ -178,3 +190,122 @@ def check_routes(routes: Collection[Route], links: Collection[str]) -> None:
     used = {name.removeprefix("-") for route in routes for name in route.through}
     if idle := [name for name in links if name not in used]:
         raise ValueError(f"no route goes through the link `{idle[0]}`")
+
+
+class Within(Component):
+    """The links between workers of one node."""
+
+    latency: AnyLatency = Field(default=Constant(seconds=0.0), description="propagation time of one message, s")
+    bandwidth: Bandwidth | None = Field(
+        default=None, description="worker's bandwidth inside its node, bytes/s; absent: unlimited"
+    )
+
+
+class SomeServers(Component):
+    """Servers with links different from the others'."""
+
+    servers: tuple[Natural, ...] = Field(min_length=1, description="numbers of the servers, from 0", examples=[[0]])
+    latency: AnyLatency | None = Field(
+        default=None, description="propagation time of messages to them, s; absent: the network's"
+    )
+    pull_latency: AnyLatency | None = Field(
+        default=None, description="propagation time of messages from them, s; absent: `latency` here, or the network's"
+    )
+    bandwidth: Bandwidth | None = Field(default=None, description="bandwidth of each card, bytes/s; absent: `server_bandwidth`")
+
+    @model_validator(mode="after")
+    def _differ(self) -> "SomeServers":
+        if self.latency is None and self.pull_latency is None and self.bandwidth is None:
+            raise ValueError("give `latency`, `pull_latency` or `bandwidth`, in which these servers differ from the others")
+        return self
+
+
+class SlowLinks(Component):
+    """A contention regime that slows links down instead of processors."""
+
+    of: Literal["workers", "servers"] = Field(
+        default="workers", description="owners of the links; each server is on its own node"
+    )
+    regime: Annotated[Contention, OneOf("contention")] = Field(
+        description="regime that multiplies latencies and transfer times; its delays are added to single messages",
+        examples=[{"name": "job", "nodes": [0], "slowdown": 2.0}],
+    )
+
+
+class Preset(NamedTuple):
+    """A network by name.
+
+    Args:
+        options: options of a network, in place of their defaults.
+        error: what it predicted, and how far that was off.
+        source: where the numbers are from.
+    """
+
+    options: dict[str, Any]
+    error: str
+    source: str
+
+
+def _cards(name: str, efficiency: float, latency: float) -> dict[str, Any]:
+    """Return the options of machines with these cards, which train with DDP over NCCL."""
+    return {
+        "bandwidth": name,
+        "server_bandwidth": name,
+        "efficiency": efficiency,
+        "latency": {"name": "constant", "seconds": latency},
+        "collective": "nccl",
+        "buckets": "ddp",
+    }
+
+
+PRESETS = {
+    "ethernet-1": Preset(_cards("1GbE", 0.9, 1e-4), "16 % too fast, 1 step", "the share of `ethernet-10`"),
+    "ethernet-10": Preset(
+        _cards("10GbE", 0.89, 5e-5),
+        "median 3 to 7 % by program, worst 23 % too fast, 18 steps",
+        "ddl-benchmarks: MG-WFBP, 8 to 32 GPUs",
+    ),
+    "ethernet-25": Preset(
+        _cards("25GbE", 0.58, 5e-5),
+        "median 3 %, worst 7 % too fast, 3 steps; over RDMA up to 33 % too slow",
+        "Horovod over TCP, 16 GPUs",
+    ),
+    "ethernet-40": Preset(_cards("40GbE", 0.44, 5e-5), "median 7 %, worst 12 % too fast, 3 steps", "Horovod over TCP, 64 GPUs"),
+    "ethernet-100": Preset(
+        _cards("100GbE", 0.33, 5e-5),
+        "median 3 to 24 % by program, worst 43 % too fast, 30 steps",
+        "ddl-benchmarks: WFBP and MG-WFBP, 8 to 32 GPUs",
+    ),
+    "infiniband-100": Preset(
+        _cards("EDR", 0.9, 5e-6),
+        "DDP 5 % too fast, 2 steps; other programs 22 to 34 %, 28 steps",
+        "a share that RDMA reaches at 25 Gbit/s",
+    ),
+    "infiniband-200": Preset(_cards("HDR", 0.9, 5e-6), "not judged: no measured steps", "the share of `infiniband-100`"),
+    "infiniband-400": Preset(
+        _cards("NDR", 0.9, 5e-6), "median 7 %, worst 9 % too fast, 4 steps", "the share of `infiniband-100`"
+    ),
+    "cloud-regions": Preset(
+        {
+            "bandwidth": 1.375e8,
+            "server_bandwidth": 1.375e8,
+            "latency": {"name": "constant", "seconds": 0.05},
+            "sharing": "fair",
+            "window": 11e6,
+            "collective": "nccl",
+        },
+        "median 6 %, 80 % within 15 %, 45 pairs, with the pair's own latency",
+        "NCCL between ten regions of one cloud",
+    ),
+    "internet": Preset(
+        {
+            "bandwidth": 1.25e8,
+            "server_bandwidth": 1.25e8,
+            "latency": {"name": "constant", "seconds": 0.05},
+            "sharing": "fair",
+            "window": 2.7 * 2**20,
+        },
+        "median 4 %, 16 streams, with the pair's own latency",
+        "single TCP streams between regions of one cloud, 33 to 277 ms",
+    ),
+}

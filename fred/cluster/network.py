@@ -33,12 +33,20 @@ from pydantic import (
 )
 
 from fred.base.errors import FredError, quoted
-from fred.cluster.bandwidths import Bandwidth, Connection, Direction, Route, check_routes
+from fred.cluster.bandwidths import (
+    PRESETS,
+    Bandwidth,
+    Connection,
+    Direction,
+    Route,
+    SlowLinks,
+    SomeServers,
+    Within,
+    check_routes,
+)
 from fred.cluster.collectives import AnyCollective, Collective, Effort, Part, one_way, parts_of
 from fred.cluster.latency import AnyLatency, Constant, Latency
-from fred.cluster.presets import PRESETS
 from fred.cluster.regions import Regions
-from fred.cluster.special_links import SlowLinks, SomeServers, Within
 from fred.components import registry
 from fred.components.component import MOST_BYTES, NANOSECONDS, Component, Count, options_of
 

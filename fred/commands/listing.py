@@ -13,8 +13,8 @@ from typing import Any
 
 import fred
 from fred.base.errors import FredError
+from fred.cluster.bandwidths import PRESETS
 from fred.cluster.network import Network
-from fred.cluster.presets import PRESETS
 from fred.commands.scenarios import entry
 from fred.components import registry
 from fred.components.registry import nearest

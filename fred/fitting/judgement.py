@@ -8,8 +8,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from fred.cluster.bandwidths import PRESETS
 from fred.cluster.network import Network
-from fred.cluster.presets import PRESETS
 from fred.fitting.communication import (
     FittedNetwork,
     Form,

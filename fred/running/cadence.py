@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fred.base.errors import FredError
-from fred.cluster.durations import nanoseconds
+from fred.cluster.latency import nanoseconds
 from fred.components.component import MOST_POINTS, NANOSECONDS
 from fred.schedule.schedule import Row, Schedule, Verb
 from fred.specification.stopping import Measure

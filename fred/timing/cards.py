@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from fred.cluster.contention import Load, Loads
-from fred.cluster.durations import NEVER
+from fred.cluster.latency import NEVER
 from fred.components.component import NANOSECONDS
 from fred.timing.loop import Loop
 

@@ -8,9 +8,8 @@ from typing import Any
 from fred.cluster.bandwidths import Member
 from fred.cluster.cluster import Cluster
 from fred.cluster.contention import Load
-from fred.cluster.durations import durations
 from fred.cluster.faults import Faults, Way
-from fred.cluster.latency import Latency
+from fred.cluster.latency import Latency, durations
 from fred.cluster.network import Network
 from fred.cluster.regions import Regions
 from fred.components.component import NANOSECONDS

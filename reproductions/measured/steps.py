@@ -12,8 +12,7 @@ import pandas as pd
 from scipy.optimize import brentq
 
 import fred
-from fred.cluster.bandwidths import SPEEDS
-from fred.cluster.presets import PRESETS
+from fred.cluster.bandwidths import PRESETS, SPEEDS
 
 FILE = Path(__file__).parent / "steps.csv"
 ALGORITHMS = {"ddp": "allreduce-sgd", "servers": "ssgd", "local SGD": "local-sgd", "DiLoCo": "diloco"}
