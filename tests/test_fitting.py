@@ -12,12 +12,10 @@ from fred.base.intervals import block_ratios
 from fred.cluster.latency import LogNormal, Mixture
 from fred.components import registry
 from fred.fitting import behaviour
-from fred.fitting.block import cluster_block
 from fred.fitting.description import describe
-from fred.fitting.entities import fit_model
+from fred.fitting.entities import fit_model, sentences
 from fred.fitting.entity_regimes import InSpells, InWaves, Wanders
-from fred.fitting.fit_sentences import sentences
-from fred.fitting.fitted import Fitted, fit
+from fred.fitting.fitted import Fitted, cluster_block, fit
 from fred.fitting.latencies import FITS, log_density
 from fred.protocols.synchronous import Cutoff
 from fred.traces.trace import Trace

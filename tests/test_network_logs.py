@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 
 from fred.base.errors import FredError
-from fred.fitting.benchmark_log import strip_prefixes
 from fred.fitting.communication import fit_network
-from fred.fitting.measurement import infer_members
+from fred.fitting.measurement import infer_members, strip_prefixes
 from fred.fitting.measurements import read, read_file
 from tests.program import fred_command, refusal
 

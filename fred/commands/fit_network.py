@@ -12,8 +12,19 @@ from fred.base import disk
 from fred.base.errors import FredError
 from fred.commands import command_options
 from fred.commands.network_choice import list_networks, select
-from fred.fitting.communication import FittedNetwork, explain_several, fit_network, list_unknowns
-from fred.fitting.judgement import NEAR, HeldOut, Judgement, judge, judge_network, judge_presets, worst_error
+from fred.fitting.communication import (
+    NEAR,
+    FittedNetwork,
+    HeldOut,
+    Judgement,
+    explain_several,
+    fit_network,
+    judge,
+    judge_network,
+    judge_presets,
+    list_unknowns,
+    worst_error,
+)
 from fred.fitting.measurement import Measurement
 from fred.fitting.measurements import FORMATS, read_file
 from fred.specification.text import written

@@ -11,9 +11,7 @@ from scipy.stats import rankdata
 
 from fred.cluster.contention import Scope
 from fred.fitting.description import Matrix
-from fred.fitting.noise import Wandering, fit_wandering
-from fred.fitting.two_states import Spells, fit_spells
-from fred.fitting.waves import Waves, fit_waves
+from fred.fitting.series import Spells, Wandering, Waves, fit_spells, fit_wandering, fit_waves
 
 _FEWEST_ITERATIONS = 16  # iterations needed to find regimes
 _PASSES = 3  # most regimes of one entity

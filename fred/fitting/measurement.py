@@ -1,11 +1,17 @@
-"""A measured time of communication, and the names of libraries and operations by which tools call them."""
+"""A measured time of communication, and the benchmark's output that it is read from, without the prefixes of launchers."""
 
+import json
 import math
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+import shlex
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
 
+from fred.base.errors import FredError, listed, quoted
 from fred.cluster.collectives import LIBRARIES
+from fred.components.registry import nearest
 
 TEXTBOOK = "textbook"  # library of MPI's implementations and others whose costs FRED has not measured
 LIBRARY_NAMES = {name: name for name in LIBRARIES if name != "in use"} | {"rccl": "nccl"}
@@ -149,3 +155,217 @@ def _rounding_interval(text: str) -> tuple[float, float]:
         return 0.0, math.inf
     half = 0.5 * 10.0 ** -len(text.partition(".")[2]) + 1e-9 * value
     return value - half, value + half
+
+
+MEMBERS = ("nodes", "workers", "members", "machines", "ranks")  # FRED's names of the number of members
+OPERATIONS = (*LIBRARIES["nccl"], *SYNCHRONIZATIONS)
+VALUES = (*MEMBERS, "library", "operation", "delay_ms", "round_trip_ms", "gbit_per_s")  # keys of --values
+_NESTED = 4  # prefixes before each other
+_LEAST, _MOST = 1e-9, 1e15  # of any number
+_ALWAYS = re.compile(  # prefixes that nothing else looks like
+    r"\x1b\[[0-9;]*m"  # a colour
+    r"|\[[^\[\]\s]*\d+,\d+\]<std(?:out|err)>:?\s?"  # mpirun --tag-output
+    r"|\[(?:rank|default)\d+\]:\s?"  # torchrun
+    r"|\w{3} \w{3} +\d+ \d\d:\d\d:\d\d \d{4}<std(?:out|err)>:\s?"  # mpirun --timestamp-output
+    r"|\[?\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?\]?:?\s"  # a time
+)
+_MOSTLY = (  # prefixes if most lines have them
+    re.compile(r"\s*\d+:(?: |$)"),  # srun --label
+    re.compile(r"[A-Za-z][\w.-]*:(?: |$)"),  # pdsh, dsh, clush
+    re.compile(r"\[[\w.-]+\] "),  # mpirun -prepend-rank, of Hydra
+    re.compile(r"> ?"),  # a quotation
+    re.compile(r"[A-Za-z][\w./-]* +\| ?(?!.*\|)"),  # docker compose, kubetail; with further bars it is a table
+)
+_LAUNCHER = re.compile(  # up to the program, whose -n is another one
+    r"\b(?:mpirun|mpiexec(?:\.hydra)?|orterun|prterun|srun|flux run)\b(?:(?!osu_|_perf|IMB|nccom).)*?"
+    r"\s(?:-np?|--np|--ntasks)[ =]?(\d{1,9})\b"
+)
+_NAMED_MEMBERS = re.compile(
+    r"(?:^|[^a-z])(?:np|n|nodes|ranks|procs|members)[-_=]?(\d{1,9})(?![0-9a-z])|(?<!\d)(\d{1,9})[-_]?"
+    r"(?:members|nodes|ranks|workers|machines|procs|processes|gpus)(?![a-z])"
+)
+
+
+class Setting(NamedTuple):
+    """The library, the operation and the number of members of measurements."""
+
+    library: str
+    operation: str
+    nodes: int
+
+
+@dataclass(frozen=True)
+class BenchmarkLog:
+    """The text of a file, and what the command line says of it.
+
+    Args:
+        path: the file.
+        text: its text, without prefixes of launchers.
+        values: values that the file does not have, by FRED's names of columns: `nodes`, `operation`, `library`, `delay_ms`.
+        columns: column of the file, by FRED's names of columns.
+    """
+
+    path: Path
+    text: str
+    values: Mapping[str, str] = field(default_factory=dict)
+    columns: Mapping[str, str] = field(default_factory=dict)
+
+    def lines(self) -> Iterator[tuple[int, str]]:
+        """Yield the number of each line, from 1, and the line."""
+        yield from enumerate(self.text.splitlines(), start=1)
+
+    def setting(self, library: str = "", operation: str = "", nodes: int = 0, line: int = 0) -> Setting:
+        """Return library, operation and number of members: from the file, else from --values, else from the file's name.
+
+        Args:
+            library, operation: as the file has them, in any words; empty: not at all.
+            nodes: number of members in the file; 0: not there.
+            line: number of the line; 0: none in particular.
+
+        Raises FredError for a value that is missing, with a command that adds all of them, and for one that is unknown or
+        contradicts --values.
+        """
+        place, stem = f"{self.path}:{line}" if line else f"{self.path}", self.path.stem
+        for key, value, normalise in (("library", library, LIBRARY_NAMES.get), ("operation", operation, recognise_operations)):
+            if value and key in self.values and normalise(self.values[key].lower()) != normalise(value.lower()):
+                raise FredError(f"--values {key}={self.values[key]}: {place} has `{value}`; leave it out")
+        libraries = [word for word in re.split("[^a-z]", stem.lower()) if word in LIBRARY_NAMES]
+        name = library or self.values.get("library") or (libraries or [""])[0]
+        if name and name.lower() not in LIBRARY_NAMES:
+            expected = " or ".join(LIBRARY_NAMES)
+            raise FredError(f"{place}: unknown library `{name}`{nearest(name.lower(), LIBRARY_NAMES)}; expected {expected}")
+        words = operation or self.values.get("operation") or stem
+        operations = recognise_operations(words)
+        if len(operations) > 1:
+            raise FredError(f"{place}: `{words}` names several operations: {listed(operations)}")
+        if not operations and words != stem:
+            raise FredError(f"{place}: unknown operation `{words}`; expected one of {listed(OPERATIONS)}")
+        if nodes == 1:
+            raise FredError(f"{place}: one member, which sends no message; measure at least two")
+        members = self._members(nodes, place) or (2 if operations == ["point-to-point"] else 0)
+        servers = SYNCHRONIZATIONS.get("".join(operations), "")
+        self._require(place, servers or name, operations, members)
+        return Setting(servers or LIBRARY_NAMES[name.lower()], operations[0], members)
+
+    def _members(self, nodes: int, place: str) -> int:
+        """Return the number of members: of the file, of --values, or of the file's name; 0: unknown."""
+        key = next((key for key in MEMBERS if key in self.values), "")
+        number = self.number(self.values[key], key, "--values") if key else 0.0
+        if number and (number != int(number) or number < 2):
+            raise FredError(f"--values {key}={self.values[key]}: expected a whole number from 2 on")
+        if nodes and number and nodes != number:
+            raise FredError(f"--values {key}={self.values[key]}: {place} has {nodes} members; leave it out")
+        match = _NAMED_MEMBERS.search(self.path.stem.lower())
+        in_name = int(match[1] or match[2]) if match else 0
+        return nodes or int(number) or (in_name if in_name > 1 else 0)
+
+    def _require(self, place: str, library: str, operations: Sequence[str], members: int) -> None:
+        """Raise FredError for everything that is missing, with one command that adds it all."""
+        numbers = re.findall(r"(?<![0-9a-zA-Z])\d{1,5}(?![0-9a-zA-Z])", self.path.stem)
+        requirements = [
+            ("the library", "library=nccl", library),
+            ("the operation", "operation=allreduce", operations),
+            ("the number of members", f"nodes={(numbers or ['N'])[-1]}", members),
+        ]
+        if missing := [(name, cure) for name, cure, value in requirements if not value]:
+            cures = ",".join([f"{key}={value}" for key, value in self.values.items()] + [cure for _, cure in missing])
+            names = listed([name for name, _ in missing])
+            example = " (N: that number; in a file's name: np8)" if "nodes=N" in cures else ""
+            raise FredError(f"{place}: the file does not say {names}; with your values: {self.command(values=cures)}{example}")
+
+    def examples(self, kinds: Collection[str]) -> str:
+        """Return a value of --values, with an example of each value that is missing in the file, its name and the command line.
+
+        Args:
+            kinds: values that the file has, of `library`, `operation`, `nodes`.
+        """
+        stem = self.path.stem.lower()
+        is_in_name = {
+            "library": bool({*re.split("[^a-z]", stem)} & {*LIBRARY_NAMES}),
+            "operation": bool(recognise_operations(stem)),
+        }
+        is_in_name["nodes"] = bool(self._members(0, str(self.path)))
+        defaults = {"library": "nccl", "operation": "allreduce", "nodes": "8"}
+        defaults = {name: value for name, value in defaults.items() if name not in kinds and not is_in_name.get(name)}
+        return ",".join(f"{name}={value}" for name, value in {**defaults, **self.values}.items())
+
+    def command(self, **options: str) -> str:
+        """Return the command line that reads this file with other options; those without a value are left out."""
+        words = [word for name, value in options.items() if value for word in (f"--{name}", value)]
+        return shlex.join(["fred", "fit-network", str(self.path), *words])
+
+    def number(self, text: str, name: str, place: str, least: float = _LEAST) -> float:
+        """Return a number. Raises FredError for another text, and for one that is too small or too large.
+
+        Args:
+            text: the number.
+            name: name of the column, and
+            place: the line, for the message.
+            least: the smallest number allowed.
+        """
+        try:
+            value = float(text.replace(",", "") if re.fullmatch(r"\d{1,3}(,\d{3})+(\.\d+)?", text) else text)
+        except ValueError:
+            value = math.nan
+        if not least <= value < _MOST:
+            brief = quoted(text if len(text) < 40 else f"{text[:36]}...")
+            raise FredError(f"{place}: `{name}` is {brief}; expected a number between {least:g} and {_MOST:g}")
+        return value
+
+    def count_launched(self, line: int) -> int:
+        """Return the number of processes in the last command (mpirun, srun) before a line, or 0.
+
+        Args:
+            line: number of the line, from 1.
+        """
+        commands = [
+            match for _, text in zip(range(line), self.text.splitlines(), strict=False) if (match := _LAUNCHER.search(text))
+        ]
+        return int(commands[-1][1]) if commands else 0
+
+    def records(self, key: str) -> list[dict[str, Any]]:
+        """Return the objects in the list of a key of a JSON text, up to a cut.
+
+        Args:
+            key: the key; empty: the text itself is the list.
+
+        >>> BenchmarkLog(Path("a.json"), '{"results": [{"size": 8}, {"size": 16}, {"si').records("results")
+        [{'size': 8}, {'size': 16}]
+        """
+        start = re.search(rf'"{re.escape(key)}"\s*:\s*\[', self.text) if key else re.match(r"\s*\[", self.text)
+        rows: list[dict[str, Any]] = []
+        position = start.end() if start else len(self.text)
+        while opening := re.compile(r"[\s,]*(?=\{)").match(self.text, position):
+            try:
+                row, position = json.JSONDecoder().raw_decode(self.text, opening.end())
+            except (ValueError, RecursionError):
+                break
+            rows.append(row)
+        return rows
+
+
+def strip_prefixes(text: str) -> str:
+    """Return a text without the prefixes that launchers, host lists and log collectors put before each line.
+
+    Args:
+        text: text of a file.
+
+    >>> strip_prefixes("[1,0]<stdout>:# nThread 1"), strip_prefixes("node-00: 8 2 float" + chr(10) + "node-00:")
+    ('# nThread 1', '8 2 float\\n')
+    """
+    lines = text.splitlines()
+    for _ in range(_NESTED):
+        lines = [_ALWAYS.sub("", line, count=1) if _ALWAYS.match(line) else line for line in lines]
+        for pattern in _MOSTLY:
+            filled = [line for line in lines if line.strip()]
+            if 2 * sum(1 for line in filled if pattern.match(line)) > len(filled):
+                lines = [pattern.sub("", line, count=1) if pattern.match(line) else line for line in lines]
+    return "\n".join(lines)
+
+
+class BenchmarkFormat(NamedTuple):
+    """A format: the tool's name, a test of a text and a file's name, and the reader."""
+
+    tool: str
+    sniff: Callable[[str, str], bool]
+    read: Callable[[BenchmarkLog], Iterator[Measurement | Skipped]]

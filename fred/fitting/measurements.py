@@ -1,35 +1,30 @@
 """Measured times of communication, read from the logs of benchmarks and from tables.
 
-`FORMATS` are the formats in the order in which they are tried. A new one is a file in `formats/` and a line here.
+`FORMATS` are the formats in the order in which they are tried. A new one is a `BenchmarkFormat` in `formats/` and a line here.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import NamedTuple
 
 from fred.base.errors import FredError, listed
 from fred.components.registry import nearest
-from fred.fitting.benchmark_log import VALUES, BenchmarkLog, strip_prefixes
-from fred.fitting.formats import ds_bench, imb, iperf, measurement_table, nccl_tests, nccom, osu, perftest, rccl_tests
-from fred.fitting.measurement import Measurement, Skipped
+from fred.fitting.formats import accelerators, measurement_table, mpi, point_to_point
+from fred.fitting.measurement import VALUES, BenchmarkLog, Measurement, Skipped, strip_prefixes
 from fred.tables.content import read_content
 
-
-class Format(NamedTuple):
-    """A format: the tool's name, a test of a text and a file's name, and the reader."""
-
-    tool: str
-    sniff: Callable[[str, str], bool]
-    read: Callable[[BenchmarkLog], Iterator[Measurement | Skipped]]
-
-
-FORMATS = tuple(
-    Format(module.TOOL, module.sniff, module.read)
-    for module in (nccl_tests, rccl_tests, osu, imb, ds_bench, nccom, iperf, perftest)
+FORMATS = (
+    accelerators.NCCL_TESTS,
+    accelerators.RCCL_TESTS,
+    mpi.OSU,
+    mpi.IMB,
+    accelerators.DS_BENCH,
+    accelerators.NCCOM,
+    point_to_point.IPERF,
+    point_to_point.PERFTEST,
 )
-_TABLE = Format(measurement_table.TOOL, measurement_table.sniff, measurement_table.read)
+_TABLE = measurement_table.TABLE
 
 
 @dataclass(frozen=True)
@@ -118,9 +113,7 @@ def _refuse_empty(path: Path, tool: str, skipped: list[Skipped]) -> None:
     """Raise FredError for a file without a measurement, with the reason of its rows."""
     if not skipped:
         expected = (
-            "rows of a table"
-            if tool == measurement_table.TOOL
-            else f"a row for each size, as {tool} prints them at the end of a run"
+            "rows of a table" if tool == _TABLE.tool else f"a row for each size, as {tool} prints them at the end of a run"
         )
         raise FredError(f"{path}: no measurement; expected {expected}")
     reason, number = Counter(row.reason for row in skipped).most_common(1)[0]

@@ -8,8 +8,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from fred.fitting.communication import errors, fit, held_out_errors
-from fred.fitting.judgement import NEAR, Judgement, judge
+from fred.fitting.communication import NEAR, Judgement, errors, fit, held_out_errors, judge
 from fred.fitting.measurement import Measurement
 from fred.fitting.measurements import read
 from fred.views import predicted_times

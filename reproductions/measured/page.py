@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from fred.fitting.judgement import NEAR, worst_error
+from fred.fitting.communication import NEAR, worst_error
 from reproductions.common import table
 from reproductions.measured import streams
 from reproductions.measured.sources import FOLDER

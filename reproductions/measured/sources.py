@@ -7,7 +7,7 @@ from typing import NamedTuple
 from fred.base.errors import FredError
 from fred.cluster import collectives
 from fred.cluster.collectives import Effort, ring
-from fred.fitting.judgement import list_settings
+from fred.fitting.communication import list_settings
 from fred.fitting.measurement import Measurement
 from fred.fitting.measurements import read
 from reproductions.common import ROOT

@@ -26,13 +26,10 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from fred.base.errors import FredError, listed, quoted
-from fred.fitting.benchmark_log import BenchmarkLog, Setting
-from fred.fitting.formats.column_names import BANDWIDTHS, COLUMNS, SIZES, TIMES, Column, recognise
-from fred.fitting.formats.table_refusals import explain_refusal, is_header
-from fred.fitting.measurement import SYNCHRONIZATIONS, Measurement, Skipped, bus_factor
+from fred.fitting.formats.table_refusals import BANDWIDTHS, COLUMNS, SIZES, TIMES, Column, explain_refusal, is_header, recognise
+from fred.fitting.measurement import SYNCHRONIZATIONS, BenchmarkFormat, BenchmarkLog, Measurement, Setting, Skipped, bus_factor
 from fred.tables import quantities
 
-TOOL = "table"
 _RATE_BYTES = 64 * 2**20  # sent to measure a rate
 _DELIMITERS = (",", ";", "\t", "|", r"\s{2,}", r"\s+")
 _BARE_SIZES = 65536  # sizes without a unit are bytes if one is at least as large
@@ -84,7 +81,7 @@ class _Row(NamedTuple):
         return _quantity(self.log, text, column, self.place, least, self.sizes)
 
 
-def sniff(head: str, name: str) -> bool:
+def sniff_measurement_table(head: str, name: str) -> bool:
     """Return True: what no other format recognises is read as a table.
 
     Args:
@@ -94,7 +91,7 @@ def sniff(head: str, name: str) -> bool:
     return True
 
 
-def read(log: BenchmarkLog) -> Iterator[Measurement | Skipped]:
+def read_measurement_table(log: BenchmarkLog) -> Iterator[Measurement | Skipped]:
     """Yield the measurements of a table.
 
     Args:
@@ -365,3 +362,6 @@ def _json_table(log: BenchmarkLog) -> _Table:
 def _cell_text(value: object) -> str:
     """Return the text of a cell."""
     return "" if value is None else value if isinstance(value, str) else json.dumps(value)
+
+
+TABLE = BenchmarkFormat("table", sniff_measurement_table, read_measurement_table)

@@ -1,14 +1,139 @@
-"""Refusals of tables without sizes or durations of messages, with commands that make them readable."""
+"""Columns of tables with measured times, by their names and units; refusals of tables without sizes or durations."""
 
 import re
 from collections.abc import Collection, Sequence
+from typing import NamedTuple
 
 from fred.base.errors import FredError, briefly
-from fred.fitting.benchmark_log import BenchmarkLog
-from fred.fitting.formats.column_names import ELEMENTS, RATES, recognise
+from fred.fitting.measurement import BenchmarkLog
 from fred.tables import quantities
 from fred.tables.content import read_content
 from fred.tables.table_commands import rewrite_command
+
+SIZES = {"b": 1.0, "byte": 1.0, "bytes": 1.0} | {  # bytes; K, M and G are powers of 2^10, as the tools print them
+    unit: 1024.0**power
+    for power, letter, name in ((1, "k", "kilo"), (2, "m", "mega"), (3, "g", "giga"), (4, "t", "tera"))
+    for unit in (letter, f"{letter}b", f"{letter}ib", f"{name}bytes")
+}
+TIMES = dict.fromkeys(("s", "sec", "secs", "second", "seconds"), 1.0)  # s
+TIMES |= dict.fromkeys(("ms", "msec", "msecs", "millis", "millisecond", "milliseconds"), 1e-3)
+TIMES |= dict.fromkeys(("us", "usec", "usecs", "µs", "micros", "microsecond", "microseconds"), 1e-6)
+TIMES |= dict.fromkeys(("ns", "nsec", "nanosecond", "nanoseconds"), 1e-9)
+_TIME_WORDS = {"time", "duration", "latency", "lat", "elapsed", "runtime"}
+_SIZE_WORDS = {"size", "msg", "message", "payload", "buffer", "nbytes", "data", "tensor", "length", "transfer"}
+_RANKS = dict.fromkeys(("avg", "mean", "average", "out", "of", "place", "oop"), 0) | dict.fromkeys(
+    ("median", "p50", "typical"), 1
+)
+_NOT_TIMES = {"min", "max", "p90", "p95", "p99", "p999", "std", "stdev", "stddev", "var", "cpu", "in", "start", "end", "cv"}
+BANDWIDTHS = {"GB/s": 1e9, "GBps": 1e9, "MB/s": 1e6, "MBps": 1e6, "GiB/s": 2.0**30}  # bytes/s; case tells bytes from bits
+BANDWIDTHS |= dict.fromkeys(("Gb/s", "Gbps", "Gbit/s"), 1e9 / 8) | dict.fromkeys(("Mb/s", "Mbps", "Mbit/s"), 1e6 / 8)
+ELEMENTS = re.compile(r"num[ _-]?el|elem|count")  # numbers of elements, which are no sizes
+RATES = re.compile(r"bw|bandwidth|throughput|tput|bps|/s$|per_s|rate|flops")
+_OPERATIONS = {
+    "operation",
+    "op",
+    "collective",
+    "coll",
+    "primitive",
+    "comm op",
+    "function",
+    "collective op",
+    "comm type",
+    "kind",
+}
+_LIBRARIES = {"library", "backend", "lib", "comm backend"}
+_MEMBERS = {
+    "nodes",
+    "workers",
+    "members",
+    "machines",
+    "ranks",
+    "world size",
+    "worldsize",
+    "world",
+    "group size",
+    "np",
+    "devices",
+}
+_MEMBERS |= {"gpus", "processes", "procs", "nprocs", "nranks", "ngpus", "nnodes"}
+_EXACT = {  # kind, factor
+    "delay_ms": ("delay", 1e-3),
+    "round_trip_ms": ("round_trip", 1e-3),
+    "gbit_per_s": ("bandwidth", 1e9 / 8),
+    "mbit_per_s": ("rate", 1e6 / 8),
+    **{name: (name, 1.0) for name in ("how", "source")},
+    **dict.fromkeys(("sender", "receiver"), ("text", 1.0)),  # for people
+}
+COLUMNS = (  # FRED's names, of which the first of each kind is the usual one
+    *("library", "operation", "nodes", "bytes", "megabytes", "seconds", "milliseconds", "microseconds"),
+    *(*_EXACT, "workers", "members", "machines", "ranks"),
+)
+
+
+class Column(NamedTuple):
+    """The content of a column.
+
+    Args:
+        kind: `size`, `time`, `nodes`, `operation`, `library`, or as the name says; `algbw` is size / time, `busbw` what
+            nccl-tests compute from it.
+        factor: factor to bytes, s or bytes/s; 0: the name has no unit.
+        rank: 0 for the best column of a kind.
+        name: its name in the file.
+    """
+
+    kind: str
+    factor: float = 1.0
+    rank: int = 0
+    name: str = ""
+
+
+def recognise(name: str) -> Column | None:
+    """Return the content of a column, by its name, or None.
+
+    Args:
+        name: its name in a file.
+
+    >>> recognise("time (seconds)"), recognise("Size (Bytes)"), recognise("num_ranks").kind, recognise("busbw(GB/s)").kind
+    (Column(kind='time', factor=1.0, rank=0, name=''), Column(kind='size', factor=1.0, rank=0, name=''), 'nodes', 'busbw')
+    >>> recognise("Latency(us):p50")
+    Column(kind='time', factor=1e-06, rank=1, name='')
+    """
+    if name.strip().lower() in _EXACT:
+        return Column(*_EXACT[name.strip().lower()])
+    if name.strip().startswith(("(", "[")):  # a unit alone
+        return None
+    if (unit := re.search(r"[\[(](\w+)[\])]", name)) and unit[1].lower() in SIZES | TIMES:
+        name = f"{name[: unit.start()]} {name[unit.end() :]} {unit[1]}"
+    words = re.findall(r"[a-zµ]+\d*", re.sub(r"(?<=[a-z])(?=[A-Z][a-zA-Z])", " ", name).lower())
+    text = " ".join(words)
+    bare = re.sub(r"^(num|number of|total|n) ", "", text)
+    if text == "ppn" or re.search(r"(gpus?|ranks?|procs?|processes|tasks|ntasks|devices) per (node|machine|host)", text):
+        return Column("per_node")
+    for kind, names in (("nodes", _MEMBERS), ("operation", _OPERATIONS), ("library", _LIBRARIES)):
+        if bare in names:
+            return Column(kind, rank=int(bare == "op"))  # in some tables it is the reduction
+    if match := re.match(r"(alg|bus)(orithm)? ?(bw|bandwidth)", text):
+        return Column(f"{match[1]}bw", next((factor for unit, factor in BANDWIDTHS.items() if unit in name), 0.0))
+    if not words or RATES.search(name.lower()):
+        return None
+    if words[-1] in TIMES or _TIME_WORDS & set(words):
+        return _time(words)
+    if words[-1] in SIZES or _SIZE_WORDS & set(words):
+        factor = SIZES.get(words[-1], 1.0 if "nbytes" in words else 0.0)
+        rest = set(words if words[-1] not in SIZES else words[:-1]) - _SIZE_WORDS
+        return Column("size", factor) if rest <= {"in", "of", "per", "rank", "the"} else None
+    return None
+
+
+def _time(words: list[str]) -> Column | None:
+    """Return the content of a column of durations; None for extremes and spreads."""
+    has_unit = words[-1] in TIMES
+    rest = set(words[:-1] if has_unit else words) - _TIME_WORDS
+    is_in_place = "in" in rest and "place" in rest
+    if is_in_place or rest & (_NOT_TIMES - {"in"}) or rest - set(_RANKS) - {"in", "per", "op", "call", "comm", "the", "total"}:
+        return None
+    return Column("time", TIMES[words[-1]] if has_unit else 0.0, max((_RANKS.get(word, 0) for word in rest), default=0))
+
 
 _SPAN = 4  # times the smallest size is the largest of a benchmark, at least
 _QUANTITIES = {"size": "size, `bytes` or `megabytes`", "time": "duration, `seconds`, `milliseconds` or `microseconds`"}

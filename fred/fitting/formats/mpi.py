@@ -1,22 +1,35 @@
-"""OSU micro-benchmarks: latencies of collective operations and of messages, with the options `-f`, `-z` and `-c`.
+"""Benchmarks of MPI and of its collective operations: OSU's and Intel's.
 
+OSU micro-benchmarks: latencies of collective operations and of messages, with the options `-f`, `-z` and `-c`.
 Source: output of versions 3.8 to 7.5. The log has no number of processes. An allgather, all-to-all, gather or scatter is
 measured by the size of each process's part; FRED counts the whole. Bandwidth tests have many messages under way, so that their
 times have no latency: their rows are left out.
+
+Intel MPI Benchmarks and oneCCL's benchmark: the output of IMB-MPI1, with all numbers of processes.
+Source: output of versions 2018 and 2021, and oneCCL's `examples/benchmark`. The time is that of the slowest process, as in the
+tool's own bandwidths. An allgather, alltoall, gather or scatter is measured by the size of each process's part; FRED counts the
+whole.
 """
 
 import re
 from collections.abc import Iterator
 
-from fred.fitting.benchmark_log import BenchmarkLog, Setting
-from fred.fitting.measurement import TEXTBOOK, Measurement, Skipped, recognise_operations, skip_unknown
+from fred.fitting.measurement import (
+    TEXTBOOK,
+    BenchmarkFormat,
+    BenchmarkLog,
+    Measurement,
+    Setting,
+    Skipped,
+    recognise_operations,
+    skip_unknown,
+)
 
-TOOL = "OSU micro-benchmarks"
 PARTS = ("allgather", "all-to-all", "gather", "scatter")  # measured by the size of a part
 _TITLE = re.compile(r"#\s*OSU (.*?) ?\b(?:Test\b|v\d)")
 
 
-def sniff(head: str, name: str) -> bool:
+def sniff_osu(head: str, name: str) -> bool:
     """Return True for the output of these programs.
 
     Args:
@@ -26,7 +39,7 @@ def sniff(head: str, name: str) -> bool:
     return bool(re.search(r"^\s*#\s*OSU .*(Test|v\d)", head, re.MULTILINE))
 
 
-def read(log: BenchmarkLog) -> Iterator[Measurement | Skipped]:
+def read_osu(log: BenchmarkLog) -> Iterator[Measurement | Skipped]:
     """Yield the measurements of all programs in a log.
 
     Args:
@@ -80,3 +93,57 @@ def _skip(title: str) -> Skipped:
             "are of a bandwidth test, whose times have no latency", "mpirun -np 2 -N 1 osu_latency > osu_latency.txt"
         )
     return skip_unknown(title, "mpirun -np 4 -N 1 osu_allreduce -f > osu_allreduce-np4.txt")
+
+
+OSU = BenchmarkFormat("OSU micro-benchmarks", sniff_osu, read_osu)
+
+
+_RUN = "mpirun -np 4 -ppn 1 IMB-MPI1 -npmin 4 Allreduce > imb.txt"
+
+
+def sniff_imb(head: str, name: str) -> bool:
+    """Return True for the output of IMB-MPI1.
+
+    Args:
+        head: text of the file.
+        name: name of the file.
+    """
+    return "# Benchmarking" in head and "#bytes" in head
+
+
+def read_imb(log: BenchmarkLog) -> Iterator[Measurement | Skipped]:
+    """Yield the measurements of all benchmarks and numbers of processes.
+
+    Args:
+        log: the file.
+
+    Raises FredError for a number that is out of range.
+    """
+    name, processes, columns = "", 0, [""]
+    for number, line in log.lines():
+        words = line.split()
+        if match := re.match(r"\s*#\s*Benchmarking:? (\S+)", line):
+            name, processes = match[1], 0
+        elif match := re.match(r"\s*#\s*#?processes(?: =|:) (\d{1,9})", line):
+            processes = int(match[1])
+        elif words and words[0] in ("#bytes", "#") and "#bytes" in line:
+            columns = [word for word in words if word != "#"]
+        elif name and words and words[0].isdecimal() and processes:
+            time = next((columns.index(column) for column in ("t_max[usec]", "t[usec]", "avg[usec]") if column in columns), 0)
+            operations = recognise_operations(name)
+            if len(operations) != 1 or not time:
+                yield skip_unknown(name, _RUN)
+            elif len(words) < len(columns):
+                yield Skipped("were cut off")
+            elif words[0] == "0":
+                yield Skipped("had size 0")
+            elif processes < 2:
+                yield Skipped("are of one process")
+            else:
+                place = f"{log.path}:{number}"
+                setting = log.setting(TEXTBOOK, name, processes, number)
+                size = log.number(words[0], "#bytes", place) * (processes if operations[0] in PARTS else 1)
+                yield Measurement(*setting, size, log.number(words[time], columns[time], place) * 1e-6)
+
+
+IMB = BenchmarkFormat("Intel MPI benchmarks", sniff_imb, read_imb)

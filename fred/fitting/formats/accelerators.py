@@ -1,24 +1,46 @@
-"""NVIDIA's nccl-tests and AMD's rccl-tests: the printed log, of one program or several, and the JSON of `-J`.
+"""Benchmarks of collective operations between accelerators: nccl-tests, rccl-tests, nccom-test and ds_bench.
 
+NVIDIA's nccl-tests and AMD's rccl-tests: the printed log, of one program or several, and the JSON of `-J`.
 Sources: `src/util.cu` (2.19.6) and the logs of 2019. Sizes are those of the larger buffer, as FRED counts them; times are of
 operations out of place.
+
+AMD's rccl-tests: the records of `-x FILE -Z json` or `-Z csv`; its printed log is that of nccl-tests.
+Source: the fields that ROCm's own validation (`cvs/models/rccl.py`) expects. Times are microseconds, out of place.
+
+AWS Neuron's nccom-test: the printed table, and its `--report-to-json-file`.
+Source: the tool's user guide (2.29). Neither has the number of ranks, and the operation only in the command line: they follow
+from the bus bandwidths where only one number of ranks explains them.
+
+DeepSpeed's ds_bench: all operations of a run, with and without `--raw`.
+Source: `benchmarks/communication` of DeepSpeedExamples. The column `Description` has the exact size. An all_gather is measured
+by the size of each process's part; FRED counts the whole.
 """
 
+import csv
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from fred.base.errors import FredError
-from fred.fitting.benchmark_log import BenchmarkLog
-from fred.fitting.measurement import NUMBER, Measurement, Skipped, infer_members, recognise_operations, skip_unknown
+from fred.fitting.measurement import (
+    NUMBER,
+    TEXTBOOK,
+    BenchmarkFormat,
+    BenchmarkLog,
+    Measurement,
+    Setting,
+    Skipped,
+    infer_members,
+    recognise_operations,
+    skip_unknown,
+)
 
-TOOL = "nccl-tests"
 _RANK = re.compile(r"[#\s]*Rank\s+(\d{1,9})\b(?:\s+Group\s+(\d+)\b)?.*?\bon\s+(\S+)")
 _PROGRAM = re.compile(r"\b(\w+_perf)")
 _BUILD = "make MPI=1 MPI_HOME=/path/to/mpi"
 _RUN = "mpirun -np 2 -N 1 all_reduce_perf -b 8 -e 1G -f 2 -g 1"
-_ROW = re.compile(
+_NCCL_TESTS_ROW = re.compile(
     r"^ +\d+ +\d+ +(?:u?int\d+|float|double|half|bfloat16|f\d\w+|fp8\w+) +\w+ +-?\d+ +[\d.]+ +[\d.]+ +[\d.]+ +\d+ ",
     re.MULTILINE,
 )
@@ -41,7 +63,7 @@ class _Program:
     columns: list[str] = field(default_factory=list)
 
 
-def sniff(head: str, name: str) -> bool:
+def sniff_nccl_tests(head: str, name: str) -> bool:
     """Return True for a log or a JSON file of these programs.
 
     Args:
@@ -49,11 +71,13 @@ def sniff(head: str, name: str) -> bool:
         name: name of the file.
     """
     is_json = head.lstrip().startswith("{") and '"nccl_version"' in head
-    is_log = re.search(r"^#.*(nThread|out-of-place)|^#\s+size\s+count\b.*\btime\b", head, re.MULTILINE) or _ROW.search(head)
+    is_log = re.search(
+        r"^#.*(nThread|out-of-place)|^#\s+size\s+count\b.*\btime\b", head, re.MULTILINE
+    ) or _NCCL_TESTS_ROW.search(head)
     return is_json or bool(is_log)
 
 
-def read(log: BenchmarkLog) -> Iterator[Measurement | Skipped]:
+def read_nccl_tests(log: BenchmarkLog) -> Iterator[Measurement | Skipped]:
     """Yield the measurements of a log.
 
     Args:
@@ -87,9 +111,9 @@ def _read_text(log: BenchmarkLog) -> Iterator[Measurement | Skipped]:
         if rows and len({*numbers}) < len(numbers):
             raise _connection_error(log, "processes whose ranks have the same numbers")
         if rows:
-            is_usual = not program.columns and _ROW.search(lines[rows[0][0] - 1][1])
+            is_usual = not program.columns and _NCCL_TESTS_ROW.search(lines[rows[0][0] - 1][1])
             program.columns = [*_COLUMNS] if is_usual else program.columns
-            yield from _rows(log, program, rows)
+            yield from _nccl_tests_rows(log, program, rows)
 
 
 def _check_connected(log: BenchmarkLog, ranks: Sequence[re.Match[str]]) -> None:
@@ -107,7 +131,9 @@ def _connection_error(log: BenchmarkLog, processes: str) -> FredError:
     )
 
 
-def _rows(log: BenchmarkLog, program: _Program, rows: list[tuple[int, list[str]]]) -> Iterator[Measurement | Skipped]:
+def _nccl_tests_rows(
+    log: BenchmarkLog, program: _Program, rows: list[tuple[int, list[str]]]
+) -> Iterator[Measurement | Skipped]:
     """Yield the measurements in the rows of one program."""
     if "cputime" in program.columns:
         raise FredError(f"{log.path}: times of the CPU (-C 1), which do not include the network's; run it without -C")
@@ -213,3 +239,171 @@ def _read_json(log: BenchmarkLog) -> Iterator[Measurement | Skipped]:
                 log.number(str(value), name, place) for value, name in ((row["size"], "size"), (times["time"], "time"))
             )
             yield Measurement(*setting, size, microseconds * 1e-6, machines=len(set(hosts)))
+
+
+NCCL_TESTS = BenchmarkFormat("nccl-tests", sniff_nccl_tests, read_nccl_tests)
+
+
+_FIELDS = {"name", "ranks", "size", "inPlace", "time", "busBw"}
+
+
+def sniff_rccl_tests(head: str, name: str) -> bool:
+    """Return True for records of rccl-tests.
+
+    Args:
+        head: text of the file.
+        name: name of the file.
+    """
+    return "numCycle" in head[:200] and "busBw" in head
+
+
+def read_rccl_tests(log: BenchmarkLog) -> Iterator[Measurement | Skipped]:
+    """Yield the measurements of the records.
+
+    Args:
+        log: the file.
+
+    Raises FredError for one rank, and for a number that is missing.
+    """
+    is_json = log.text.lstrip().startswith(("[", "{"))
+    rows = log.records("") if is_json else list(csv.DictReader(log.text.splitlines(), skipinitialspace=True))
+    if is_json and not rows:  # a record on each line
+        rows = BenchmarkLog(log.path, f"[{log.text}").records("")
+    for number, row in enumerate(rows, start=1):
+        place = f"{log.path}: record {number}"
+        values = {name: str(value).strip() for name, value in row.items() if name}
+        if None in row.values() or _FIELDS - {*values}:
+            yield Skipped("were cut off")
+        elif values["inPlace"] not in ("0", "false", "False"):
+            continue
+        elif values.get("wrong", "0").strip("0.") not in ("", "N/A"):
+            yield Skipped("had wrong results")
+        elif not recognise_operations(values["name"]):
+            yield skip_unknown(values["name"])
+        elif values["size"] == "0":
+            yield Skipped("had size 0")
+        else:
+            nodes, ranks, gpus = (
+                int(log.number(values.get(name, "1"), name, place)) for name in ("nodes", "ranks", "gpusPerRank")
+            )
+            if ranks * gpus < 2:
+                run = "mpirun -np 2 -N 1 all_reduce_perf -b 8 -e 1G -f 2 -g 1 -Z json -x all_reduce.json"
+                raise FredError(f"{log.path}: one rank, which sent no message; start at least two: `{run}`")
+            setting = log.setting("nccl", values["name"], ranks * gpus)
+            size, microseconds = log.number(values["size"], "size", place), log.number(values["time"], "time", place)
+            yield Measurement(*setting, size, microseconds * 1e-6, machines=nodes)
+
+
+RCCL_TESTS = BenchmarkFormat("rccl-tests", sniff_rccl_tests, read_rccl_tests)
+
+
+_TIMES = re.compile(r"time(:avg)?\(us\)|time:p\d+\(us\)")
+_GROUP = re.compile(r"--data-parallel-dimension[ =](\d{1,9})")  # as many ranks take part in an operation
+_COMMAND = re.compile(
+    r"\bnccom-test\b.*?\b(all_?reduce|allr|all_?gather|allg|reduce_scatter|redsct|alltoallv?|sendrecv|permute)\b.*"
+)
+
+
+def sniff_nccom(head: str, name: str) -> bool:
+    """Return True for a table or JSON file of nccom-test.
+
+    Args:
+        head: text of the file.
+        name: name of the file.
+    """
+    return "size(B)" in head and "count(elems)" in head and bool(_TIMES.search(head))
+
+
+def read_nccom(log: BenchmarkLog) -> Iterator[Measurement | Skipped]:
+    """Yield the measurements of a table.
+
+    Args:
+        log: the file.
+
+    Raises FredError for an operation or a number of ranks that neither the file nor the command line has.
+    """
+    rows = list(_nccom_rows(log))
+    command = _COMMAND.search(log.text)
+    ranks = command and (_GROUP.search(command[0]) or re.search(r"(?:-r|--nworkers)[ =](\d{1,9})", command[0]))
+    machines = re.search(r"(?:-N|--nnodes)[ =](\d{1,9})", command[0]) if command else None
+    bandwidths = [(row["algbw(GB/s)"], row["busbw(GB/s)"]) for row in rows if {"algbw(GB/s)", "busbw(GB/s)"} <= {*row}]
+    operation = command[1] if command else "" if recognise_operations(log.path.stem) else log.values.get("operation", "")
+    bandwidths = [pair for pair in bandwidths if all(map(NUMBER.fullmatch, pair))]
+    if not command and any(float(bus) > float(algorithm) for algorithm, bus in bandwidths):
+        operation = "allreduce"  # the only one with more on the bus than the size
+    operations = recognise_operations(operation or log.path.stem)
+    members = int(ranks[1]) if ranks else infer_members(operations[0], bandwidths) if len(operations) == 1 else 0
+    setting = log.setting(TEXTBOOK, operation, members)
+    for number, row in enumerate(rows, start=1):
+        times = sorted((name for name in row if _TIMES.fullmatch(name)), key=lambda name: ("p" in name, name != "time:p50(us)"))
+        place = f"{log.path}: row {number}"
+        if not row.get("count(elems)", "").isdecimal():
+            yield Skipped("failed")
+        elif not times or not {"size(B)", "busbw(GB/s)"} <= {*row}:
+            yield Skipped("were cut off")
+        else:
+            size, microseconds = log.number(row["size(B)"], "size(B)", place), log.number(row[times[0]], times[0], place)
+            yield Measurement(*setting, size, microseconds * 1e-6, machines=int(machines[1]) if machines else 0)
+
+
+def _nccom_rows(log: BenchmarkLog) -> Iterator[Mapping[str, str]]:
+    """Yield the cells of all rows, by their columns."""
+    for record in log.records("results"):
+        yield {name: str(value) for name, value in record.items()}
+    columns: list[str] = []
+    for _, line in log.lines():
+        words = line.split()
+        if "size(B)" in words and "count(elems)" in words:
+            columns = words
+        elif columns and words and words[0].isdecimal():
+            yield dict(zip(columns, words, strict=False))
+
+
+NCCOM = BenchmarkFormat("nccom-test", sniff_nccom, read_nccom)
+
+
+_TITLE = re.compile(r"-+ Performance of (\w+) on (\d{1,9}) devices")
+_DS_BENCH_ROW = re.compile(r"\s*[\d.]+ *[KMGT]?B?\s+(\d+)x(\d+)\s+([\d.]+)(?: *(us|ms|s))?\s+[\d.]+\s+[\d.]+")
+_UNITS = {"us": 1e-6, "ms": 1e-3, "s": 1.0, None: 1e-6}
+_LOGGED = re.compile(r"\bComm\. Op\s+Message Size\s+Count\s+Total Latency|\bcomm op: \w+ \| time \(ms\):")
+
+
+def sniff_ds_bench(head: str, name: str) -> bool:
+    """Return True for the output of ds_bench, and for the summary of DeepSpeed's communication logger.
+
+    Args:
+        head: text of the file.
+        name: name of the file.
+    """
+    return bool(_TITLE.search(head) or _LOGGED.search(head))
+
+
+def read_ds_bench(log: BenchmarkLog) -> Iterator[Measurement | Skipped]:
+    """Yield the measurements of all operations.
+
+    Args:
+        log: the file.
+
+    Raises FredError for one device, and for a summary of a training, whose times contain waiting.
+    """
+    if not _TITLE.search(log.text):
+        raise FredError(
+            f"{log.path}: DeepSpeed's summary of a training: its times contain the wait for the slowest process, not only "
+            "the network's; run `ds_bench --scan > ds_bench.log` on the same machines, and fit to that"
+        )
+    setting: Setting | None = None
+    for number, line in log.lines():
+        if title := _TITLE.search(line):
+            if int(title[2]) < 2:
+                raise FredError(f"{log.path}:{number}: one device, which sent no message; run it on at least two machines")
+            setting = log.setting(log.values.get("library", "nccl"), title[1], int(title[2]), number)
+        elif setting and (row := _DS_BENCH_ROW.match(line)):
+            elements, width, time, unit = row.groups()
+            place = f"{log.path}:{number}"
+            size = int(elements) * int(width) * (setting.nodes if setting.operation == "allgather" else 1)
+            yield Measurement(*setting, size, log.number(time, "Duration", place) * _UNITS[unit])
+        elif setting and re.match(r"\s*[\d.]+ *[KMGT]?B?\s+\d+x\d+", line):
+            yield Skipped("were cut off")
+
+
+DS_BENCH = BenchmarkFormat("ds_bench", sniff_ds_bench, read_ds_bench)

@@ -1,7 +1,12 @@
-"""iperf3 and iperf2: the rate of connections between two machines; with `-J`, the round-trip time, too.
+"""Benchmarks of the connection between two machines: iperf and perftest.
 
+iperf3 and iperf2: the rate of connections between two machines; with `-J`, the round-trip time, too.
 Source: `iperf_api.c` of esnet/iperf. The latency is half the shortest round-trip time: the mean contains the wait behind the
 test's own packets.
+
+perftest: latencies of ib_write_lat and ib_send_lat, with `-a`.
+Source: `perftest_parameters.h` of linux-rdma/perftest. A latency is half a round trip. The programs `*_bw` have many messages
+under way, so that their times have no latency, and ib_read_lat includes the request: their rows are left out.
 """
 
 import json
@@ -10,11 +15,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from fred.base.errors import FredError
-from fred.fitting.benchmark_log import BenchmarkLog
-from fred.fitting.measurement import TEXTBOOK, Measurement, Skipped
+from fred.fitting.measurement import TEXTBOOK, BenchmarkFormat, BenchmarkLog, Measurement, Skipped
 
-TOOL = "iperf3"
-_RUN = "iperf3 -c HOST -J > iperf.json"
+_IPERF_RUN = "iperf3 -c HOST -J > iperf.json"
 _ROW = re.compile(
     r"\[ *(\d+|SUM)\](?:\[[TR]X-[CS]\])?\s+([\d.]+)-\s*([\d.]+)\s+sec\s+.*?([\d.]+) ([KMGT]?)(bits|Bytes)/sec(.*)"
 )
@@ -22,7 +25,7 @@ _PREFIXES = {"": 1.0, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
 _MICROSECONDS = 1e-6
 
 
-def sniff(head: str, name: str) -> bool:
+def sniff_iperf(head: str, name: str) -> bool:
     """Return True for the text or the JSON of iperf.
 
     Args:
@@ -34,7 +37,7 @@ def sniff(head: str, name: str) -> bool:
     return bool(re.search(r"^\[ ?ID\]\s*(?:\[Role\])?\s*Interval\s+Transfer", head, re.MULTILINE))
 
 
-def read(log: BenchmarkLog) -> Iterator[Measurement | Skipped]:
+def read_iperf(log: BenchmarkLog) -> Iterator[Measurement | Skipped]:
     """Yield the rate of all connections of a test together, as the duration of one large message.
 
     Args:
@@ -47,7 +50,7 @@ def read(log: BenchmarkLog) -> Iterator[Measurement | Skipped]:
     value = next((log.values[key] for key in ("delay_ms", "round_trip_ms") if key in log.values), None)
     if latency is None and value is None:
         command = "the same command with -J" if not is_json else "the test without -R, on Linux"
-        cure = f"run {command}, such as `{_RUN}`, or add it, such as {log.command(values='delay_ms=0.1')}"
+        cure = f"run {command}, such as `{_IPERF_RUN}`, or add it, such as {log.command(values='delay_ms=0.1')}"
         raise FredError(f"{log.path}: no round-trip time, so no latency; {cure}")
     size = rate * seconds
     yield Measurement(*log.setting(TEXTBOOK, "point-to-point"), size, seconds + (latency or 0.0), latency)
@@ -58,7 +61,7 @@ def _read_json(log: BenchmarkLog) -> tuple[float, float, float | None]:
     try:
         report = _report(log.text)
         if "error" in report:
-            raise FredError(f"{log.path}: the test failed: {report['error']}; run again: `{_RUN}`")
+            raise FredError(f"{log.path}: the test failed: {report['error']}; run again: `{_IPERF_RUN}`")
         end = report["end"]
         _check_protocol(log, report.get("start", {}).get("test_start", {}).get("protocol", "TCP"))
         total = end["sum_received"]
@@ -66,7 +69,7 @@ def _read_json(log: BenchmarkLog) -> tuple[float, float, float | None]:
         numbers = float(total["bits_per_second"]) / 8, float(total["seconds"])
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise FredError(
-            f"{log.path}: no total of the receiver (end.sum_received): the test was cut off; run again: `{_RUN}`"
+            f"{log.path}: no total of the receiver (end.sum_received): the test was cut off; run again: `{_IPERF_RUN}`"
         ) from None
     times = [float(time) for time in streams if time]
     rate, seconds = (
@@ -90,7 +93,7 @@ def _read_text(log: BenchmarkLog) -> tuple[float, float, float | None]:
     received = [row for row in rows if "receiver" in row[6]]
     totals = [row for row in received or rows if row[0] == "SUM"] or received or rows
     if not totals:
-        raise FredError(f"{log.path}: no rate: the test was cut off, or failed; run again: `{_RUN}`")
+        raise FredError(f"{log.path}: no rate: the test was cut off, or failed; run again: `{_IPERF_RUN}`")
     _, begin, end, number, prefix, unit, _ = max(totals, key=lambda row: float(row[2]) - float(row[1]))
     scale = _PREFIXES[prefix] / 8 if unit == "bits" else 1024.0 ** "KMGT".find(prefix) * 1024 if prefix else 1.0
     return log.number(number, "Bitrate", str(log.path)) * scale, float(end) - float(begin), None
@@ -101,5 +104,55 @@ def _check_protocol(log: BenchmarkLog, protocol: str) -> None:
     if protocol.upper() != "TCP":
         raise FredError(
             f"{log.path}: UDP, which sends at the rate that -b asks for (1 Mbit/s), not as fast as the network can; "
-            f"run it without -u: `{_RUN}`"
+            f"run it without -u: `{_IPERF_RUN}`"
         )
+
+
+IPERF = BenchmarkFormat("iperf3", sniff_iperf, read_iperf)
+
+
+_HEADER = re.compile(r"\s*#bytes\s+#iterations\s+(.*)")
+_PERFTEST_RUN = "ib_write_lat -a > lat.txt on one machine, and ib_write_lat -a FIRST_MACHINE > lat.txt on the other"
+
+
+def sniff_perftest(head: str, name: str) -> bool:
+    """Return True for the output of perftest.
+
+    Args:
+        head: text of the file.
+        name: name of the file.
+    """
+    return bool(re.search(r"^\s*#bytes\s+#iterations\s+(t_min\[|BW |t_avg)", head, re.MULTILINE))
+
+
+def read_perftest(log: BenchmarkLog) -> Iterator[Measurement | Skipped]:
+    """Yield the latencies.
+
+    Args:
+        log: the file.
+
+    Raises FredError for a number that is out of range.
+    """
+    columns: list[str] = []
+    title = ""
+    for number, line in log.lines():
+        words = line.split()
+        if match := re.match(r"\s*(.*(?:Latency|BW) Test)", line):
+            title = match[1].strip()
+        elif match := _HEADER.match(line):
+            columns = ["#bytes", "#iterations", *re.findall(r"[^\s\[]+(?: [^\s\[]+)*\[[^\]]+\]", match[1])]
+        elif columns and len(words) > 2 and words[0].isdecimal() and words[1].isdecimal():
+            time = next((columns.index(name) for name in ("t_avg[usec]", "t_typical[usec]") if name in columns), 0)
+            if not time:
+                yield Skipped("are of a bandwidth test, whose times have no latency", _PERFTEST_RUN)
+            elif "read" in title.lower() or "atomic" in title.lower():
+                yield Skipped(f"are of {title}, whose times include the request", _PERFTEST_RUN)
+            elif len(words) <= time:
+                yield Skipped("were cut off")
+            else:
+                place = f"{log.path}:{number}"
+                size, microseconds = log.number(words[0], "#bytes", place), log.number(words[time], columns[time], place)
+                yield Measurement(*log.setting(TEXTBOOK, "point-to-point"), size, microseconds * 1e-6)
+
+
+PERFTEST = BenchmarkFormat("perftest", sniff_perftest, read_perftest)
