@@ -18,8 +18,8 @@ from fred.protocols.asynchronous import Asynchronous
 from fred.protocols.local_steps import LocalSteps
 from fred.protocols.synchronous import Allreduce
 from fred.systems.wagma_sgd import GroupAveraging
-from fred.timing.cards import Card, SlowCard, Slowness
 from fred.timing.fair_links import FairLinks
+from fred.timing.links import Card, SlowCard, Slowness
 from fred.timing.loop import Loop
 from fred.timing.queued_links import QueuedLinks
 from tests.worlds import constant, make_run, record

@@ -13,8 +13,7 @@ from fred.cluster.network import Network, mean_latency
 from fred.cluster.patterns import STORE, Chain, Phase, Stages
 from fred.cluster.regions import PAIRED, Regions
 from fred.components.component import NANOSECONDS
-from fred.timing.cards import Slowness
-from fred.timing.links import Links
+from fred.timing.links import Links, Slowness
 from fred.timing.loop import Wait
 from fred.timing.max_min import Flows
 

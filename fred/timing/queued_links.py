@@ -7,8 +7,7 @@ from typing import Any
 from fred.cluster.bandwidths import Member
 from fred.cluster.network import Network
 from fred.cluster.regions import PAIRED, Regions
-from fred.timing.cards import Card, ServerCard, SharedCard, card_of
-from fred.timing.links import Links
+from fred.timing.links import Card, Links, ServerCard, SharedCard, card_of
 from fred.timing.loop import Wait
 
 
