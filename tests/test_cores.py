@@ -22,9 +22,9 @@ from fred.components import own_code, registry
 from fred.protocols.local_steps import LocalSteps
 from fred.replay import helpers
 from fred.replay.division import plan_of
-from fred.replay.hooks import Hooks
 from fred.replay.lower import lower
 from fred.replay.tasks import MESSAGES, tasks_of
+from fred.replay.versions import Hooks
 from fred.running import model_training, work
 from fred.running.checkpoints import Checkpoint, Following
 from fred.running.execution import execute

@@ -10,10 +10,9 @@ from hypothesis import strategies as st
 from fred.cluster.cluster import Cluster
 from fred.protocols.asynchronous import Asynchronous, Dispatcher
 from fred.protocols.synchronous import Synchronous
-from fred.replay.hooks import Hooks, padded
 from fred.replay.lower import lower
 from fred.replay.phases import How, Op, Program
-from fred.replay.versions import assign_slots
+from fred.replay.versions import Hooks, assign_slots, padded
 from fred.schedule.schedule import Schedule
 from tests.worlds import COMPUTE, record
 

@@ -6,9 +6,8 @@ from collections.abc import Generator, Iterator, Sequence
 from typing import Any
 
 from fred.replay import helpers
-from fred.replay.executor import Executor, Reached, Side
+from fred.replay.executor import Executor, Reached, SharedValues, Side, clear_memory, new_memory
 from fred.replay.machine import Loop, Mark
-from fred.replay.shared import SharedValues, clear_memory, new_memory
 
 
 class ThreadedReplay:

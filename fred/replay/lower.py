@@ -7,10 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fred.replay.hooks import Hooks, padded
-from fred.replay.messages import Messages, Uses
 from fred.replay.phases import Code, How, Kind, Op, Program
-from fred.replay.versions import trace
+from fred.replay.versions import Hooks, Messages, Uses, padded, trace
 from fred.schedule.schedule import NONE, Ints, Schedule, Verb
 
 _BEFORE, _ITSELF, _AFTER = 0, 1, 2  # the order of the instructions of one row
