@@ -19,7 +19,7 @@ from fred.commands import train_cutoff
 from fred.prediction import closed_loop
 from fred.prediction.closed_loop import HeldBack
 from fred.prediction.contract import AllWorkers, Deadline
-from fred.prediction.deep import programs, saved, training
+from fred.prediction.deep import saved, training
 from fred.prediction.deep.filter import Constants, Filter, truncated_quantile
 from fred.prediction.deep.networks import Plain, Printed, Sizes, create_network, key_of
 from fred.prediction.deep.rule import DMM, DMMPrinted
@@ -56,7 +56,7 @@ class Chain:
         self._make_network()
         y, weights = jnp.asarray(self.x, jnp.float32)[:, None, None], jnp.ones((1, WORKERS))
         inputs = self.network.inputs(y, jnp.zeros(()), weights > 0)
-        self.windows = programs.Windows(y, jnp.zeros((ROUNDS, 1, 1, WORKERS, 3)), inputs, weights)
+        self.windows = training.Windows(y, jnp.zeros((ROUNDS, 1, 1, WORKERS, 3)), inputs, weights)
 
     def _make_network(self) -> None:
         self.network = network = Plain(Sizes(), WORKERS)
@@ -95,7 +95,7 @@ class TestExactly:
 
         def bound(key):
             arguments = chain.network, chain.params, chain.windows, False
-            return -Trace_ELBO().loss(key, {"network": chain.params}, programs.model, programs.guide, *arguments)
+            return -Trace_ELBO().loss(key, {"network": chain.params}, training.model, training.guide, *arguments)
 
         bounds = np.asarray(jax.jit(jax.vmap(bound))(jax.random.split(jax.random.key(0), 100_000)), float)
         exact = chain.log_likelihood()
@@ -132,10 +132,10 @@ class TestExactly:
         """A linear chain has a closed form of p(x_t | z_(t-1)), of all workers and of each. Many samples make the mean precise."""
         chain, samples = Chain(), 50_000
         z = np.random.default_rng(1).normal(size=(ROUNDS - 1, 1, 1, LATENT)).astype(np.float32)
-        monkeypatch.setattr(programs, "_SAMPLES", samples)
+        monkeypatch.setattr(training, "_SAMPLES", samples)
         with handlers.seed(rng_seed=0):
             nothing = jnp.zeros((*z.shape[:-1], chain.network.sizes.summary))
-            terms = programs._predictive(chain.network, chain.params, jnp.asarray(z), nothing, chain.windows)[:, 0, 0]
+            terms = training._predictive(chain.network, chain.params, jnp.asarray(z), nothing, chain.windows)[:, 0, 0]
         covariance = chain.s**2 * chain.c_matrix @ chain.c_matrix.T + chain.r**2 * np.eye(WORKERS)
         for t in range(ROUNDS - 1):
             mean = chain.c_matrix @ (chain.a_matrix @ z[t, 0, 0] + chain.a) + chain.c

@@ -14,9 +14,8 @@ from fred.base.numerics import exp
 from fred.cluster.contention import NodeOf
 from fred.cluster.latency import nanoseconds
 from fred.components.component import NANOSECONDS
-from fred.prediction.censored import Completion
 from fred.prediction.contract import Choice, Chooser, Deadline, Objective, Round, Times
-from fred.prediction.predictive import EWMA, Floats, Predictive, Predictor
+from fred.prediction.predictive import EWMA, Completion, Floats, Predictive, Predictor
 
 RATE = 8.0  # learning rate of the weights, per gradient per worker
 MEMORY = 1000  # mean number of rounds after which another candidate may become the best

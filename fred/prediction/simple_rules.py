@@ -22,7 +22,6 @@ from pydantic import Field
 from fred.cluster.contention import NodeOf
 from fred.cluster.latency import nanoseconds
 from fred.components.component import NANOSECONDS, Count, Duration
-from fred.prediction.censored import Distribution
 from fred.prediction.contract import (
     Always,
     By,
@@ -36,7 +35,7 @@ from fred.prediction.contract import (
     Times,
     UntrainedError,
 )
-from fred.prediction.predictive import Floats, Predictive, WindowMeans
+from fred.prediction.predictive import Distribution, Floats, Predictive, WindowMeans
 
 Value = TypeVar("Value", int, float)
 _BACKOFF = 2  # factor by which a deadline that was too early is extended, as in RFC 6298 (5.5)
