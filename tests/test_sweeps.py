@@ -14,7 +14,7 @@ from ruamel.yaml import YAML
 
 import fred
 from fred import FredError, load
-from fred.outcomes import sweeps
+from fred.outcomes import tables
 from fred.specification.sweep import Criterion, Point, Spaced, Sweep
 from studies.kit.tuning import Tuned, tuned
 from tests.program import fred_command
@@ -109,9 +109,9 @@ class TestBest:
         points = {name: {"of": "all", "values": {"algorithm.learning_rate": rate}} for rate, name in enumerate("abc", 1)}
         losses = [0.1, np.nan, 0.5, 0.6, np.nan, np.nan]
         summary = pd.DataFrame({"name": list("aabbcc"), "seed": [1, 2] * 3, "loss": losses})
-        table = sweeps.table(scenario.model_copy(update={"points": points}), summary)
+        table = tables.table(scenario.model_copy(update={"points": points}), summary)
         assert np.isinf(table["mean"]).tolist() == [True, False, True]
-        assert sweeps.best_points(table)["point"].tolist() == ["b"] and sweeps.best_points(table[table["point"] != "b"]).empty
+        assert tables.best_points(table)["point"].tolist() == ["b"] and tables.best_points(table[table["point"] != "b"]).empty
 
     def test_the_time_to_a_target_can_be_the_criterion(self, file):
         task = json.dumps(TASK)
@@ -126,8 +126,8 @@ class TestBest:
 
     def test_a_result_computes_its_points_once_and_gives_copies(self, monkeypatch, tmp_path):
         """Once while points are chosen, and once for the folder, whose files and figures need them dozens of times."""
-        table = Mock(wraps=sweeps.table)
-        monkeypatch.setattr(sweeps, "table", table)
+        table = Mock(wraps=tables.table)
+        monkeypatch.setattr(tables, "table", table)
         result = fred.run(fred.scenario(SETTINGS, sweep={"over": {"cluster.workers": [2, 4]}}), out=tmp_path / "swept")
         assert table.call_count <= 3
         for frame in (result.sweep, result.best):
@@ -206,7 +206,7 @@ class TestStart:
             visited += names
             assert len(visited) == len(set(visited)), "no point is tried twice"
             table = pd.DataFrame({"run": "run", "point": visited, "mean": [values[name] for name in visited]})
-            names = sweeps.find_next_points(scenario, table, sweeps.best_points(table))
+            names = tables.find_next_points(scenario, table, tables.best_points(table))
         return visited
 
     @pytest.mark.slow

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from fred.outcomes import sweeps
+from fred.outcomes import tables
 from fred.outcomes.comparisons import why_stopped
 from fred.outcomes.outcome import Outcome
 from fred.outcomes.tables import Tables
@@ -45,7 +45,7 @@ def choice(swept: Tables) -> str:
     scenario = swept.scenario
     reported = f"reported on {_seeds(scenario.report_seeds)}" if scenario.report_seeds else "reported on the same seeds"
     by = f"{scenario.criterion.words} (the {scenario.criterion.way})"
-    ends = [f"{key.rpartition('.')[2]} {value:g} of {run}" for run, key, value in sweeps.at_the_ends(swept.sweep, swept.best)]
+    ends = [f"{key.rpartition('.')[2]} {value:g} of {run}" for run, key, value in tables.at_the_ends(swept.sweep, swept.best)]
     extension = f"; at an end of the swept range, so extend it: {', '.join(ends)}" if ends else ""
     return f"The best of each run's sweep by {by}, chosen on {_seeds(scenario.seeds)}, {reported}{extension}."
 

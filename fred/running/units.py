@@ -20,10 +20,9 @@ from fred.components.component import objects_of, own_classes
 from fred.components.input_path import no_path
 from fred.components.own_code import code_of_fred
 from fred.learning.data.dataset import data_digest
-from fred.outcomes import sweeps
 from fred.outcomes.comparisons import further_seeds
 from fred.outcomes.outcome import Outcome
-from fred.outcomes.tables import Tables
+from fred.outcomes.tables import Tables, find_next_points
 from fred.specification.loading import Scenario
 from fred.specification.run_names import blamed
 from fred.specification.shape import Run
@@ -159,7 +158,7 @@ def stages(
             units = [*units, *(_unit(scenario, name, seed, inline) for name in names for seed in seeds_of(scenario, name))]
             yield Stage(scenario, units)
             tables = Tables(scenario, [outcomes[unit] for unit in units])
-            points = sweeps.find_next_points(scenario, tables.sweep, tables.best) if tables.swept else []
+            points = find_next_points(scenario, tables.sweep, tables.best) if tables.swept else []
             names = [name for name in points if name in selected]
         if scenario.report_seeds and tables.swept:
             best = tables.best["point"]

@@ -15,9 +15,8 @@ from numpy.typing import NDArray
 
 from fred.base.errors import briefly
 from fred.components.component import NANOSECONDS
-from fred.outcomes import sweeps
 from fred.outcomes.outcome import Outcome
-from fred.outcomes.tables import Tables, staleness_counts
+from fred.outcomes.tables import Tables, keys_of, staleness_counts, value_texts
 from fred.schedule import staleness
 from fred.schedule.schedule import Ints, Schedule, Verb
 from fred.schedule.spans import first_absence, spans
@@ -160,7 +159,7 @@ def sweep(tables: Tables) -> dict[str, Any] | None:
     if not tables.swept:
         return None
     points = tables.sweep
-    keys = sweeps.keys_of(points)
+    keys = keys_of(points)
     numeric = {key: points[key].nunique() for key in keys if pd.api.types.is_numeric_dtype(points[key])}
     if not numeric or max(numeric.values()) < 2:
         return None
@@ -168,7 +167,7 @@ def sweep(tables: Tables) -> dict[str, Any] | None:
     other_keys = ["run", *(key for key in keys if key != axis_key)]
     lines = {}
     for values, rows in points.dropna(subset=[axis_key]).groupby(other_keys, sort=False, dropna=False):
-        settings = zip(other_keys[1:], sweeps.value_texts(values[1:]), strict=True)
+        settings = zip(other_keys[1:], value_texts(values[1:]), strict=True)
         words = [f"{key.rsplit('.', 1)[-1]} {value}" for key, value in settings if value != NONE]
         points_of_line = rows.sort_values(axis_key)
         bands = [numbers(points_of_line[part].to_numpy(np.float64)) for part in ("mean", "least", "largest")]

@@ -8,9 +8,8 @@ import numpy as np
 from pandas.api.types import is_numeric_dtype
 
 from fred.base.errors import FredError
-from fred.outcomes import sweeps
 from fred.outcomes.comparisons import compared
-from fred.outcomes.tables import Tables
+from fred.outcomes.tables import Tables, keys_of, setting, value_texts
 from fred.schedule.spans import KINDS
 from fred.views.paired_table import paired_table
 from fred.views.summary_table import summary_table
@@ -93,19 +92,19 @@ def pairs(tables: Tables) -> str:
 def of_sweep(tables: Tables) -> str:
     """Return a table with a row for each point of a sweep; the best points are marked."""
     points, best, criterion = tables.sweep, set(tables.best["point"]), tables.scenario.criterion
-    keys = sweeps.keys_of(points)
+    keys = keys_of(points)
     rows = []
     for _, row in points.iterrows():
         values = [
             Cell(text, float(row[key]) if isinstance(row[key], int | float) else None)
-            for key, text in zip(keys, sweeps.value_texts(row[keys]), strict=True)
+            for key, text in zip(keys, value_texts(row[keys]), strict=True)
         ]
         numbers = [
             Cell(f"{row[statistic]:.4g}" if np.isfinite(row[statistic]) else NONE, float(row[statistic]))
             for statistic in ("mean", "least", "largest")
         ]
         rows.append([Cell(str(row["run"])), *values, *numbers, Cell("best" if row["point"] in best else "")])
-    headings = ["run", *map(sweeps.setting, keys), "mean", "least", "largest", "best"]
+    headings = ["run", *map(setting, keys), "mean", "least", "largest", "best"]
     caption = f"{criterion.words} over the seeds; the {criterion.way} mean is the best."
     return html(Table(headings, rows, caption=caption))
 
@@ -119,13 +118,13 @@ def sweep_table(tables: Tables) -> Table:
         tables: the tables of the points.
     """
     points, best, criterion = tables.sweep, set(tables.best["point"]), tables.scenario.criterion
-    keys, runs = sweeps.keys_of(points), list(dict.fromkeys(points["run"]))
+    keys, runs = keys_of(points), list(dict.fromkeys(points["run"]))
     ordered = all(is_numeric_dtype(points[key]) for key in keys)
     rows = []
     for values, rows_of_values in points.groupby(keys, sort=ordered, dropna=False):
         cells = {row["run"]: _of_point(row["mean"], row["point"] in best) for _, row in rows_of_values.iterrows()}
-        rows.append([*map(Cell, sweeps.value_texts(values)), *(cells.get(name, Cell("")) for name in runs)])
-    return Table([*map(sweeps.setting, keys), *runs], rows, f"sweep: {criterion.words} (* best)", words=len(keys))
+        rows.append([*map(Cell, value_texts(values)), *(cells.get(name, Cell("")) for name in runs)])
+    return Table([*map(setting, keys), *runs], rows, f"sweep: {criterion.words} (* best)", words=len(keys))
 
 
 def _of_point(mean: float, best: bool) -> Cell:

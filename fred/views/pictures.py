@@ -9,10 +9,9 @@ import pandas as pd
 
 from fred.base.errors import FredError
 from fred.cluster.cluster import Cluster
-from fred.outcomes import sweeps
 from fred.outcomes.comparisons import compared, shared_seeds, trade_off
 from fred.outcomes.outcome import Outcome
-from fred.outcomes.tables import Tables, by_timing, staleness_counts
+from fred.outcomes.tables import Tables, by_timing, staleness_counts, table
 from fred.outcomes.tables import pace as paces
 from fred.schedule.schedule import WAYS
 from fred.schedule.spans import KINDS
@@ -278,7 +277,7 @@ def sweep_timing(tables: Tables, view: View = SCREEN) -> Picture:
     """Draw time, throughput and waiting at every point, with a line for each run. Raises FredError if there is no sweep."""
     _check_swept(tables)
     summary = tables.summary
-    by_column = {criterion.column: sweeps.table(tables.scenario, summary, criterion) for criterion in sweep_figures.OF_TIMING}
+    by_column = {criterion.column: table(tables.scenario, summary, criterion) for criterion in sweep_figures.OF_TIMING}
     return sweep_figures.timing(by_column, tables.scenario.title, _means_phrase(tables.outcomes), coloured(tables, view))
 
 

@@ -9,7 +9,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.ticker import NullLocator
 
-from fred.outcomes.sweeps import keys_of, setting, value_texts
+from fred.outcomes.tables import keys_of, setting, value_texts
 from fred.specification.summary import label_of
 from fred.specification.sweep import Criterion
 from fred.views.figures import BEST, Picture, caption, far_apart, headline, legend, name_lines, panels, plain_logarithmic, style

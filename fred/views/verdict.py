@@ -8,9 +8,8 @@ import pandas as pd
 
 from fred.base.errors import FredError, briefly
 from fred.components import registry
-from fred.outcomes import sweeps
 from fred.outcomes.comparisons import compared, why_stopped
-from fred.outcomes.tables import Tables
+from fred.outcomes.tables import Tables, keys_of, value_texts
 
 _SHARES = ("cross-entropy", "squared-error")  # losses whose error is a share, unless it is the root of the loss
 
@@ -70,11 +69,11 @@ def answer(tables: Tables) -> str:
 def _best_points(tables: Tables) -> list[str]:
     """Return a sentence that names the best point of each sweep, for up to three sweeps."""
     criterion, best = tables.scenario.criterion, tables.best
-    keys, phrases = sweeps.keys_of(best), []
+    keys, phrases = keys_of(best), []
     if not len(best):
         return []
     for _, row in best.head(3).iterrows():
-        values = zip(keys, sweeps.value_texts(row[keys]), strict=True)
+        values = zip(keys, value_texts(row[keys]), strict=True)
         words = ", ".join(f"{key.rsplit('.', 1)[-1]} {value}" for key, value in values if value != "–")
         phrases.append(f"{row['run']} with {words}")
     remainder = f"; and {len(best) - 3} more, in the table" if len(best) > 3 else ""

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 
 import fred
-from fred.outcomes.sweeps import at_the_ends
+from fred.outcomes.tables import at_the_ends
 from fred.specification.loading import Scenario
 from studies.kit.runs import parts
 from studies.kit.study import Study
