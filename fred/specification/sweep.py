@@ -10,8 +10,7 @@ from pydantic import AfterValidator, Field, ValidationInfo, WithJsonSchema, fiel
 from fred.components.component import Component, Object
 from fred.components.registry import OBJECT, nearest
 from fred.specification.shape import Run
-from fred.specification.summary import NUMBERS, TABLE_COLUMNS
-from fred.specification.summary_columns import TASK
+from fred.specification.summary import NUMBERS, TABLE_COLUMNS, TASK
 
 _MOST = 10_000  # points
 _ENDS = {  # criterion -> its column at the target, and at the end of the run

@@ -9,8 +9,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from fred.schedule.schedule import WAYS
-from fred.specification.summary import TABLE_COLUMNS
-from fred.specification.summary_columns import TASK
+from fred.specification.summary import TABLE_COLUMNS, TASK
 from fred.views.table import NONE, Cell, Table
 
 _MOST_DECIMALS = 6
