@@ -15,7 +15,7 @@ from benchmarks.whole import Timed, timed
 from fred.learning.models.model import Params
 from fred.replay.helpers import replay
 from fred.replay.lower import lower
-from fred.running.problem import Problem
+from fred.running.model_training import Problem
 from fred.running.recording import Recording
 from fred.schedule.schedule import Verb
 

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from fred.cluster.cluster import Cluster
 from fred.components import registry
 from fred.protocols.protocol import Protocol
-from fred.running.cadence import Cadence, Points, Watch
-from fred.running.recording import Recording
+from fred.running.recording import Cadence, Points, Recording, Watch
 from fred.schedule.schedule import NONE, UNENDING, Row, Schedule, Verb
 from fred.specification.stopping import Measure
 from fred.timing.recorder import Recorder

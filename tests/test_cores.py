@@ -25,10 +25,10 @@ from fred.replay.division import plan_of
 from fred.replay.lower import lower
 from fred.replay.tasks import MESSAGES, tasks_of
 from fred.replay.versions import Hooks
-from fred.running import model_training, work
+from fred.running import execution, model_training
 from fred.running.checkpoints import Checkpoint, Following
 from fred.running.execution import execute
-from fred.running.timings import Timings
+from fred.running.recording import Timings
 from fred.running.units import Unit
 from tests.cases import CASES, SEED
 from tests.processes import children
@@ -243,9 +243,9 @@ def test_no_more_helpers_start_than_get_gradients_and_none_for_rounds_of_one_bat
 def test_a_run_whose_code_may_change_in_memory_stays_alone(unknown, cores, monkeypatch, tmp_path):
     unit, compute = Unit("run", RUN, 1), Mock(side_effect=FredError("enough"))
     object.__setattr__(unit, "unknown", unknown)
-    monkeypatch.setattr(work, "execute", compute)
+    monkeypatch.setattr(execution, "execute", compute)
     with pytest.raises(FredError, match="enough"):
-        work.compute(unit, tmp_path, Following(), Timings(), 2)
+        execution.compute(unit, tmp_path, Following(), Timings(), 2)
     assert compute.call_args.args[-1] == cores
 
 

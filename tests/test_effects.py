@@ -350,7 +350,7 @@ class TestWhatCanBeSaid:
             outcome("ssgd", cluster=cluster | {"failures": wrong}, task=None)
 
     def test_a_division_may_be_the_same_under_other_seeds(self):
-        from fred.running.problem import Problem
+        from fred.running.model_training import Problem
 
         def parts(seed: int, **options: Any) -> list[list[int]]:
             run = make_run(task=TASK | {"division": "by-label", **options}, cluster={"workers": 3})

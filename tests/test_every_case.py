@@ -22,7 +22,7 @@ from fred.replay.machine import states_at
 from fred.running import checkpoints
 from fred.running.checkpoints import Checkpoint, Following
 from fred.running.execution import execute
-from fred.running.problem import Problem
+from fred.running.model_training import Problem
 from tests.cases import CASES, SEED, TABLES, Case
 from tests.golden import GOLDEN, compare_environment, digests_of, pinned_cases
 from tests.plain import PLAIN_CLASSES, recompute_run

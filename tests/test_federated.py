@@ -14,7 +14,7 @@ from fred.outcomes.outcome import Outcome
 from fred.protocols.client_rounds import ClientRounds
 from fred.running import checks
 from fred.running.execution import check
-from fred.running.problem import Problem
+from fred.running.model_training import Problem
 from fred.running.recording import Recording
 from fred.schedule.minibatches import divide
 from fred.schedule.schedule import Row, Schedule, Verb, What

@@ -14,7 +14,7 @@ import fred
 from fred import Cluster, FredError, Verb
 from fred.base import numerics
 from fred.running.execution import check
-from fred.running.problem import Problem
+from fred.running.model_training import Problem
 from fred.schedule.minibatches import Minibatches, Parts, Sampling, batch_indices, divide, divide_by_quantity, divide_by_shares
 from tests.worlds import TASK, fitting_protocol, make_run, record
 

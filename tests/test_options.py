@@ -19,7 +19,7 @@ import fred
 from fred.base import cached, environment
 from fred.base.errors import FredError
 from fred.components import own_code, registry
-from fred.running import work
+from fred.running import execution
 from fred.running.execution import execute
 from fred.running.units import stages
 from tests.conftest import ROOT
@@ -193,7 +193,7 @@ def test_a_value_that_changes_while_a_unit_is_computed_is_refused(monkeypatch, t
         jax.config.update("jax_enable_x64", True)
         return outcome
 
-    monkeypatch.setattr(work, "execute", changing)
+    monkeypatch.setattr(execution, "execute", changing)
     try:
         with pytest.raises(FredError, match=r"^asgd/seed-0: jax_enable_x64 changed while it ran; set options of JAX "):
             fred.run(fred.scenario(SETTINGS), out=tmp_path / "out")

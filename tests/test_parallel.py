@@ -27,7 +27,7 @@ from fred.components import own_code, registry
 from fred.results import experiment
 from fred.results.compare import compare
 from fred.results.stores import describe_replacement
-from fred.running import parallel, pool, stored, work
+from fred.running import execution, parallel, pool, stored
 from fred.running.parallel import Order
 from fred.running.units import stages
 from tests.conftest import ROOT
@@ -88,7 +88,7 @@ class TestWarmPool:
         lock = os.open(unit_folder, os.O_RDONLY)
         fcntl.flock(lock, fcntl.LOCK_EX)
         with pytest.raises(TakenError, match="another process is still at work"):
-            work.complete(UNITS[1], tmp_path, patience=0)
+            execution.complete(UNITS[1], tmp_path, patience=0)
 
         def let_go() -> bool:
             while not all((tmp_path / unit.folder).exists() for unit in UNITS if unit is not UNITS[1]):
@@ -314,7 +314,7 @@ def test_processes_are_not_combined_with_a_cluster(tmp_path):
 def test_a_unit_that_a_process_of_another_run_has_left_is_replaced(tmp_path):
     for gradients in (10, 20):
         unit = next(stages(fred.scenario({**TIMED, "stop": {"gradients": gradients}}))).units[0]
-        work.complete(unit, tmp_path)
+        execution.complete(unit, tmp_path)
     assert stored.load(tmp_path / unit.folder, unit.run).record.summary["gradients"]["applied"] == 20
 
 

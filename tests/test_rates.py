@@ -16,7 +16,7 @@ from fred.learning import optimizer
 from fred.learning.optimizer import RateSchedule
 from fred.outcomes.outcome import Outcome
 from fred.running.execution import execute
-from fred.running.problem import Problem, _judged
+from fred.running.model_training import Problem, _judged
 from tests.plain.averages import PlainPush
 from tests.plain.base import Context
 from tests.recompute import PlainEqual, largest_relative_error, recompute_by

@@ -17,7 +17,7 @@ from fred.components import registry
 from fred.replay import arithmetic
 from fred.results import experiment, folder
 from fred.running.execution import execute
-from fred.running.problem import Problem
+from fred.running.model_training import Problem
 from fred.specification.loading import load
 from tests.plain import PLAIN_CLASSES
 from tests.plain.base import Context

@@ -14,7 +14,7 @@ from fred import Cluster, Layout, Process, Protocol, Recorder, Schedule, Server,
 from fred.components import registry
 from fred.protocols.local_steps import OuterSteps
 from fred.protocols.synchronous import Allreduce, Cutoff
-from fred.running.problem import Problem
+from fred.running.model_training import Problem
 from fred.running.recording import Recording
 from fred.schedule.layout import Size, Sizes
 from fred.schedule.schedule import What

@@ -18,10 +18,10 @@ from fred.protocols.asynchronous import Asynchronous
 from fred.replay.lower import lower
 from fred.results import folder
 from fred.results.verify import Verdict, verify
-from fred.running import timings, work
+from fred.running import execution
+from fred.running import recording as timings
 from fred.running.execution import execute
-from fred.running.recording import Recording, Timing
-from fred.running.timings import Timings
+from fred.running.recording import Recording, Timing, Timings
 from fred.running.units import stages
 from tests.places import names
 from tests.worlds import COMPUTE, TASK, make_run, same_outcome
@@ -95,7 +95,7 @@ class TestOnce:
     def test_a_timing_that_another_process_has_recorded_is_read(self, counts, tmp_path):
         for only, schedules in (("asgd,learning_rate=0.01", 2), ("fasgd", 2)):
             for unit in next(stages(SCENARIO, only=only)).units:
-                work.complete(unit, tmp_path, timings=Timings(tmp_path / TIMINGS))
+                execution.complete(unit, tmp_path, timings=Timings(tmp_path / TIMINGS))
             assert counts["schedules"] == schedules
         assert len(inodes(tmp_path)) == 2
 
@@ -141,7 +141,7 @@ class TestDamage:
     @pytest.mark.parametrize("name", ["schedule.parquet", "schedule-intervals.parquet", "files.json"])
     def test_a_damaged_timing_is_recorded_again(self, name, tmp_path, counts):
         other = next(stages(SCENARIO, only="asgd,learning_rate=0.02")).units[0]
-        work.complete(FIRST_UNIT, tmp_path, timings=Timings(tmp_path / TIMINGS))
+        execution.complete(FIRST_UNIT, tmp_path, timings=Timings(tmp_path / TIMINGS))
         (place,) = (tmp_path / TIMINGS).iterdir()
         recorded = (place / name).read_bytes()
         expected = execute(other.name, other.run, other.seed).schedule_digest
@@ -150,7 +150,7 @@ class TestDamage:
             (place / name).unlink()  # so that the unit's own file stays as it is
             if content is not None:
                 (place / name).write_bytes(content)
-            work.complete(other, tmp_path, timings=Timings(tmp_path / TIMINGS))
+            execution.complete(other, tmp_path, timings=Timings(tmp_path / TIMINGS))
             assert counts["schedules"] == 1 and (place / name).read_bytes() == recorded
             assert fred.Schedule.load(tmp_path / other.folder / "schedule.parquet").digest() == expected
             shutil.rmtree(tmp_path / other.folder)

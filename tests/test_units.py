@@ -19,7 +19,7 @@ from fred.base import staging
 from fred.base.disk import CHECKPOINT
 from fred.replay.memory import Snapshot
 from fred.results.folder import read_manifest
-from fred.running import checkpoints, stored, work
+from fred.running import checkpoints, execution, stored
 from fred.running.checkpoints import Checkpoint, Following
 from fred.running.execution import execute
 from fred.running.units import Unit
@@ -197,9 +197,9 @@ class TestCheckpoints:
                 raise KeyboardInterrupt
 
         with pytest.raises(KeyboardInterrupt):
-            work.complete(unit, tmp_path, note)
-        assert work.has_checkpoint(unit, tmp_path)
-        work.complete(unit, tmp_path, note)
+            execution.complete(unit, tmp_path, note)
+        assert execution.has_checkpoint(unit, tmp_path)
+        execution.complete(unit, tmp_path, note)
         assert min(shares[5:]) > shares[2]
         outcome = stored.find(unit, tmp_path / unit.folder)
         assert outcome is not None and same_outcome(outcome, execute("asgd", unit.run, 5))

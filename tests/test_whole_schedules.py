@@ -10,7 +10,7 @@ import fred
 from fred import Cluster, Result, Schedule, load
 from fred.components import registry
 from fred.results import experiment, folder
-from fred.running import unit_checks
+from fred.running import stored
 from fred.running.execution import execute
 from fred.schedule.schedule import Intervals, What
 from fred.specification.loading import Scenario
@@ -82,7 +82,7 @@ def test_there_may_be_more_servers_than_workers(tmp_path):
     schedule = execute("run", run, 1).schedule
     assert schedule.intervals.select(What.SERVER_AWAY).other.tolist() == [3]
     schedule.save(tmp_path / "schedule.parquet")
-    assert unit_checks.schedule(tmp_path / "schedule.parquet", run).digest() == schedule.digest()
+    assert stored.schedule(tmp_path / "schedule.parquet", run).digest() == schedule.digest()
 
 
 def test_other_programs_can_read_the_intervals(tmp_path):

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from fred.running import work
+from fred.running import execution
 from fred.running.execution import execute
 
 
@@ -31,4 +31,4 @@ class UnitCounter:
             time.sleep(pause)
             return execute(name, run, seed, *args)
 
-        monkeypatch.setattr(work, "execute", execute_counted)
+        monkeypatch.setattr(execution, "execute", execute_counted)

@@ -63,7 +63,7 @@ def mostly_slow(values: Iterable[Any], quick: Iterable[Any]) -> list[Any]:
 
 def sized_schedule(algorithm: Any, protocol: Any = None, cluster: Any = UNEQUAL, seed: int = 3, **options: Any) -> Schedule:
     """Return a run's schedule, with the bytes of its task's messages; nothing is computed."""
-    from fred.running.problem import Problem  # imports jax
+    from fred.running.model_training import Problem  # imports jax
 
     run = _unequal_run(algorithm, protocol=protocol, cluster=cluster, **options)
     assert run.task is not None

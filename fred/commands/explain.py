@@ -8,9 +8,8 @@ from typing import NamedTuple
 from fred.base.errors import FredError
 from fred.replay import helpers
 from fred.replay.executor import Side
-from fred.running.problem import Problem
-from fred.running.recording import Recording
-from fred.running.timings import Timings
+from fred.running.model_training import Problem
+from fred.running.recording import Recording, Timings
 from fred.running.units import doubts_of
 from fred.specification.loading import Scenario, load
 from fred.specification.run_names import blamed

@@ -14,8 +14,7 @@ from fred.components.component import settings_of
 from fred.results.experiment import as_scenario
 from fred.results.result import Result
 from fred.running.execution import execute
-from fred.running.recording import Timing
-from fred.running.timings import Timings
+from fred.running.recording import Timing, Timings
 from fred.specification.loading import Scenario
 from fred.specification.shape import Run
 from fred.specification.source import keys_of

@@ -19,8 +19,7 @@ from fred.learning.models.model import Params
 from fred.outcomes.outcome import Named, Outcome
 from fred.replay.arithmetic import Arithmetic
 from fred.replay.interpreter import Interpreter
-from fred.running.model_training import LastUses
-from fred.running.problem import Problem
+from fred.running.model_training import LastUses, Problem
 from fred.schedule.schedule import NONE, Schedule, Verb
 from fred.specification.loading import revalidated
 from fred.specification.task import Task

@@ -26,8 +26,8 @@ from fred.running import stored
 from fred.running.checkpoints import Following
 from fred.running.execution import execute
 from fred.running.parallel import Means, compute_units
+from fred.running.recording import Timings, in_order
 from fred.running.stored import Stored
-from fred.running.timings import Timings, in_order
 from fred.running.units import Stage, Unit, count_units, possible_units
 from fred.specification import shipped
 from fred.specification.loading import Scenario

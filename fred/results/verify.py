@@ -24,8 +24,8 @@ from fred.results.folder import Manifest
 from fred.running import stored
 from fred.running.checkpoints import Following
 from fred.running.execution import execute
+from fred.running.recording import Timings, in_order
 from fred.running.stored import Stored
-from fred.running.timings import Timings, in_order
 from fred.running.units import Unit
 from fred.schedule.schedule import Schedule
 from fred.specification.loading import Scenario, revalidated

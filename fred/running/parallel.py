@@ -31,9 +31,9 @@ from fred.base.errors import FredError
 from fred.base.progress import OfRuns
 from fred.base.staging import TakenError
 from fred.components import own_code, registry
-from fred.running import pool, stored, work
+from fred.running import execution, pool, stored
 from fred.running.checkpoints import Following
-from fred.running.timings import Timings, in_order
+from fred.running.recording import Timings, in_order
 from fred.running.units import Unit
 
 _INTERVAL = 0.2  # seconds between two checks of the other processes' progress
@@ -81,7 +81,7 @@ def compute_here(units: Sequence[Unit], stage: Path, progress: OfRuns, cores: in
     timings = Timings(stage / TIMINGS)
     for unit in in_order(units):
         progress(unit.name, unit.seed, 0.0)
-        work.complete(unit, stage, partial(progress, unit.name, unit.seed), timings=timings, cores=cores)
+        execution.complete(unit, stage, partial(progress, unit.name, unit.seed), timings=timings, cores=cores)
         progress(unit.name, unit.seed, 1.0)
 
 
@@ -120,7 +120,9 @@ def _compute_among_others(units: Sequence[Unit], stage: Path, futures: Sequence[
             if future.done():
                 _check(future.result())
         with suppress(TakenError):
-            work.complete(unit, stage, patience=0, timings=timings, cores=jobs - sum(not future.done() for future in futures))
+            execution.complete(
+                unit, stage, patience=0, timings=timings, cores=jobs - sum(not future.done() for future in futures)
+            )
     for future in as_completed(futures):
         _check(future.result())
 
@@ -148,7 +150,7 @@ def _take_units(order: "Order", packed: bytes, stage: Path) -> str:
         with order.compilation():
             for unit in order.unpack(packed):
                 with suppress(TakenError):
-                    work.complete(unit, stage, patience=0, timings=timings)
+                    execution.complete(unit, stage, patience=0, timings=timings)
     except FredError as error:
         return str(error)
     return ""
@@ -180,7 +182,7 @@ class _Watched:
         """Report the progress of units, and return those that are not finished."""
         remaining = []
         for unit in missing:
-            share = 1.0 if (self._stage / unit.folder).exists() else work.progress(self._stage, unit)
+            share = 1.0 if (self._stage / unit.folder).exists() else execution.progress(self._stage, unit)
             if share is not None:
                 if share == 1.0 and unit not in self._reported:  # a unit whose first report is 1.0 counts as done before
                     self._progress(unit.name, unit.seed, 0.0)
@@ -318,7 +320,7 @@ def _place_files(unit: Unit, stage: Path, files: dict[str, bytes]) -> None:
     folder.mkdir(parents=True)
     for name, content in files.items():
         (folder / name).write_bytes(content)
-    work.put(folder, stage / unit.folder)
+    execution.put(folder, stage / unit.folder)
 
 
 def _compute_remotely(order: Order, packed: bytes) -> dict[str, bytes] | str:
@@ -326,7 +328,7 @@ def _compute_remotely(order: Order, packed: bytes) -> dict[str, bytes] | str:
     with tempfile.TemporaryDirectory() as folder:  # its checkpoints would be of no use
         try:
             with order.compilation():
-                work.compute(order.unpack(packed), Path(folder), Following(), _timings_of(order.number))
+                execution.compute(order.unpack(packed), Path(folder), Following(), _timings_of(order.number))
         except FredError as error:
             return str(error)
         return {file.name: file.read_bytes() for file in Path(folder).iterdir()}

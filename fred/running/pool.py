@@ -98,7 +98,7 @@ def _initialize(parent: int) -> None:
     _end_with(parent)
     collect_rarely()
     with suppress(Exception):  # the main process, or the first unit, will report the error
-        from fred.running import checks, model_training, work  # noqa: F401
+        from fred.running import checks, execution, model_training  # noqa: F401
 
         environment.check()
 
