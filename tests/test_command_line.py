@@ -19,7 +19,7 @@ from fred.base.errors import FredError
 from fred.results import verify
 from fred.running import stored
 from fred.schedule.schedule import Schedule
-from fred.views import curves
+from fred.views import charts
 from tests.conftest import ROOT
 from tests.folders import resign
 from tests.program import fred_command, refusal
@@ -156,7 +156,7 @@ def test_every_run_is_named_at_the_end_of_its_line_or_in_a_legend():
     for number in (1, 8, 9):
         names = [f"_odd-{i}" for i in range(number)]
         metrics = {"seed": 0, "virtual_seconds": [0.0, 1.0], "updates": [0, 1], "loss": [2.0, 1.0]}
-        picture = curves.learning(pd.concat([pd.DataFrame({"run": name, **metrics}) for name in names]), "loss", "")
+        picture = charts.learning(pd.concat([pd.DataFrame({"run": name, **metrics}) for name in names]), "loss", "")
         texts = picture.legends[0].get_texts() if picture.legends else picture.axes[-1].texts
         assert sorted(text.get_text() for text in texts if text.get_text()) == names
         assert bool(picture.legends) == (number > 8)

@@ -23,7 +23,7 @@ from fred.schedule.schedule import What
 from fred.schedule.spans import STATES, failure_times, shares
 from fred.specification.shape import Run
 from fred.timing import restarts
-from fred.views.summary_table import summary_table
+from fred.views.page_tables import summary_table
 from fred.views.timeline import timeline
 from tests.cases import CASES, Case
 from tests.draws import Draws

@@ -28,7 +28,7 @@ from fred.running import stored
 from fred.running.execution import execute
 from fred.specification.source import keys_of
 from fred.traces.reading import read
-from fred.views import curves
+from fred.views import charts
 from tests.program import refusal
 from tests.worlds import make_run, record
 
@@ -321,5 +321,5 @@ def test_pictures_say_nothing_of_what_their_font_lacks(tmp_path):
     columns = {"virtual_seconds": [0.0, 1.0], "updates": [0, 1], "gradients": [0, 1], "loss": [2.0, 1.0]}
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        curves.learning(pd.DataFrame({"run": "a", "seed": 0, **columns}), "loss", "データ").save(tmp_path / "a.svg")
+        charts.learning(pd.DataFrame({"run": "a", "seed": 0, **columns}), "loss", "データ").save(tmp_path / "a.svg")
     assert (tmp_path / "a.svg").is_file()

@@ -22,7 +22,7 @@ from fred.results.verify import Verdict, verify
 from fred.schedule.spans import KINDS as KINDS_OF_TIME
 from fred.schedule.staleness import of_gradients
 from fred.specification.text import as_yaml, first_comment
-from fred.views import page_data, page_tables, summary_table
+from fred.views import page_data, page_tables
 from fred.views.page import Circumstances, page
 from fred.views.verdict import answer
 from tests.conftest import ROOT
@@ -201,7 +201,7 @@ def test_parameters_that_are_no_numbers_have_no_error():
 
 
 def test_infinite_means_are_left_empty_and_unequal_numbers_of_seeds_are_named():
-    assert summary_table.cell(pd.DataFrame({"throughput": [1.0, np.inf]}), "throughput").text == "–"
+    assert page_tables.cell(pd.DataFrame({"throughput": [1.0, np.inf]}), "throughput").text == "–"
     nothing = {"bytes": dict.fromkeys(("to_workers", "to_servers", "between_workers"), 0)}
     outcomes = [*finished_runs("a", 0.1, 0.2, **nothing), *finished_runs("b", 0.1, **nothing)]
     assert "Means over 1 to 2 seeds" in page_tables.of_runs(Tables(SCENARIO, outcomes))

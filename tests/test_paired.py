@@ -17,7 +17,7 @@ from fred.commands.printing import print_summary
 from fred.outcomes.comparisons import compared
 from fred.outcomes.tables import Tables
 from fred.views import comparison_figures
-from fred.views.paired_table import ONE_SEED, format_pair
+from fred.views.page_tables import ONE_SEED, format_pair
 
 NAN = math.nan
 

@@ -9,8 +9,7 @@ from fred.components.component import NANOSECONDS
 from fred.outcomes.outcome import Outcome
 from fred.results.folder import load_result
 from fred.results.result import Result
-from fred.views.packets import HEAD
-from fred.views.perfetto import Part, trace
+from fred.views.perfetto import HEAD, Part, trace
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:

@@ -124,7 +124,7 @@ def _write_files(options: argparse.Namespace, fitted: FittedNetwork | None, judg
     if options.errors:
         import pandas as pd  # this and Matplotlib take a second
 
-        from fred.views.predicted_times import picture
+        from fred.views.comparison_figures import picture
 
         rows = pd.DataFrame([row for judgement in judgements for row in judgement.rows()])
         disk.write(options.errors, rows.to_csv(index=False, float_format="%.6g").encode())

@@ -16,9 +16,7 @@ from fred.outcomes.comparisons import shared_seeds, why_stopped
 from fred.results import result
 from fred.results.compare import Compared
 from fred.results.notes import choice, objections
-from fred.views.page_tables import sweep_table
-from fred.views.paired_table import ONE_SEED, paired_table
-from fred.views.summary_table import marked, number, summary_table
+from fred.views.page_tables import ONE_SEED, marked, number, paired_table, summary_table, sweep_table
 from fred.views.table import NONE, Table, say, show, terminal
 
 _BLOCKS_SHOWN = 16  # columns

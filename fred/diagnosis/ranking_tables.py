@@ -14,7 +14,7 @@ from fred.base.intervals import FEWEST_SEEDS
 from fred.diagnosis.attribution import WORST, Attribution
 from fred.diagnosis.question import COST, ENERGY, RATE, TIME, By, Question
 from fred.diagnosis.ranking import Place, Ranking
-from fred.views.paired_table import format_pair
+from fred.views.page_tables import format_pair
 from fred.views.table import NONE, Cell, Table, say, show, terminal
 
 _COMPARISON_KEYS = ("mean", "low", "high", "higher")

@@ -9,7 +9,7 @@ from fred.outcomes.comparisons import why_stopped
 from fred.outcomes.outcome import Outcome
 from fred.outcomes.tables import Tables
 from fred.specification.effects import unused_options
-from fred.views.summary_table import number
+from fred.views.page_tables import number
 
 
 def notes(outcome: Tables) -> list[str]:

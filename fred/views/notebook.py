@@ -22,8 +22,7 @@ from fred.outcomes.tables import Tables
 from fred.views import page_data, page_tables, pictures
 from fred.views.figures import Picture
 from fred.views.page import part
-from fred.views.paired_table import paired_table
-from fred.views.summary_table import number, summary_table
+from fred.views.page_tables import number, paired_table, summary_table
 from fred.views.table import NONE, Table
 from fred.views.verdict import answer
 from fred.views.view import SCREEN, Look, lines

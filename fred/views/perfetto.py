@@ -1,12 +1,13 @@
 """The Perfetto trace of a run, for https://ui.perfetto.dev: workers' activities, messages, updates, and their relations."""
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
+from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace, TracePacket, TrackDescriptor, TrackEvent
 
 from fred.base.errors import FredError
 from fred.components.component import NANOSECONDS
@@ -14,8 +15,225 @@ from fred.schedule.schedule import NONE, UNENDING, Ints, Schedule, Verb, What
 from fred.schedule.spans import spans
 from fred.schedule.staleness import of_gradients
 from fred.schedule.traffic import messages
-from fred.views.flows import Flows
-from fred.views.packets import Packets
+
+_SEQUENCE = 1  # all packets have the same sequence, so each name is written once
+_BATCH = 20_000  # packets in memory before they are serialized
+_INTERNED = TracePacket.SEQ_NEEDS_INCREMENTAL_STATE
+_BEGIN, _END, _INSTANT, _COUNTER = (
+    TrackEvent.TYPE_SLICE_BEGIN,
+    TrackEvent.TYPE_SLICE_END,
+    TrackEvent.TYPE_INSTANT,
+    TrackEvent.TYPE_COUNTER,
+)
+Facts = Iterable[tuple[str, int | str]]  # annotations of an event: names and values
+_Flows = Sequence[int]  # numbers of flows
+
+
+class Packets:
+    """A Perfetto trace under construction: tracks by number, with slices, instants and counts. Times are in ns.
+
+    Events at the same time on one track, and flows, keep the order in which they are added.
+    >>> packets = Packets()
+    >>> worker = packets.track("worker 0")
+    >>> packets.slice(worker, 0, 1_000_000, "computing", [("step", 0)])
+    >>> packets.serialize().startswith(HEAD)
+    True
+    """
+
+    def __init__(self) -> None:
+        self._trace, self._pieces = Trace(), list[bytes]()
+        self._names, self._facts = dict[str, int](), dict[str, int]()
+        self._tracks = 0
+        self._waiting = 0  # packets that are not serialized yet
+        first = self._packet()
+        first.trace_attributes.attribute.add(key="written by", string_value="fred")
+        first.sequence_flags = TracePacket.SEQ_INCREMENTAL_STATE_CLEARED
+
+    def track(self, name: str, parent: int = 0, rank: int = 0, unit: str | None = None) -> int:
+        """Add a track and return its number.
+
+        Args:
+            name: name of the track; tracks with the same parent and name are shown as one, whose slices may overlap.
+            parent: number of the parent track; 0: none.
+            rank: place under the parent.
+            unit: unit of a counter track; None: the track has slices and instants.
+        """
+        self._tracks += 1
+        track = self._packet().track_descriptor
+        track.uuid, track.name, track.child_ordering = self._tracks, name, TrackDescriptor.EXPLICIT
+        if parent:
+            track.parent_uuid, track.sibling_order_rank = parent, rank
+        if unit is not None:
+            track.counter.unit_name = unit
+        return self._tracks
+
+    def slice(
+        self, track: int, begin: int, end: int, name: str, facts: Facts = (), passing: _Flows = (), ending: _Flows = ()
+    ) -> None:
+        """Add an event with a duration, the flows that begin there or pass it, and those that end there."""
+        self._event(_BEGIN, track, begin, name, facts, passing, ending)
+        self._add_bare_event(_END, track, end)
+
+    def instant(self, track: int, time: int, name: str, facts: Facts = (), passing: _Flows = (), ending: _Flows = ()) -> None:
+        """Add an event without a duration, with its flows."""
+        self._event(_INSTANT, track, time, name, facts, passing, ending)
+
+    def count(self, track: int, time: int, value: int) -> None:
+        """Set the value of a counter track from this time on."""
+        self._add_bare_event(_COUNTER, track, time).counter_value = value
+
+    def serialize(self) -> bytes:
+        """Return the whole trace as bytes."""
+        self._flush()
+        return b"".join(self._pieces)
+
+    def _packet(self) -> TracePacket:
+        if self._waiting == _BATCH:
+            self._flush()
+        self._waiting += 1
+        packet = self._trace.packet.add()
+        packet.trusted_packet_sequence_id = _SEQUENCE
+        return packet
+
+    def _flush(self) -> None:
+        """Serialize the waiting packets; concatenated traces form one trace."""
+        self._pieces.append(self._trace.SerializeToString(deterministic=True))
+        self._trace.Clear()
+        self._waiting = 0
+
+    def _add_bare_event(self, kind: "TrackEvent.Type", track: int, time: int) -> TrackEvent:
+        packet = self._packet()
+        packet.timestamp = time
+        event = packet.track_event
+        event.type, event.track_uuid = kind, track
+        return event
+
+    def _event(
+        self, kind: "TrackEvent.Type", track: int, time: int, name: str, facts: Facts, passing: _Flows, ending: _Flows
+    ) -> None:
+        packet = self._packet()
+        packet.timestamp, packet.sequence_flags = time, _INTERNED
+        event = packet.track_event
+        event.type, event.track_uuid = kind, track
+        event.name_iid = self._names.get(name) or self._name(packet, name)
+        add = event.debug_annotations.add
+        for fact, value in facts:
+            annotation = add()
+            annotation.name_iid = self._facts.get(fact) or self._fact(packet, fact)
+            if type(value) is str:
+                annotation.string_value = value
+            else:
+                annotation.int_value = value
+        if passing:
+            event.flow_ids.extend(passing)
+        if ending:
+            event.terminating_flow_ids.extend(ending)
+
+    def _name(self, packet: TracePacket, name: str) -> int:
+        """Return a new number for a name, and write the name into this packet, the first that uses it."""
+        number = self._names[name] = len(self._names) + 1
+        packet.interned_data.event_names.add(iid=number, name=name)
+        return number
+
+    def _fact(self, packet: TracePacket, name: str) -> int:
+        number = self._facts[name] = len(self._facts) + 1
+        packet.interned_data.debug_annotation_names.add(iid=number, name=name)
+        return number
+
+
+HEAD = Packets().serialize()  # the first bytes of every trace that FRED writes
+
+
+_Numbers = dict[int, list[int]]  # the flows of each item that has any
+
+
+class Flows:
+    """The flows of a trace, numbered from 1, and the items that each passes.
+
+    `passing` and `ending` have the flows of every item by kind: `spans`, `messages`, `rows`, and `arrivals` of models from
+    other workers. `passing` has those that begin at the item or pass it, `ending` those that end there.
+
+    Args:
+        schedule: the schedule of a run with a clock.
+        account: the spans that are drawn, by number.
+        sent: the messages that are drawn, by number.
+        rows: the rows of the schedule that are drawn.
+        end: when the drawn part of the run ends, ns: messages under way by then have no arrival.
+    """
+
+    def __init__(self, schedule: Schedule, account: pd.DataFrame, sent: pd.DataFrame, rows: Ints, end: int):
+        self._schedule, self._count = schedule, 0
+        self.passing: dict[str, _Numbers] = defaultdict(dict)
+        self.ending: dict[str, _Numbers] = defaultdict(dict)
+        self._busy = account[account["kind"].isin(("computing", "wasted"))]
+        self._row, self._message = (
+            np.full(len(schedule) + 1, NONE, np.int64) for _ in range(2)
+        )  # the last element stands for no row
+        self._row[rows] = rows
+        between_workers = sent["way"] == "between workers"
+        self._message[sent.loc[~between_workers, "row"]] = sent.index[~between_workers]
+        self._message[NONE] = NONE
+        self._of_gradients()
+        self._of_models()
+        arrives = sent["arrived"] & (sent["end_ns"] <= end)
+        arriving = sent.index[between_workers & arrives & (sent["sender"] != NONE)].to_numpy()
+        self._join(messages=arriving, arrivals=arriving)
+
+    def _of_gradients(self) -> None:
+        """Add flows of gradients: from the span that computed each, over its message, to the rows that use or drop it.
+
+        If a gradient is sent block by block, only its last block is ready when the span ends.
+        """
+        rows = self._schedule.rows(Verb.PUSH, Verb.ADD, Verb.DROP)
+        worker, begin, end = (self._schedule[name][rows] for name in ("worker", "begin_ns", "end_ns"))
+        spans = self._spans("end_ns", worker, end)
+        spans = np.where((spans == NONE) & (begin < end), self._spans("begin_ns", worker, begin), spans)
+        self._join(spans=spans, messages=self._message[rows], rows=self._row[rows])
+
+    def _of_models(self) -> None:
+        """Add flows of models: from the row that sends each, over its message, to the span of the first gradient with it.
+
+        The flow of a block that arrives after the span has begun ends with its message.
+        """
+        schedule = self._schedule
+        used = schedule.rows(Verb.PUSH, Verb.ADD, Verb.DROP)[::-1]  # reversed so that the first use is assigned last
+        begins = np.full(int(schedule["mailbox"].max(initial=0)) + 1, NONE, np.int64)
+        begins[schedule["mailbox"][used]] = schedule["begin_ns"][used]
+        mixes = schedule.rows(Verb.MIX)[::-1]
+        mixes = mixes[begins[schedule["mailbox"][mixes]] != NONE]
+        inside = np.arange(len(begins))
+        inside[schedule["source"][mixes]] = schedule["mailbox"][mixes]  # models assembled from blocks
+        rows = schedule.rows(Verb.PULL)
+        rows = rows[schedule.is_on_servers(rows)]
+        read = schedule["mailbox"][rows]
+        begin = np.where(begins[read] == NONE, begins[inside[read]], begins[read])
+        spans = self._spans("begin_ns", schedule["worker"][rows], begin)
+        spans[begin < schedule["end_ns"][rows]] = NONE
+        self._join(rows=self._row[rows], messages=self._message[rows], spans=spans)
+
+    def _spans(self, name: str, worker: Ints, time: Ints) -> Ints:
+        """Return the computing spans of these workers that begin or end at these times, ns; NONE if it is not drawn."""
+        boundaries = pd.MultiIndex.from_arrays([self._busy["worker"], self._busy[name]])
+        positions = boundaries.get_indexer(pd.MultiIndex.from_arrays([worker, time]))
+        return np.append(self._busy.index, NONE)[positions]
+
+    def _join(self, **places: Ints) -> None:
+        """Add one flow per position, which joins its drawn items from first to last, if there are at least two.
+
+        `places` are the kinds of items in the order in which the flows pass them. Each has the item of every flow: the number
+        of a span or message, or a row of the schedule; NONE if it is not drawn.
+        """
+        is_drawn = np.array([items != NONE for items in places.values()])
+        is_joined = is_drawn.sum(axis=0) > 1
+        flow_numbers = self._count + np.cumsum(is_joined)
+        self._count += int(is_joined.sum())
+        for rank, (kind, items) in enumerate(places.items()):
+            ends_here = ~is_drawn[rank + 1 :].any(axis=0)
+            for flows, selected in ((self.ending, ends_here), (self.passing, ~ends_here)):
+                positions = np.flatnonzero(is_joined & is_drawn[rank] & selected)
+                for item, number in zip(items[positions].tolist(), flow_numbers[positions].tolist(), strict=True):
+                    flows[kind].setdefault(item, []).append(number)
+
 
 MOST = 1_000_000  # slices and instants in one trace, of about 100 bytes each
 _DONE = ("read", "update", "joins a round", "update", "", "averaging", "dropped")  # event on a replica, by verb

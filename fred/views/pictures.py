@@ -16,7 +16,7 @@ from fred.outcomes.tables import pace as paces
 from fred.schedule.schedule import WAYS
 from fred.schedule.spans import KINDS
 from fred.schedule.traffic import copies
-from fred.views import bars, comparison_figures, curves, sweep_figures, timeline
+from fred.views import charts, comparison_figures, timeline
 from fred.views.figures import Picture, over_seeds
 from fred.views.view import OF_TIME, SCREEN, View
 
@@ -113,7 +113,7 @@ def learning(tables: Tables, quantity: str, view: View = SCREEN) -> Picture:
         raise FredError(f"there is no {quantity} to plot: {needs}")
     view = coloured(tables, view)
     metrics = metrics[metrics.groupby("run")[quantity].transform("count") > 0]  # runs that measured it
-    return curves.learning(metrics, quantity, tables.scenario.title, tables.target(quantity), view)
+    return charts.learning(metrics, quantity, tables.scenario.title, tables.target(quantity), view)
 
 
 def of_replicas(tables: Tables, quantity: str, view: View = SCREEN) -> Picture:
@@ -131,7 +131,7 @@ def of_replicas(tables: Tables, quantity: str, view: View = SCREEN) -> Picture:
     if quantity == "disagreement":  # just averaged models are equal except for rounding
         values = measured[quantity]
         measured = measured.assign(**{quantity: values.where(values > _EQUAL * values.median(), 0.0)})
-    return curves.learning(measured, quantity, tables.scenario.title, view=coloured(tables, view))
+    return charts.learning(measured, quantity, tables.scenario.title, view=coloured(tables, view))
 
 
 def paired(tables: Tables, view: View = SCREEN) -> Picture:
@@ -157,7 +157,7 @@ def traffic(tables: Tables, view: View = SCREEN) -> Picture:
     most = max(sum(sizes.values()) for sizes in _means(tables.outcomes, "bytes", WAYS, 1.0).values())
     unit, size = next((unit for unit in _UNITS.items() if most >= unit[1]), ("kB", 1e3))
     sent = _means(tables.outcomes, "bytes", WAYS, 1 / size)
-    return bars.stacked(sent, f"sent over the network, {unit}", note=_means_phrase(tables.outcomes), view=view)
+    return charts.stacked(sent, f"sent over the network, {unit}", note=_means_phrase(tables.outcomes), view=view)
 
 
 def sent_copies(tables: Tables, view: View = SCREEN) -> Picture:
@@ -169,7 +169,7 @@ def sent_copies(tables: Tables, view: View = SCREEN) -> Picture:
             copies_by_run[name] = copies(outcome.schedule)
     if not copies_by_run:
         raise FredError("nothing to plot: in these runs nothing is pushed to a server")
-    return curves.copies(copies_by_run, _first_seed(tables.outcomes), coloured(tables, view))
+    return charts.copies(copies_by_run, _first_seed(tables.outcomes), coloured(tables, view))
 
 
 def throughput(tables: Tables, view: View = SCREEN) -> Picture:
@@ -181,7 +181,7 @@ def throughput(tables: Tables, view: View = SCREEN) -> Picture:
     for outcome in _clocked(tables):
         values.setdefault(outcome.name, []).append(outcome.summary["throughput"] or 0.0)
     note = _means_phrase(_clocked(tables))
-    return bars.spread(values, "gradients used per second of virtual time", note, coloured(tables, view))
+    return charts.spread(values, "gradients used per second of virtual time", note, coloured(tables, view))
 
 
 def pace(tables: Tables, view: View = SCREEN) -> Picture:
@@ -195,7 +195,7 @@ def pace(tables: Tables, view: View = SCREEN) -> Picture:
     frame = pd.concat(
         [paces(outcome.metrics, _PARTS).assign(run=outcome.name, seed=outcome.seed) for outcome in _clocked(tables)]
     )
-    return curves.learning(frame, "gradients per second", tables.scenario.title, view=view, from_zero=True)
+    return charts.learning(frame, "gradients per second", tables.scenario.title, view=view, from_zero=True)
 
 
 def _changing(outcome: Outcome) -> bool:
@@ -230,7 +230,7 @@ def workers_time(tables: Tables, view: View = SCREEN) -> Picture:
     """Draw the shares of the workers' time in each run, averaged over the seeds. Raises FredError if no run has a clock."""
     percent = _means(_clocked(tables), "workers_time", KINDS, 100)
     colours = [OF_TIME[kind] for kind in KINDS]
-    return bars.stacked(percent, "% of the workers' time", colours, _means_phrase(_clocked(tables)), view)
+    return charts.stacked(percent, "% of the workers' time", colours, _means_phrase(_clocked(tables)), view)
 
 
 def stale_gradients(tables: Tables, view: View = SCREEN) -> Picture:
@@ -241,7 +241,7 @@ def stale_gradients(tables: Tables, view: View = SCREEN) -> Picture:
         view: the width, and the colours.
     """
     note = f"all gradients that were used{', of all seeds together' if _means_phrase(tables.outcomes) else ''}"
-    return bars.staleness(staleness_counts(tables.outcomes), note, coloured(tables, view))
+    return charts.staleness(staleness_counts(tables.outcomes), note, coloured(tables, view))
 
 
 def timeline_of(tables: Tables, view: View = SCREEN) -> Picture:
@@ -270,15 +270,15 @@ def sweep(tables: Tables, view: View = SCREEN) -> Picture:
     """Draw the criterion at every point, with a line for each run. Raises FredError if there is no sweep."""
     _check_swept(tables)
     scenario, view = tables.scenario, coloured(tables, view)
-    return sweep_figures.sweep(tables.sweep, scenario.criterion, scenario.title, _means_phrase(tables.outcomes), view)
+    return comparison_figures.sweep(tables.sweep, scenario.criterion, scenario.title, _means_phrase(tables.outcomes), view)
 
 
 def sweep_timing(tables: Tables, view: View = SCREEN) -> Picture:
     """Draw time, throughput and waiting at every point, with a line for each run. Raises FredError if there is no sweep."""
     _check_swept(tables)
     summary = tables.summary
-    by_column = {criterion.column: table(tables.scenario, summary, criterion) for criterion in sweep_figures.OF_TIMING}
-    return sweep_figures.timing(by_column, tables.scenario.title, _means_phrase(tables.outcomes), coloured(tables, view))
+    by_column = {criterion.column: table(tables.scenario, summary, criterion) for criterion in comparison_figures.OF_TIMING}
+    return comparison_figures.timing(by_column, tables.scenario.title, _means_phrase(tables.outcomes), coloured(tables, view))
 
 
 DRAW_FUNCTIONS: dict[str, Callable[..., Picture]] = {  # by `FigureName`, functions of tables and a view

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from fred.fitting.communication import NEAR, Judgement, errors, fit, held_out_errors, judge
 from fred.fitting.measurement import Measurement
 from fred.fitting.measurements import read
-from fred.views import predicted_times
+from fred.views import comparison_figures
 from fred.views.figures import Picture
 from reproductions.common import RESULTS, say, write
 from reproductions.measured import page, steps
@@ -113,4 +113,4 @@ def picture(found: pd.DataFrame) -> Picture:
     names = dict.fromkeys(map(str, found["name"]))
     starts = _COLORS.items()
     colors = {name: next((color for start, color in starts if name.startswith(start)), "#0072B2") for name in names}
-    return predicted_times.picture(found, NEAR, colors)
+    return comparison_figures.picture(found, NEAR, colors)
