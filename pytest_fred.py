@@ -122,7 +122,7 @@ def pytest_terminal_summary(terminalreporter: "pytest.TerminalReporter") -> None
 def _check(node: pytest.Item, file: Path, test: str, result: Any, tolerance: float | None = None) -> None:
     """Compare a result with its pin, or write it; fail the test, or leave a remark for the summary."""
     from fred import FredError
-    from fred.results import pin_comparison, pins
+    from fred.results import pins
 
     words = pins.Words(_shown(node.config, file), f"pytest --fred-update {shlex.quote(test)}", _cure_of_order(node.config))
     try:
@@ -130,7 +130,7 @@ def _check(node: pytest.Item, file: Path, test: str, result: Any, tolerance: flo
             is_same, remark = True, f"wrote {words.file}" if pins.write_pin(file, result, words) else ""
         else:
             tolerance = float(node.config.getini("fred_tolerance")) if tolerance is None else tolerance
-            is_same, remark = pin_comparison.compare_with_pin(file, result, words, tolerance)
+            is_same, remark = pins.compare_with_pin(file, result, words, tolerance)
     except FredError as error:
         is_same, remark = False, str(error)
     if not is_same:

@@ -29,7 +29,7 @@ SHARED = ROOT.parent / "shared" / "data"
 @pytest.fixture
 def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
     """Write result folders without figures and without a page: these take longer than a small run."""
-    monkeypatch.setattr("fred.results.figure_files.figures_drawn", lambda *_: contextlib.nullcontext())
+    monkeypatch.setattr("fred.results.folder.figures_drawn", lambda *_: contextlib.nullcontext())
     monkeypatch.setattr("fred.results.folder.page", lambda *_: "")
 
 

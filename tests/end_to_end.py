@@ -11,7 +11,7 @@ from xml.etree import ElementTree
 
 import pandas as pd
 
-from fred.results import experiment, figure_files, folder
+from fred.results import experiment, folder
 from fred.specification.loading import Scenario
 from tests.laws import check_laws
 from tests.program import Answer, fred_command
@@ -124,10 +124,10 @@ def _list_differences(first: dict[str, str], second: dict[str, str]) -> list[str
 @contextlib.contextmanager
 def _figures(saved: bool) -> Iterator[None]:
     """Without them a case takes a third of the time."""
-    usual = figure_files.figures_drawn
+    usual = folder.figures_drawn
     if not saved:
-        figure_files.figures_drawn = lambda *_: contextlib.nullcontext()  # type: ignore[assignment]
+        folder.figures_drawn = lambda *_: contextlib.nullcontext()  # type: ignore[assignment]
     try:
         yield
     finally:
-        figure_files.figures_drawn = usual
+        folder.figures_drawn = usual

@@ -20,7 +20,7 @@ from fred.results.folder import read_manifest
 def undrawn_results() -> Iterator[None]:
     """Write results without figures and page in a `with` block; for fixtures of a whole module."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("fred.results.figure_files.figures_drawn", lambda *_: nullcontext())
+        patch.setattr("fred.results.folder.figures_drawn", lambda *_: nullcontext())
         patch.setattr("fred.results.folder.page", lambda *_: "")
         yield
 

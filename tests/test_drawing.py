@@ -16,7 +16,8 @@ from PIL import Image
 
 import fred
 from fred.commands import printing
-from fred.results import figure_files, folder
+from fred.results import folder
+from fred.results import folder as figure_files
 from fred.results.result import Result
 from fred.running import pool
 from fred.views.figures import FORMATS, Picture

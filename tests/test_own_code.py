@@ -34,7 +34,7 @@ def load_and_say(*what):
         print("goes on from a checkpoint")
     return found
 checkpoints.load = load_and_say
-fred.results.figure_files.figures_drawn = lambda result, folder: contextlib.nullcontext()
+fred.results.folder.figures_drawn = lambda result, folder: contextlib.nullcontext()
 sys.modules["__main__"].__file__ = fred.commands.cli.__file__  # as with `python -m fred`
 for line in sys.stdin:
     order = json.loads(line)

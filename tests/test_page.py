@@ -326,7 +326,7 @@ class TestTheScenario:
 class TestInAFolder:
     @pytest.fixture
     def file(self, tmp_path, monkeypatch) -> Path:
-        monkeypatch.setattr("fred.results.figure_files.figures_drawn", lambda *_: contextlib.nullcontext())
+        monkeypatch.setattr("fred.results.folder.figures_drawn", lambda *_: contextlib.nullcontext())
         scenario = tmp_path / "mine.yaml"
         scenario.write_text(as_yaml(fred.scenario(KINDS["no task"])))
         return scenario

@@ -26,7 +26,7 @@ from fred.commands import cli
 from fred.components import own_code, registry
 from fred.results import experiment
 from fred.results.compare import compare
-from fred.results.stores import describe_replacement
+from fred.results.experiment import describe_replacement
 from fred.running import execution, parallel, pool, stored
 from fred.running.parallel import Order
 from fred.running.units import stages

@@ -15,8 +15,7 @@ import fred
 from fred.base import environment
 from fred.base.errors import FredError
 from fred.outcomes.outcome import Computed
-from fred.results.pin_comparison import Comparison, compare_with_pin
-from fred.results.pins import Words, write_pin
+from fred.results.pins import Comparison, Words, compare_with_pin, write_pin
 from fred.results.result import Result
 from fred.results.verify import first_difference
 from tests.conftest import ROOT

@@ -220,7 +220,7 @@ class TestVerify:
             shutil.copytree(saved / "figures", figures)
             yield
 
-        monkeypatch.setattr("fred.results.figure_files.figures_drawn", fake_figures)
+        monkeypatch.setattr("fred.results.folder.figures_drawn", fake_figures)
         return Path(shutil.copytree(saved, tmp_path / "out"))
 
     @contextlib.contextmanager

@@ -18,7 +18,7 @@ from fred import FredError, Result, Verb
 from fred.components import registry
 from fred.components.one_of import OneOf
 from fred.outcomes.outcome import Computed
-from fred.results import experiment, stores
+from fred.results import experiment
 from fred.running.execution import execute
 from fred.specification.loading import Scenario
 from fred.specification.summary import summarise
@@ -237,6 +237,6 @@ class TestOnly:
         for only, names in (((), self.SCENARIO.runs), (["three", "one", "three"], ["three", "one"]), (iter(["two"]), ["two"])):
             outcomes = fred.run(self.SCENARIO, only).outcomes
             assert [(outcome.name, outcome.seed) for outcome in outcomes] == [(name, seed) for name in names for seed in (1, 2)]
-        monkeypatch.setattr(stores, "execute", None)
+        monkeypatch.setattr(experiment, "execute", None)
         with pytest.raises(FredError, match=r"^no run `thre`; did you mean `three`\?; there are one, two, three$"):
             fred.run(self.SCENARIO, ["one", "thre"])

@@ -37,7 +37,7 @@ def folder(tmp_path_factory):
 
 @pytest.fixture
 def workspace(folder, monkeypatch):
-    monkeypatch.setattr("fred.results.figure_files.figures_drawn", lambda *_: contextlib.nullcontext())
+    monkeypatch.setattr("fred.results.folder.figures_drawn", lambda *_: contextlib.nullcontext())
     monkeypatch.chdir(folder)
     return folder
 

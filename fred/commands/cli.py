@@ -273,10 +273,10 @@ def _run_scenario(out: Path, only: tuple[str, ...], options: argparse.Namespace)
     scenario = load(file, settings, options.imports)
     if nothing_stored:
         pool.begin(min(jobs, count_units(scenario, only)) - 1)
-    from fred.results import experiment, stores  # takes about as long as the processes take to start
+    from fred.results import experiment  # takes about as long as the processes take to start
 
-    stores.check_place(out, file)
-    for line in (*doubts_of(scenario, only), *unused_options(scenario.runs), *stores.describe_replacement(scenario, out)):
+    experiment.check_place(out, file)
+    for line in (*doubts_of(scenario, only), *unused_options(scenario.runs), *experiment.describe_replacement(scenario, out)):
         print(f"fred: {line}", file=sys.stderr)
     with of_runs(count_units(scenario, only), options.quiet) as progress:
         run_options = {"fresh": options.fresh, "inline": options.inline, "file": file, "report": options.report}

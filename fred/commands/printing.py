@@ -15,7 +15,7 @@ from fred.base.staging import convert_errors
 from fred.outcomes.comparisons import shared_seeds, why_stopped
 from fred.results import result
 from fred.results.compare import Compared
-from fred.results.notes import choice, objections
+from fred.results.result import choice, objections
 from fred.views.page_tables import ONE_SEED, marked, number, paired_table, summary_table, sweep_table
 from fred.views.table import NONE, Table, say, show, terminal
 
