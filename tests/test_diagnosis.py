@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from fred.base.errors import FredError
 from fred.base.intervals import Played, spell_ratio
 from fred.commands.cli import main
-from fred.diagnosis import answer_page, next_steps, printed, remedies, spells
+from fred.diagnosis import answer_page, printed, remedies, spells
 from fred.diagnosis.findings import CANNOT_TELL, SAVES, Diagnosis, diagnose
 from fred.diagnosis.sentences import gain, sections
 from fred.fitting import behaviour
@@ -244,7 +244,7 @@ def test_too_few_iterations_are_refused():
 def output(tmp_path_factory) -> tuple[Path, dict]:
     out = tmp_path_factory.mktemp("diagnosis") / "out"
     file = out.parent / "mine.csv"
-    file.write_text(next_steps.trace_text(trace(ONE_SLOW, [0, 0, 1, 1, 2, 2])))
+    file.write_text(printed.trace_text(trace(ONE_SLOW, [0, 0, 1, 1, 2, 2])))
     assert main(["diagnose", str(file), "--out", str(out)]) == 0
     return out, json.loads((out / "diagnosis.json").read_text())
 
@@ -327,7 +327,7 @@ def test_with_a_task_each_remedy_is_run_to_the_target_on_the_recorded_times(tmp_
     monkeypatch.setattr("fred.commands.plan_for._TUNING", 1)
     task, file, out = tmp_path / "task.yaml", tmp_path / "mine.csv", tmp_path / "out"
     task.write_text(json.dumps({"task": TASK, "evaluate": {"target_error": 0.5}}))
-    file.write_text(next_steps.trace_text(trace(np.tile([1.0, 1.0, 1.0, 5.0], (60, 1)))))
+    file.write_text(printed.trace_text(trace(np.tile([1.0, 1.0, 1.0, 5.0], (60, 1)))))
     command = ["diagnose", str(file), "--for", str(task), "--seeds", "1", "--budget", "40", "--jobs", "1", "--out", str(out)]
     assert main([*command, "--json"]) == 0
     document = json.loads(capsys.readouterr().out)

@@ -8,13 +8,13 @@ from fred.base import disk
 from fred.base.errors import FredError, finite
 from fred.base.progress import bars
 from fred.commands import command_options, plan_for, trace_options
-from fred.diagnosis import next_steps
+from fred.diagnosis import printed
 from fred.diagnosis.findings import Diagnosis, diagnose
 from fred.diagnosis.printed import print_diagnosis
 from fred.diagnosis.ranking_tables import Answer, ranking_json, ranking_table, sentences
 from fred.traces.doubts import refuse_doubtful
 
-_FILES = (next_steps.SCENARIO, next_steps.CLUSTER, next_steps.TRACE, next_steps.NUMBERS, next_steps.PAGE)
+_FILES = (printed.SCENARIO, printed.CLUSTER, printed.TRACE, printed.NUMBERS, printed.PAGE)
 _OUT = Path("results") / "diagnosis"
 _RANKING_OPTIONS = ("target_error", "target_loss", "seeds", "budget", "learning_rate", "jobs")  # options that need --for
 
@@ -57,10 +57,10 @@ def run(options: argparse.Namespace) -> int:
     if out:
         from fred.diagnosis.answer_page import diagnosis_page
 
-        disk.write(out / next_steps.NUMBERS, f"{numbers}\n".encode())
+        disk.write(out / printed.NUMBERS, f"{numbers}\n".encode())
         sections = {"How soon": sentences(answer)} if answer else {}
         tables = [ranking_table(answer)] if answer and answer.ranking.places else []
-        disk.write(out / next_steps.PAGE, diagnosis_page(diagnosis, sections, tables).encode())
+        disk.write(out / printed.PAGE, diagnosis_page(diagnosis, sections, tables).encode())
     if options.json:
         print(numbers)
     elif out and options.quiet:
@@ -84,7 +84,7 @@ def _check(options: argparse.Namespace) -> Path | None:
     out: Path | None = options.out or (_OUT if options.task is not None else None)
     if out:
         scenario, *other_files = (out / name for name in _FILES)
-        disk.check_together(scenario, other_files, next_steps.FIRST)
+        disk.check_together(scenario, other_files, printed.FIRST)
     return out
 
 
@@ -93,9 +93,9 @@ def _write(diagnosis: Diagnosis, out: Path) -> None:
 
     The scenario is written first: it marks the other files as FRED's, which may then be overwritten.
     """
-    disk.write(out / next_steps.SCENARIO, next_steps.scenario_text(diagnosis).encode())
-    disk.write(out / next_steps.CLUSTER, next_steps.cluster_text(diagnosis).encode())
-    disk.write(out / next_steps.TRACE, next_steps.trace_text(diagnosis.trace).encode())
+    disk.write(out / printed.SCENARIO, printed.scenario_text(diagnosis).encode())
+    disk.write(out / printed.CLUSTER, printed.cluster_text(diagnosis).encode())
+    disk.write(out / printed.TRACE, printed.trace_text(diagnosis.trace).encode())
 
 
 def _as_json(diagnosis: Diagnosis, answer: Answer | None) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 from fred.base import disk
 from fred.cluster.cluster import Cluster
 from fred.commands import plan_for
-from fred.diagnosis import next_steps, question
+from fred.diagnosis import printed, question
 from fred.diagnosis.findings import Diagnosis
 from fred.diagnosis.question import RATE, Candidate, Question
 from fred.diagnosis.ranking import doubts, ranked
@@ -33,16 +33,16 @@ def run(options: argparse.Namespace, diagnosis: Diagnosis, out: Path) -> Answer:
         diagnosis: the findings about the trace.
         out: folder that holds the trace; the scenario and the runs are written there.
     """
-    trace_file = str((out / next_steps.TRACE).resolve())
-    cluster = Cluster.model_validate(next_steps.cluster(diagnosis.trace, trace_file))
+    trace_file = str((out / printed.TRACE).resolve())
+    cluster = Cluster.model_validate(printed.cluster(diagnosis.trace, trace_file))
     query = plan_for.build_question(options, cluster, plan_for.NO_AIM, None)
     remedies = _select_remedies(diagnosis)
     document = _document(query, remedies, diagnosis)
-    heading = f"{next_steps.FIRST} {diagnosis.trace.source}`: {query.aim} within {query.budget:g} s, on the recorded times."
-    file = out / next_steps.SCENARIO
+    heading = f"{printed.FIRST} {diagnosis.trace.source}`: {query.aim} within {query.budget:g} s, on the recorded times."
+    file = out / printed.SCENARIO
     disk.write(file, written(document, heading, "`fred run` runs it, `fred show` prints it again.").encode())
     result = plan_for.run_scenario(load(file), out, file, options)
-    ranking = ranked(result, [Candidate(next_steps.name(remedy), "") for remedy in remedies], query.measure)
+    ranking = ranked(result, [Candidate(printed.name(remedy), "") for remedy in remedies], query.measure)
     notes = [*doubts(ranking, query.budget / question.LOOKS, query.budget), _NO_NETWORK]
     return Answer(diagnosis.trace.source, query, ranking, notes)
 
@@ -60,8 +60,8 @@ def _select_remedies(diagnosis: Diagnosis) -> list[Remedy]:
 def _document(query: Question, remedies: Sequence[Remedy], diagnosis: Diagnosis) -> dict[str, Any]:
     """Return the scenario whose runs compare the remedies."""
     title = f"Which remedy reaches {query.aim} first on the cluster of {diagnosis.trace.source}?"
-    runs = {next_steps.name(remedy): _sweep(remedy, query, len(diagnosis.trace.workers)) for remedy in remedies}
-    return {"title": title, **query.parts, "cluster": next_steps.cluster(diagnosis.trace), "runs": runs}
+    runs = {printed.name(remedy): _sweep(remedy, query, len(diagnosis.trace.workers)) for remedy in remedies}
+    return {"title": title, **query.parts, "cluster": printed.cluster(diagnosis.trace), "runs": runs}
 
 
 def _sweep(remedy: Remedy, query: Question, workers: int) -> dict[str, Any]:

@@ -20,9 +20,8 @@ from fred.diagnosis.findings import (
     Diagnosis,
     Gain,
 )
-from fred.diagnosis.slowness import Slow
+from fred.diagnosis.slowness import Slow, name_workers
 from fred.diagnosis.spells import Pauses, Stalls
-from fred.diagnosis.worker_names import name_workers
 
 LITTLE_LOSS = 0.05  # share of the time below which a loss is not explained
 _LARGE_ROUND = 0.3  # share of the loss from which a single round is reported
