@@ -322,8 +322,8 @@ class TestTheCommand:
 
 @pytest.mark.slow
 def test_with_a_task_each_remedy_is_run_to_the_target_on_the_recorded_times(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr("fred.commands.diagnose_for.POINTS", 2)
-    monkeypatch.setattr("fred.commands.diagnose_for._KINDS", ("backup",))
+    monkeypatch.setattr("fred.commands.diagnose.POINTS", 2)
+    monkeypatch.setattr("fred.commands.diagnose._KINDS", ("backup",))
     monkeypatch.setattr("fred.commands.plan_for._TUNING", 1)
     task, file, out = tmp_path / "task.yaml", tmp_path / "mine.csv", tmp_path / "out"
     task.write_text(json.dumps({"task": TASK, "evaluate": {"target_error": 0.5}}))

@@ -7,7 +7,7 @@ import fred
 from fred.base.errors import FredError
 from fred.cluster.bandwidths import Connection
 from fred.cluster.collectives import LIBRARIES
-from fred.commands.network_choice import select
+from fred.commands.fit_network import select
 from fred.fitting.communication import fit_network, judge
 from fred.fitting.measurements import read
 from tests.program import fred_command, refusal

@@ -14,7 +14,7 @@ import pytest
 from scipy import special, stats
 
 from fred.base.errors import FredError
-from fred.commands import cutoff_tables
+from fred.commands.cutoffs import print_comparison
 from fred.prediction import closed_loop, hmm
 from fred.prediction.closed_loop import Rounds
 from fred.prediction.comparison import RULES as COMPARED
@@ -387,7 +387,7 @@ def test_the_table_is_whole_on_narrow_terminals(monkeypatch, capsys):
     ratios = compare_times(ewma=noisy(0.8, by=0.3)).ratios["all"].values()
     for columns in (60, 80, 140):
         monkeypatch.setenv("COLUMNS", str(columns))
-        cutoff_tables.print_comparison(comparison)
+        print_comparison(comparison)
         table = capsys.readouterr().out
         assert max(map(len, table.splitlines())) <= columns
         intervals = (f"({100 * ratio.low - 100:+.1f} to {100 * ratio.high - 100:+.1f})" for ratio in ratios)
