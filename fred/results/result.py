@@ -396,7 +396,7 @@ class Result(Tables):
         from fred.results.extra_measures import by_staleness
 
         means = {name: by_staleness(self.b_staleness(name, every=every)) for name in self.scenario.runs}
-        return _pictures().curves.b_staleness(means)
+        return _pictures().charts.b_staleness(means)
 
     def pictures(self, view: View | None = None) -> "dict[str, Callable[[], Picture]]":
         """Return all pictures of these runs by name, as functions that draw them; for sweeps, also of the best points alone.
