@@ -332,8 +332,8 @@ def block_length(values: Floats) -> int:
     Args:
         values: series whose values may depend on earlier ones [n].
 
-    >>> from fred.base import streams
-    >>> draws = streams.uniforms(0, "example", 0, start=0, count=400)
+    >>> from fred.base.numerics import uniforms
+    >>> draws = uniforms(0, "example", 0, start=0, count=400)
     >>> block_length(draws), block_length(np.repeat(draws[:8], 50)), block_length(draws[:9]), block_length(np.ones(400))
     (20, 36, 2, 20)
     """

@@ -122,7 +122,7 @@ class Contention(Component):
 
         Args:
             seed: seed of the run.
-            name: name of the streams, for `streams.uniforms(seed, name, entity, start, count)`.
+            name: name of the streams, for `uniforms(seed, name, entity, start, count)` of `fred.base.numerics`.
             node_of: node number of each worker, from 0 [workers].
         """
 
