@@ -1,7 +1,7 @@
 """The computation of units: in this process, in several processes on this machine, or on the machines of a Dask cluster.
 
 Every process has the same list of units, in an order of its own, and takes the next free one: the lock on a unit's work folder
-decides (`work.complete`). So no process hands out work, and other processes take the units of a killed one.
+decides (`execution.complete`). So no process hands out work, and other processes take the units of a killed one.
 
 An `Order` goes with the units to another process. A worker process may be older than the user's last change of a module, and a
 machine of a cluster may have other versions. Such a process would write other results under the same identity. So the order has
