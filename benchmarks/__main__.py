@@ -15,11 +15,11 @@ NAMES = ("recording", "step_times", "replay", "clients", "whole", "scaling", "pr
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks")
     parser.add_argument("names", nargs="*", help=f"which, of {', '.join(NAMES)} (default: all)")
-    parser.add_argument("--long", action="store_true", help="also those that take minutes each")
+    parser.add_argument("--long", action="store_true", help="also those that take minutes each, as for a NAME")
     options, missed, start = parser.parse_args(), 0, time.perf_counter()
     for name in options.names or NAMES:
         module = importlib.import_module(f"benchmarks.{name}")
-        for part in ("rows", "long_rows") if options.long else ("rows",):
+        for part in ("rows", "long_rows") if options.long or options.names else ("rows",):
             for row in getattr(module, part, tuple)():
                 print(row, flush=True)
                 missed += row.verdict == "MISSED"

@@ -1,4 +1,4 @@
-"""Sixteen nodes of gossipy, run by `benchmarks.beside` with another interpreter: print the seconds of a gradient."""
+"""Sixteen nodes of gossipy, run by `benchmarks.others` with another interpreter: print the seconds of a gradient."""
 
 import json
 import logging

@@ -1,4 +1,4 @@
-"""A hand-written training loop in PyTorch, run by `benchmarks.beside` with another interpreter: prints seconds a gradient."""
+"""A hand-written training loop in PyTorch, run by `benchmarks.others` with another interpreter: prints seconds a gradient."""
 
 import contextlib
 import json

@@ -530,8 +530,18 @@ def test_an_option_that_nothing_uses_is_refused_with_a_cure(document, message, c
         ),
         (
             settings({"network": {"sharing": "fair", **TO_STORE}, "failures": SAVED}, "ssgd", stop={"seconds": 9.0}),
-            "routes.0` .*: nothing goes there",
+            "routes.0` .*: nothing goes there: servers write the checkpoints; give a route `between` the `servers` and the `store`",
             {"cluster.network.routes": [{"between": ["servers", "store"], "through": ["up"]}]},
+        ),
+        (
+            settings({"network": {"sharing": "fair", **TO_STORE}}),
+            "routes.0` .*: neither messages of the protocol nor checkpoints go to the store",
+            {"cluster.network.routes": [], "cluster.network.links": {}},
+        ),
+        (
+            settings({"network": {"collective": "store", "within": {"bandwidth": 1e9}}}, "allreduce-sgd"),
+            "collective` .* stay inside one node",
+            {"cluster.nodes": 2},
         ),
         (settings({"network": {"buckets": 3}}, "d-psgd"), "buckets` .* no allreduce", {"algorithm.name": "allreduce-sgd"}),
         (

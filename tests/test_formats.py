@@ -505,7 +505,8 @@ def test_all_formats_together_judge_a_megabyte_of_one_word_within_a_second(word)
 
 def test_the_page_of_logs_lists_each_format_and_has_the_title_that_messages_name(tmp_path):
     page = (ROOT / "docs" / "how-to" / "from-a-log.md").read_text(encoding="utf-8")
-    names = [reader.name for reader in (*formats.FORMATS, *records.FORMATS)] + [form.tool for form in measurements.FORMATS]
+    names = [reader.name for reader in formats.FORMATS] + [reader.name for reader in records.FORMATS]
+    names += [form.tool for form in measurements.FORMATS]
     assert set(re.findall(r"\[([^]]+)\]\(#", page.split("\n## ")[0])) == set(names)
     (tmp_path / "a.txt").write_text("nothing that is a table\nin three lines\nof different length, and more\n")
     with pytest.raises(FredError, match="see `From a log to a table` in the documentation"):

@@ -32,7 +32,7 @@ from fred.cluster.bandwidths import Connection
 Collective = Literal["ring", "recursive-doubling", "rabenseifner", "tree", "nccl", "gloo"]
 AnyCollective = Literal[Collective, "store"]
 Operation = Literal["allreduce", "allgather"]
-Way = Literal["inside", "between", "to-store", "from-store"]
+Medium = Literal["inside", "between", "to-store", "from-store"]
 SEGMENT = 2**20  # bytes
 NCCL_VOLUME = 1.011  # bytes on the wire per byte of a model, in a collective operation
 NCCL_ROUNDS = 4  # latencies of an allreduce of 4 to 32 members
@@ -396,7 +396,7 @@ CONNECTIONS = {  # library -> windows of its connections
 }
 
 
-class Part(NamedTuple):
+class Passage(NamedTuple):
     """A part of a collective operation.
 
     Args:
@@ -406,11 +406,11 @@ class Part(NamedTuple):
     """
 
     effort: Effort
-    way: Way
+    way: Medium
     sharers: int = 1
 
 
-def parts_of(operation: Operation, collective: AnyCollective, members: int, way: Way) -> list[Part]:
+def list_passages(operation: Operation, collective: AnyCollective, members: int, way: Medium) -> list[Passage]:
     """Return the parts of an operation among members that are all alike, one after the other.
 
     Args:
@@ -420,11 +420,11 @@ def parts_of(operation: Operation, collective: AnyCollective, members: int, way:
         way: the links between members.
     """
     if collective == "store":
-        return [Part(to_store(members), "to-store", members), Part(from_store(members), "from-store", members)]
+        return [Passage(to_store(members), "to-store", members), Passage(from_store(members), "from-store", members)]
     if collective not in LIBRARIES:
-        return [Part((ALLREDUCE if operation == "allreduce" else ALLGATHER)[collective](members), way)]
+        return [Passage((ALLREDUCE if operation == "allreduce" else ALLGATHER)[collective](members), way)]
     effort = LIBRARIES[collective][operation](members)
-    return [Part(effort if operation == "allreduce" else effort.times(members), way)]  # gathered: of the whole result
+    return [Passage(effort if operation == "allreduce" else effort.times(members), way)]  # gathered: of the whole result
 
 
 def _depth(members: int) -> int:

@@ -44,7 +44,7 @@ from fred.cluster.bandwidths import (
     Within,
     check_routes,
 )
-from fred.cluster.collectives import AnyCollective, Collective, Effort, Part, one_way, parts_of
+from fred.cluster.collectives import AnyCollective, Collective, Effort, Passage, list_passages, one_way
 from fred.cluster.latency import AnyLatency, Constant, Latency
 from fred.cluster.regions import Regions
 from fred.components import registry
@@ -342,19 +342,19 @@ class Network(Component):
             return _cost_of(self.regions.seconds(list(members), size, self.latency_without_table), sent * size, messages)
         number = members if isinstance(members, int) else sum(members)
         nodes = [1] * number if isinstance(members, int) else list(members)
-        exchange = partial(parts_of, "allreduce", algorithm or self.collective)
+        exchange = partial(list_passages, "allreduce", algorithm or self.collective)
         if not self._has_leaders(len(nodes), algorithm or self.collective):
             return self._cost(number, size, exchange(number, "inside" if self.two_levels else "between"))
         followers = number - len(nodes)  # workers that are not leaders of their node
-        inside = Part(one_way(max(nodes))._replace(messages=followers, sent=followers), "inside")
+        inside = Passage(one_way(max(nodes))._replace(messages=followers, sent=followers), "inside")
         return self._cost(number, size, [inside, *exchange(len(nodes), "between"), inside])
 
     def allgather(self, members: int | Collection[int], size: int) -> Cost:
         """Return the cost of an allgather: every worker gets the `size` bytes of every other one.
 
-        With `collective: ring` it goes in a ring, otherwise by doubling. On two levels, each node first gathers its
-        messages at one worker. These workers exchange the messages of their nodes, and each node broadcasts all of them
-        down a tree.
+        It goes by the network's `collective`; with `recursive-doubling`, `rabenseifner` and `tree` by doubling. On two levels,
+        each node first gathers its messages at one worker. These workers exchange the messages of their nodes, and each node
+        broadcasts all of them down a tree.
 
         Args:
             members: number of workers, or number on each node.
@@ -373,12 +373,12 @@ class Network(Component):
             return _cost_of(seconds, messages * size, messages)
         number = members if isinstance(members, int) else sum(members)
         nodes = [1] * number if isinstance(members, int) else list(members)
-        exchange = partial(parts_of, "allgather", self.collective)
+        exchange = partial(list_passages, "allgather", self.collective)
         if not self._has_leaders(len(nodes), self.collective):
             return self._cost(number, size, exchange(number, "inside" if self.two_levels else "between"))
         most, followers = max(nodes), number - len(nodes)  # on one node; not leaders of their node
-        collected = Part(Effort(most - 1, most - 1, followers, followers), "inside")
-        spread = Part(one_way(most).times(number)._replace(messages=followers, sent=followers * number), "inside")
+        collected = Passage(Effort(most - 1, most - 1, followers, followers), "inside")
+        spread = Passage(one_way(most).times(number)._replace(messages=followers, sent=followers * number), "inside")
         exchanged = [
             part._replace(effort=part.effort.times(most)._replace(sent=part.effort.sent * number / len(nodes)))
             for part in exchange(len(nodes), "between")
@@ -397,13 +397,13 @@ class Network(Component):
         """Return the mean latency between regions that give none, s."""
         return 0.0 if self.regions is not None and self.regions.latency else mean_latency(self)
 
-    def _cost(self, members: int, size: int, parts: list[Part]) -> Cost:
+    def _cost(self, members: int, size: int, parts: list[Passage]) -> Cost:
         """Return the cost of parts in sequence."""
         seconds = sum(self._seconds(part, size) for part in parts)
         messages, sent = (sum(getattr(part.effort, name) for part in parts) / members for name in ("messages", "sent"))
         return _cost_of(seconds, sent * size, messages)
 
-    def _seconds(self, part: Part, size: int) -> float:
+    def _seconds(self, part: Passage, size: int) -> float:
         effort, inside = part.effort, part.way == "inside"
         link = self.within if inside and self.within is not None else self
         cards = [None if inside else self.node_bandwidth]

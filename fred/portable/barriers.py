@@ -1,4 +1,4 @@
-"""Boundaries around functions, across which the compiler optimizes nothing, or does not even compute together."""
+"""Boundaries that the compiler does not optimize across, and calls that it does not inline."""
 
 from collections.abc import Callable
 from functools import partial, wraps
@@ -6,6 +6,8 @@ from typing import Any, TypeVar
 
 import jax
 from jax.experimental.xla_metadata import set_xla_metadata
+from jax.extend.core import Primitive
+from jax.interpreters import ad, batching, mlir
 
 F = TypeVar("F", bound=Callable[..., Any])
 LARGE = 1 << 13  # numbers in an operand; with fewer, to compute it again costs less than to read it from memory
@@ -28,10 +30,11 @@ def compiled_apart(function: F, *static: str) -> F:
     """Return the function as one that reads its operands from memory.
 
     XLA's CPU compiler copies a cheap operation into each operation that reads its result. In a gradient this goes a long way:
-    the sums and transpositions of every layer of a transformer computed its residual stream anew from the first layer on, and a
-    transposition of GELU's output computed GELU in an order that no cache likes. A third to a half of the time went there. The
-    barrier of `sealed` does not help, since XLA removes barriers before it fuses, and must not: between gradient and update a
-    copy of a few operations is cheaper than a copy of the model. A call that must not be inlined stays a boundary to the end.
+    the sums and transpositions of every layer of a transformer computed its residual stream again from the first layer on, and
+    a transposition of GELU's output computed GELU in an order that no cache likes. A third to a half of the time went there.
+    The barrier of `sealed` does not help, because XLA removes barriers before it fuses. To keep them would be worse: between
+    gradient and update it is cheaper to repeat a few operations than to store the model. A call that must not be inlined stays
+    a boundary to the end.
 
     Args:
         function: function of arrays.
@@ -55,14 +58,18 @@ def compiled_apart(function: F, *static: str) -> F:
 _stored = compiled_apart(lambda array: array)
 
 
-@jax.custom_vjp
 def stored(array: jax.Array) -> jax.Array:
     """Return an array that is computed once, whatever reads it, and so is its gradient.
 
     Args:
         array: any array. It is copied once.
     """
-    return _stored(array)
+    return _stored_p.bind(array)
 
 
-stored.defvjp(lambda array: (_stored(array), None), lambda _, gradient: (_stored(gradient),))
+_stored_p = Primitive("stored")
+_stored_p.def_abstract_eval(lambda array: array)
+_stored_p.def_impl(lambda array: array)
+ad.deflinear2(_stored_p, lambda gradient, _: [_stored_p.bind(gradient)])
+batching.defvectorized(_stored_p)
+mlir.register_lowering(_stored_p, mlir.lower_fun(_stored, multiple_results=False), platform="cpu")

@@ -184,12 +184,35 @@ def _lacks_stored(run: Run, route: Any) -> bool:
         return False
     checkpoint = run.cluster.failures and run.cluster.failures.checkpoint
     saving = checkpoint and checkpoint.to == "store" and bool(run.layout.on_servers) == ("servers" in route.between)
-    exchanging = _network(run).collective == "store" and "servers" not in route.between and not _ignores_collective(run, route)
+    exchanging = _network(run).collective == "store" and _could_exchange(run, route) and not _leaves_store_out(run, route)
     return not (saving or exchanging)
+
+
+def _could_exchange(run: Run, route: Any) -> bool:
+    """Return True if messages of collectives would take a route to the store, were `collective: store` given."""
+    return "servers" not in route.between and not _ignores_collective(run, route)
+
+
+def _lacks_collective(run: Run, route: Any) -> bool:
+    """Return True for an idle route to the store that `collective: store` would put to use."""
+    return _lacks_stored(run, route) and _could_exchange(run, route) and _network(run).collective != "store"
+
+
+def _lacks_servers_route(run: Run, route: Any) -> bool:
+    """Return True for an idle route between workers and the store, to which servers write checkpoints."""
+    checkpoint = run.cluster.failures and run.cluster.failures.checkpoint
+    saving = bool(checkpoint and checkpoint.to == "store" and run.layout.on_servers)
+    return saving and _lacks_stored(run, route) and "servers" not in route.between
 
 
 def _stays_inside_node(run: Run, _: Any) -> bool:
     return not run.layout.on_servers and run.cluster.node_of[-1] == 0
+
+
+def _leaves_store_out(run: Run, _: Any) -> bool:
+    """Return True if the workers of one node exchange messages inside it, without the store."""
+    network = _network(run)
+    return network.collective == "store" and network.two_levels and _stays_inside_node(run, None)
 
 
 def _has_region_latencies(run: Run, _: Any) -> bool:
@@ -299,17 +322,24 @@ _REPORTED_RULES: tuple[Rule[Run], ...] = (
     Rule(f"cluster.servers {_SERVER_LINKS} cluster.prices.servers", _lacks_servers, "the protocol has no servers"),
     Rule("cluster.network.within", _sends_to_servers_only, "the protocol sends no messages between workers"),
     Rule("cluster.network.routes.*", _lacks_message, "the protocol sends no messages between workers"),
+    Rule("cluster.network.routes.*", _lacks_collective, "nothing goes there: give `cluster.network.collective: store`"),
     Rule(
         "cluster.network.routes.*",
-        _lacks_stored,
-        "nothing goes there: give `cluster.network.collective: store`, or checkpoints `to: store`",
+        _lacks_servers_route,
+        "nothing goes there: servers write the checkpoints; give a route `between` the `servers` and the `store`",
     ),
+    Rule("cluster.network.routes.*", _lacks_stored, "neither messages of the protocol nor checkpoints go to the store"),
     Rule(
         "cluster.network.routes.*",
         _passes_store,
         "all messages of workers pass the store: give a route `between` them and the `store`",
     ),
     Rule("cluster.network.node_bandwidth", _stays_inside_node, "all messages stay inside one node"),
+    Rule(
+        "cluster.network.collective cluster.network.store_bandwidth",
+        lambda run, value: _leaves_store_out(run, value) and not _ignores_collective(run, value),
+        "all messages stay inside one node; use several `cluster.nodes`, or leave out `within` and `node_bandwidth`",
+    ),
     Rule(
         "cluster.network.initial_window",
         lambda run, _: _sends_collectively(run) and not _sends_checkpoints(run),

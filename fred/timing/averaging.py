@@ -7,11 +7,11 @@ Where links queue messages, an operation takes the closed form of its algorithm,
 from collections import Counter
 from collections.abc import Callable, Collection, Generator, Iterator, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args
 
 import simpy
 
-from fred.base.errors import FredError
+from fred.base.errors import FredError, quoted
 from fred.cluster import patterns
 from fred.cluster.collectives import Collective
 from fred.cluster.collectives import Operation as Kind
@@ -172,6 +172,8 @@ class Averaging(Sending):
         algorithm: Collective | None = None,
     ) -> Operation:
         network, workers = self.network or Network(), range(members) if isinstance(members, int) else members
+        if algorithm is not None and algorithm not in get_args(Collective):
+            raise FredError(f"allreduce by {quoted(algorithm)}: expected one of {', '.join(get_args(Collective))}")
         if not isinstance(self.links, FairLinks):
             self.cluster.check_alike("collectives need links alike, or `network: {sharing: fair}`")
         request_time, buckets = self.now if begin is None else begin, network.bucket_count(size)

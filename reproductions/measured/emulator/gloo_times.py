@@ -4,8 +4,8 @@ import os
 import sys
 import time
 
-import torch  # type: ignore[import-not-found]
-import torch.distributed as dist  # type: ignore[import-not-found]
+import torch
+import torch.distributed as dist
 
 
 def main() -> None:

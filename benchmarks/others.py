@@ -1,4 +1,4 @@
-"""FRED beside PyTorch, gossipy and a bare loop, in one table: `python -m benchmarks.beside OTHER/bin/python [--two-cores]`.
+"""FRED beside PyTorch, gossipy and a bare loop, in one table: `python -m benchmarks.others OTHER/bin/python [--two-cores]`.
 
 Neither PyTorch nor gossipy is part of FRED's environment: OTHER is an interpreter that has them (`pip install torch`, and for
 gossipy `gossipy-dfl` and what it imports; without it its cells are empty). All compute the same gradients and plain SGD on one
@@ -87,7 +87,7 @@ def _pictures() -> Work:
 
 def main() -> None:
     """Print the table, a row as soon as it is measured."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.beside", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.others", description=__doc__)
     parser.add_argument(
         "python", metavar="OTHER/bin/python", help="an interpreter with PyTorch, and gossipy if it is to be compared"
     )
