@@ -93,6 +93,8 @@ def main() -> None:
     )
     parser.add_argument("--two-cores", action="store_true", help="rounds of eight gradients on two cores instead")
     options = parser.parse_args()
+    if subprocess.run([options.python, "-c", "import torch"], capture_output=True, check=False).returncode:
+        parser.error(f"{options.python} has no PyTorch: {options.python} -m pip install torch")
     environment.check()
     if options.two_cores:
         _two_cores(options.python)

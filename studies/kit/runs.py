@@ -3,8 +3,7 @@
 import multiprocessing
 import time
 from collections.abc import Callable, Iterable
-from concurrent.futures import ProcessPoolExecutor
-from functools import partial
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,9 @@ SECONDS = "seconds"  # end of the name of the table with the seconds of all part
 def parts(
     study: Study, measure: Callable[..., pd.DataFrame], items: Iterable[tuple[Any, ...]], end: str = ""
 ) -> list[pd.DataFrame]:
-    """Return a table for each part, in the order of the parts; those that have a file are not measured again.
+    """Return a table for each part, in the order of the parts; those that have a file are not measured again, and a line says so.
+
+    After a change of the study, remove its folder in `results/`: a part does not know what it was made with.
 
     Args:
         study: the study.
@@ -30,8 +31,11 @@ def parts(
     study.folder.mkdir(parents=True, exist_ok=True)
     todo = {part_path(study, item, end): item for item in items}
     missing = {path: item for path, item in todo.items() if not path.is_file()}
+    if len(missing) < len(todo):
+        print(f"{len(todo) - len(missing)} of {len(todo)} parts are there; to measure them again, remove {study.folder}")
     with ProcessPoolExecutor(min(cores(), max(1, len(missing))), multiprocessing.get_context("spawn")) as pool:
-        for path, seconds in pool.map(partial(_measured, measure), missing.items()):
+        for future in as_completed([pool.submit(_measured, measure, part) for part in missing.items()]):
+            path, seconds = future.result()
             _record(study, path.stem, seconds)
             print(path.stem, flush=True)
     return [read(path) for path in todo]
@@ -63,4 +67,5 @@ def _record(study: Study, part: str, seconds: float) -> None:
     path = study.path(SECONDS)
     path.parent.mkdir(parents=True, exist_ok=True)
     table = pd.DataFrame([{"part": part, "seconds": round(seconds, 1)}])
-    table.to_csv(path, mode="a", header=not path.is_file(), index=False)
+    earlier = read(path) if path.is_file() else table[:0]
+    pd.concat([earlier[earlier["part"] != part], table]).to_csv(path, index=False)
