@@ -18,9 +18,9 @@ SECONDS = "seconds"  # end of the name of the table with the seconds of all part
 def parts(
     study: Study, measure: Callable[..., pd.DataFrame], items: Iterable[tuple[Any, ...]], end: str = ""
 ) -> list[pd.DataFrame]:
-    """Return a table for each part, in the order of the parts; those that have a file are not measured again, and a line says so.
+    """Return a table for each part, in the order of the parts; those that have a file are not measured again.
 
-    After a change of the study, remove its folder in `results/`: a part does not know what it was made with.
+    A line says so. After a change of the study, remove its folder in `results/`: a part does not know how it was made.
 
     Args:
         study: the study.
