@@ -84,7 +84,7 @@ def test_a_comparison_is_tuned_once_and_goes_on(comparison):
     block = effort.block(
         comparison.study, [11], {"loss": Difference.family({"a": np.array([0.0, 1, 2, 3, 4])}).values()}, tried=tried
     )
-    assert "| 0.0 | 3 to tune, 1 reported |" in block and "0 of 4 (0%)" in block and "| loss | 1 | 2 | 2 | 2 |" in block
+    assert "| 0 | 3 to tune, 1 reported |" in block and "0 of 4 (0%)" in block and "| loss | 1 | 2 | 2 | 2 |" in block
 
 
 def test_one_setting_is_that_of_the_least_mean_over_cases():

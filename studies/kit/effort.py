@@ -48,7 +48,7 @@ def block(
 def _hours(study: Study) -> str:
     path = study.path(SECONDS)
     if path.is_file():
-        return f"{pd.read_csv(path)['seconds'].sum() / 3600:.1f}"
+        return f"{pd.read_csv(path)['seconds'].sum() / 3600:.2g}"
     return "not recorded" if study.core_hours is None else f"{study.core_hours:g}, not recorded"
 
 
