@@ -146,7 +146,7 @@ def test_training_and_decisions_are_the_pinned_ones():
 
 @pytest.mark.nightly
 def test_training_and_decisions_do_not_depend_on_a_machines_settings():
-    program = "import json, fred; from tests.golden import training; print(json.dumps(training()))"
+    program = "import json, fred; from tests.golden import digest_training; print(json.dumps(digest_training()))"
     assert run(ON_ONE_CORE, program, **MACHINES[-1]) == digest_training()
 
 
