@@ -1,7 +1,7 @@
 """Boundaries that the compiler does not optimize across, and calls that it does not inline."""
 
 from collections.abc import Callable
-from functools import partial, wraps
+from functools import wraps
 from typing import Any, TypeVar
 
 import jax
@@ -10,7 +10,7 @@ from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 
 F = TypeVar("F", bound=Callable[..., Any])
-LARGE = 1 << 13  # numbers in an operand; with fewer, to compute it again costs less than to read it from memory
+_LARGE = 1 << 13  # numbers in an operand; with fewer, to compute it again costs less than to read it from memory
 
 
 def sealed(function: F) -> F:
@@ -26,8 +26,8 @@ def sealed(function: F) -> F:
     return sealed_method  # type: ignore[return-value]
 
 
-def compiled_apart(function: F, *static: str) -> F:
-    """Return the function as one that reads its operands from memory.
+def apart(function: F) -> F:
+    """Return the function as one that reads large operands from memory.
 
     XLA's CPU compiler copies a cheap operation into each operation that reads its result. In a gradient this goes a long way:
     the sums and transpositions of every layer of a transformer computed its residual stream again from the first layer on, and
@@ -37,32 +37,36 @@ def compiled_apart(function: F, *static: str) -> F:
     a boundary to the end.
 
     Args:
-        function: function of arrays.
-        static: names of its parameters that are no arrays.
+        function: function of arrays, and of keywords that are no arrays.
     """
 
-    @partial(jax.jit, static_argnames=static)
-    @wraps(function)
-    def compiled(*operands: Any, **options: Any) -> Any:
+    def called(options: tuple[tuple[str, Any], ...], *operands: jax.Array) -> Any:
         with set_xla_metadata(inlineable="true"):  # calls inside, such as that of `jnp.pad`
-            return function(*operands, **options)
+            return function(*operands, **dict(options))
+
+    called.__name__ = function.__name__  # of the call in the compiled program
+    compiled = jax.jit(called, static_argnums=0)
 
     @wraps(function)
-    def call(*operands: Any, **options: Any) -> Any:
+    def call(*operands: jax.Array, **options: Any) -> Any:
+        if max(operand.size for operand in operands) < _LARGE:
+            return function(*operands, **options)
         with set_xla_metadata(inlineable="false"):
-            return compiled(*operands, **options)
+            return compiled(tuple(options.items()), *operands)
 
     return call  # type: ignore[return-value]
 
 
-_stored = compiled_apart(lambda array: array)
+@apart
+def _stored(array: jax.Array) -> jax.Array:
+    return array
 
 
 def stored(array: jax.Array) -> jax.Array:
     """Return an array that is computed once, whatever reads it, and so is its gradient.
 
     Args:
-        array: any array. It is copied once.
+        array: any array. A large one is copied once.
     """
     return _stored_p.bind(array)
 

@@ -15,26 +15,16 @@ from jax import lax
 from jax.extend.core.primitives import conv_general_dilated_p
 from jax.interpreters import mlir
 
-from fred.portable.barriers import LARGE, compiled_apart
+from fred.portable.barriers import apart
 from fred.portable.products import widened
 from fred.portable.sums import places_of, strided
 
-_OPTIONS = (
-    *("dimension_numbers", "preferred_element_type", "window_strides", "padding", "lhs_dilation", "rhs_dilation"),
-    *("feature_group_count", "batch_group_count"),
-)
 
-
-def _convolution(lhs: jax.Array, rhs: jax.Array, **options: Any) -> jax.Array:
-    """Compute `lax.conv_general_dilated`, with large operands apart from the code around it."""
-    compute = _axes_moved_apart if max(lhs.size, rhs.size) >= LARGE else _axes_moved
-    return compute(lhs, rhs, **{name: options[name] for name in _OPTIONS})
-
-
-def _axes_moved(
+@apart
+def _convolution(
     lhs: jax.Array, rhs: jax.Array, *, dimension_numbers: Any, preferred_element_type: Any, **options: Any
 ) -> jax.Array:
-    """Convolve with axes moved to the order batch, space..., features, and back."""
+    """Compute `lax.conv_general_dilated`, with axes moved to the order batch, space..., features, and back."""
     batch, feature, *space = dimension_numbers.lhs_spec
     outputs, inputs, *window = dimension_numbers.rhs_spec
     kind = preferred_element_type or jnp.result_type(lhs, rhs)
@@ -42,9 +32,6 @@ def _axes_moved(
     result = _channels_last(lhs.transpose(batch, *space, feature), rhs.transpose(*window, inputs, outputs), **options)
     axes = np.argsort([dimension_numbers.out_spec[0], *dimension_numbers.out_spec[2:], dimension_numbers.out_spec[1]])
     return result.transpose(axes).astype(kind)
-
-
-_axes_moved_apart = compiled_apart(_axes_moved, *_OPTIONS)
 
 
 def _channels_last(
@@ -57,6 +44,7 @@ def _channels_last(
     rhs_dilation: Sequence[int],
     feature_group_count: int,
     batch_group_count: int,
+    **_: Any,
 ) -> jax.Array:
     """Convolve an image [batch, space..., features] with a kernel [window..., features / groups, outputs]."""
     margins = [(low, high, dilation - 1) for (low, high), dilation in zip(padding, lhs_dilation, strict=True)]
@@ -66,16 +54,16 @@ def _channels_last(
     count = len(image) // batch_group_count
     if not math.prod((*image.shape, *kernel.shape, *places)):
         return jnp.zeros((count, *places, outputs), image.dtype)
-    patches = _patches(image, places, window, window_strides, rhs_dilation)  # [batch, places, window, features]
+    windows = patches(image, places, window, window_strides, rhs_dilation)  # [batch, places, window, features]
     groups = feature_group_count * batch_group_count
-    patches = patches.reshape(batch_group_count, count, *patches.shape[1:3], feature_group_count, inputs)
-    patches = patches.transpose(0, 4, 1, 2, 3, 5).reshape(groups, count * math.prod(places), math.prod(window) * inputs)
+    windows = windows.reshape(batch_group_count, count, *windows.shape[1:3], feature_group_count, inputs)
+    windows = windows.transpose(0, 4, 1, 2, 3, 5).reshape(groups, count * math.prod(places), math.prod(window) * inputs)
     kernel = kernel.reshape(math.prod(window) * inputs, groups, outputs // groups).swapaxes(0, 1)
-    result = (patches @ kernel).reshape(groups, count, *places, outputs // groups)
+    result = (windows @ kernel).reshape(groups, count, *places, outputs // groups)
     return jnp.moveaxis(result, 0, -2).reshape(count, *places, outputs)
 
 
-def _patches(
+def patches(
     image: jax.Array, places: Sequence[int], window: Sequence[int], strides: Sequence[int], dilations: Sequence[int]
 ) -> jax.Array:
     """Return the inputs of every output place: [batch, places, window, features], sliced by the fewer of places and window."""

@@ -20,26 +20,26 @@ from jax.extend.core.primitives import dot_general_p
 from jax.extend.mlir.dialects import stablehlo
 from jax.interpreters import mlir
 
-from fred.portable.barriers import LARGE, compiled_apart
+from fred.portable.barriers import apart
 from fred.portable.parts import AS_ON_X86, agreeable, parts
 
 _SMALLEST = 8  # XLA does not use YNNPACK if all sides are below this
 
 
 def _dot_general(lhs: jax.Array, rhs: jax.Array, *, dimension_numbers: Any, preferred_element_type: Any, **_: Any) -> jax.Array:
-    """Compute `lax.dot_general`, with large operands apart from the code around it."""
+    """Compute `lax.dot_general` as products of matrices."""
     kind = np.dtype(preferred_element_type or jnp.result_type(lhs, rhs))
     (contracted, right_contracted), (batch, right_batch) = dimension_numbers
     left, right = _Operand(lhs, batch, contracted), _Operand(rhs, right_batch, right_contracted)
     shape = (*left.sizes(left.batch), *left.sizes(left.free), *right.sizes(right.free))
-    compute = _products_apart if max(lhs.size, rhs.size) >= LARGE else _products
     if left.lies_in_columns and right.lies_in_columns and not left.is_cheap_to_turn(right):
         # The gradient of a weight is computed the other way round; JAX's next transposition cancels this one.
         numbers = (right_contracted, contracted), (right_batch, batch)
-        return compute(rhs, lhs, numbers=numbers, kind=kind).swapaxes(-1, -2).reshape(shape)
-    return compute(lhs, rhs, numbers=dimension_numbers, kind=kind).reshape(shape)
+        return _products(rhs, lhs, numbers=numbers, kind=kind).swapaxes(-1, -2).reshape(shape)
+    return _products(lhs, rhs, numbers=dimension_numbers, kind=kind).reshape(shape)
 
 
+@apart
 def _products(lhs: jax.Array, rhs: jax.Array, *, numbers: Any, kind: Any) -> jax.Array:
     """Return products of matrices, [(batch,) rows, sums] and [(batch,) sums, columns], of this kind."""
     (contracted, right_contracted), (batch, right_batch) = numbers
@@ -47,9 +47,6 @@ def _products(lhs: jax.Array, rhs: jax.Array, *, numbers: Any, kind: Any) -> jax
     left, right = _Operand(lhs, batch, contracted), _Operand(rhs, right_batch, right_contracted)
     transposed = right.lies_in_rows
     return _product(left.in_rows(), right.in_rows() if transposed else right.in_columns(), transposed).astype(kind)
-
-
-_products_apart = compiled_apart(_products, "numbers", "kind")
 
 
 def widened(array: jax.Array, kind: Any) -> jax.Array:

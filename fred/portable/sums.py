@@ -15,7 +15,7 @@ from jax import lax
 from jax.extend.core.primitives import reduce_prod_p, reduce_sum_p, reduce_window_sum_p
 from jax.interpreters import mlir
 
-from fred.portable.barriers import LARGE, compiled_apart
+from fred.portable.barriers import apart
 
 _FAN_IN = 8  # parts added at a time
 _MANY_SUMS = 64  # sums; a few, such as the norm of a matrix, are best added up while their terms are computed
@@ -26,15 +26,12 @@ Operation = Callable[[Any, Any], Any]
 def _sum(operand: jax.Array, *, axes: Sequence[int], **_: Any) -> jax.Array:
     """Add up along axes; many sums of a large operand, as in a normalisation, apart from the code around them."""
     number = math.prod(size for axis, size in enumerate(operand.shape) if axis not in axes)
-    compute = _sums_apart if number >= _MANY_SUMS and operand.size >= LARGE else _sums
-    return compute(operand, axes=tuple(axes))
+    return _many_sums(operand, axes=tuple(axes)) if number >= _MANY_SUMS else _reduce(operand, axes, operator.add, 0)
 
 
-def _sums(operand: jax.Array, *, axes: Sequence[int]) -> jax.Array:
+@apart
+def _many_sums(operand: jax.Array, *, axes: Sequence[int]) -> jax.Array:
     return _reduce(operand, axes, operator.add, 0)
-
-
-_sums_apart = compiled_apart(_sums, "axes")
 
 
 def _product(operand: jax.Array, *, axes: Sequence[int]) -> jax.Array:

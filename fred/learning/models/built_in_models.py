@@ -28,6 +28,7 @@ from fred.components.component import Count
 from fred.learning.keys import normal, split
 from fred.learning.models.model import Initialisation, Model, Params, Width, initialiser
 from fred.portable.barriers import stored
+from fred.portable.convolutions import patches
 
 
 class CNN(Model):
@@ -91,11 +92,9 @@ def _patches(x: jax.Array, kernel: int) -> jax.Array:
 
     They are built here rather than by `lax.conv`, so that the gradient of the weights reads those of the forward pass again.
     """
-    batch, height, width, maps = x.shape
     margin = (kernel - 1) // 2, kernel // 2
     padded = jnp.pad(x, ((0, 0), margin, margin, (0, 0)))
-    places = [padded[:, i : i + height, j : j + width].reshape(batch, -1, maps) for i in range(kernel) for j in range(kernel)]
-    return jnp.stack(places, axis=2).reshape(batch, height, width, -1)
+    return patches(padded, x.shape[1:3], (kernel, kernel), (1, 1), (1, 1)).reshape(*x.shape[:3], -1)
 
 
 def _max_pool(x: jax.Array) -> jax.Array:
