@@ -31,7 +31,7 @@ _IN_PYTORCH = Path(__file__).with_name("in_pytorch.py")
 _IN_GOSSIPY = Path(__file__).with_name("in_gossipy.py")
 
 
-class Row(NamedTuple):
+class Comparison(NamedTuple):
     """A line of the table.
 
     Args:
@@ -47,11 +47,11 @@ class Row(NamedTuple):
     is_gossip: bool = False
 
 
-def rows() -> list[Row]:
+def comparisons() -> list[Comparison]:
     """Return perceptrons, a convolutional network and transformers; each case takes about a second."""
     asynchronous = SASGD(learning_rate=0.01)
     table = [
-        Row(
+        Comparison(
             f"784-200-10, batch {size}",
             Case(perceptron(LARGE), size, workers(16), asynchronous, count),
             {"kind": "mlp", "batch": size, "updates": count},
@@ -59,7 +59,7 @@ def rows() -> list[Row]:
         for size, count in ((1, 8000), (8, 6000), (128, 1000))
     ]
     table.append(
-        Row(
+        Comparison(
             "784-200-10, batch 8, gossip of 16 on a ring",
             Case(perceptron(LARGE), 8, workers(16), asynchronous, 4000, Gossip()),
             {"kind": "mlp", "batch": 8, "updates": 4000},
@@ -67,7 +67,7 @@ def rows() -> list[Row]:
         )
     )
     table.append(
-        Row(
+        Comparison(
             "CNN, 16 and 32 kernels, 32 x 32 x 3, batch 32",
             Case(_pictures(), 32, workers(4), asynchronous, 80),
             {"kind": "cnn", "batch": 32, "updates": 80},
@@ -76,7 +76,7 @@ def rows() -> list[Row]:
     for layers, width, count in ((2, 64, 120), (4, 128, 24), (6, 384, 4)):
         facts = {"kind": "transformer", "batch": 8, "updates": count, "layers": layers, "width": width}
         case = Case(transformer(layers, width), 8, workers(4), asynchronous, count)
-        table.append(Row(f"transformer, {layers} x {width}, 8 x {CONTEXT} tokens", case, facts))
+        table.append(Comparison(f"transformer, {layers} x {width}, 8 x {CONTEXT} tokens", case, facts))
     return table
 
 
@@ -101,7 +101,7 @@ def main() -> None:
         return
     print("| ms a gradient, one core | FRED | bare loop | PyTorch | gossipy | FRED / PyTorch |")
     print("| --- | ---: | ---: | ---: | ---: | ---: |")
-    for row in rows():
+    for row in comparisons():
         for compiling in (row.case.replay, row.case.limit):
             compiling()
         times: dict[str, list[float]] = {"FRED": [], "bare loop": [], "PyTorch": [], "gossipy": []}

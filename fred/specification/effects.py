@@ -95,8 +95,13 @@ def _lacks_sizes(run: Run, _: Any) -> bool:
     return not sized
 
 
+def _checkpoint_place(run: Run) -> str | None:
+    """Return where checkpoints are sent; None if none are."""
+    return None if run.cluster.failures is None else run.cluster.failures.checkpoint.to
+
+
 def _sends_checkpoints(run: Run) -> bool:
-    return run.cluster.failures is not None and run.cluster.failures.checkpoint.to is not None
+    return _checkpoint_place(run) is not None
 
 
 def _lacks_bandwidths(run: Run, _: Any) -> bool:
@@ -172,9 +177,9 @@ def _lacks_message(run: Run, route: Any) -> bool:
 
 def _passes_store(run: Run, route: Any) -> bool:
     """Return True for a route between workers all of whose messages go through a store."""
-    network, checkpoint = _network(run), run.cluster.failures and run.cluster.failures.checkpoint
+    network = _network(run)
     through_store = network.collective == "store" and not network.two_levels and run.protocol.follows_collective == "always"
-    direct = not _sends_collectively(run) or (checkpoint and checkpoint.to == "peers")
+    direct = not _sends_collectively(run) or _checkpoint_place(run) == "peers"
     return through_store and not direct and {"servers", "store"}.isdisjoint(route.between)
 
 
@@ -182,8 +187,7 @@ def _lacks_stored(run: Run, route: Any) -> bool:
     """Return True for a route to the store on which nothing is sent."""
     if "store" not in route.between:
         return False
-    checkpoint = run.cluster.failures and run.cluster.failures.checkpoint
-    saving = checkpoint and checkpoint.to == "store" and bool(run.layout.on_servers) == ("servers" in route.between)
+    saving = _checkpoint_place(run) == "store" and bool(run.layout.on_servers) == ("servers" in route.between)
     exchanging = _network(run).collective == "store" and _could_exchange(run, route) and not _leaves_store_out(run, route)
     return not (saving or exchanging)
 
@@ -200,8 +204,7 @@ def _lacks_collective(run: Run, route: Any) -> bool:
 
 def _lacks_servers_route(run: Run, route: Any) -> bool:
     """Return True for an idle route between workers and the store, to which servers write checkpoints."""
-    checkpoint = run.cluster.failures and run.cluster.failures.checkpoint
-    saving = bool(checkpoint and checkpoint.to == "store" and run.layout.on_servers)
+    saving = _checkpoint_place(run) == "store" and bool(run.layout.on_servers)
     return saving and _lacks_stored(run, route) and "servers" not in route.between
 
 
