@@ -146,7 +146,9 @@ class Checkpoint(Component):
         "servers) sends and loads an equal share",
     )
     store_bandwidth: Bandwidth | None = Field(
-        default=None, description="bandwidth of the store in each direction, bytes/s; absent: unlimited"
+        default=None,
+        description="bandwidth that the store reaches in each direction, bytes/s (the network's `efficiency` is not applied to "
+        "it); absent: unlimited",
     )
     blocking: bool = Field(default=False, description="the job also stops while the network carries it; false: the job goes on")
 

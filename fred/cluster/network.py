@@ -184,7 +184,7 @@ class Network(Component):
         "thirds of a gradient's time) has computed it; 1: all after the backward pass; `ddp`: parts of at most 25 MiB",
     )
     efficiency: Annotated[float, Field(gt=0, le=1)] = Field(
-        default=1.0, description="share of every bandwidth that links actually reach"
+        default=1.0, description="share of every bandwidth of the network that links actually reach"
     )
 
     @model_validator(mode="wrap")
