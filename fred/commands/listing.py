@@ -13,8 +13,6 @@ from typing import Any
 
 import fred
 from fred.base.errors import FredError
-from fred.cluster.bandwidths import PRESETS
-from fred.cluster.network import Network
 from fred.commands.scenarios import entry
 from fred.components import registry
 from fred.components.registry import nearest
@@ -136,6 +134,9 @@ def list_presets(only: str | None = None) -> str:
                       error: median 3 %, worst 7 % too fast, 3 steps; over RDMA up to 33 % too slow
                       from: Horovod over TCP, 16 GPUs
     """
+    from fred.cluster.bandwidths import PRESETS  # here, since they load half a second of tables and of NumPy
+    from fred.cluster.network import Network
+
     if only is not None and only not in PRESETS:
         raise FredError(f"there is no preset `{only}`{nearest(only, PRESETS)}; known: {', '.join(PRESETS)}")
     lines = ["presets:"]
