@@ -12,7 +12,7 @@ from pydantic import PrivateAttr
 from fred.base import numerics
 from fred.base.numerics import exp
 from fred.cluster.contention import NodeOf
-from fred.cluster.latency import nanoseconds
+from fred.cluster.durations import nanoseconds
 from fred.components.component import NANOSECONDS
 from fred.prediction.contract import Choice, Chooser, Deadline, Objective, Round, Times
 from fred.prediction.predictive import EWMA, Completion, Floats, Predictive, Predictor

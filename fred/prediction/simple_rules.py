@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from fred.cluster.contention import NodeOf
-from fred.cluster.latency import nanoseconds
+from fred.cluster.durations import nanoseconds
 from fred.components.component import NANOSECONDS, Count, Duration
 from fred.prediction.contract import (
     Always,
