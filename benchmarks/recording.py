@@ -13,7 +13,8 @@ import simpy
 
 from benchmarks.common import Row, medians
 from fred.cluster.cluster import Cluster
-from fred.cluster.latency import LogNormal, durations
+from fred.cluster.durations import durations
+from fred.cluster.latency import LogNormal
 from fred.protocols.asynchronous import Asynchronous
 from fred.protocols.gossip import Gossip
 from fred.protocols.local_steps import OuterSteps

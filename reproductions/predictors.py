@@ -23,8 +23,7 @@ from fred.prediction.auto import Auto
 from fred.prediction.comparison import Comparison, rolling, rule_named
 from fred.prediction.contract import CutoffRule
 from fred.prediction.deep import saved
-from fred.prediction.deep.rule import DMM
-from fred.prediction.deep.training import SHARES, train_best
+from fred.prediction.deep.rule import DMM, SHARES, train_best
 from fred.traces.reading import read
 from reproductions.common import RESULTS, ROOT, say, table
 

@@ -7,10 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from fred.outcomes.outcome import Outcome
+from fred.outcomes.outcome import Outcome, summarise
 from fred.schedule.schedule import NONE, Row, Schedule, Verb, What
 from fred.schedule.spans import KINDS, spans
-from fred.specification.summary import summarise
 
 _CHANGES = (Verb.PUSH, Verb.COMMIT, Verb.SYNC)  # that advance a clock
 _BY_RANK = ("away", "computing", "wasted", "network")  # of what happens at once the first counts

@@ -4,8 +4,7 @@ from pathlib import Path
 
 import fred
 from fred.prediction.deep import saved
-from fred.prediction.deep.rule import DMM
-from fred.prediction.deep.training import train_best
+from fred.prediction.deep.rule import DMM, train_best
 from fred.traces.reading import read
 
 SCENARIO = Path(__file__).parent.parent / "scenarios" / "systems" / "cutoff-sgd.yaml"

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from fred.prediction.predictive import BINS, Completion, excesses_of
+from fred.prediction.following import BINS, Completion, excesses_of
 
 
 def test_late_workers_are_expected_when_late_ones_came_before():

@@ -23,8 +23,8 @@ from fred.protocols.local_steps import LocalSteps
 from fred.replay import helpers
 from fred.replay.division import plan_of
 from fred.replay.lower import lower
+from fred.replay.phases import Hooks
 from fred.replay.tasks import MESSAGES, tasks_of
-from fred.replay.versions import Hooks
 from fred.running import execution, model_training
 from fred.running.checkpoints import Checkpoint, Following
 from fred.running.execution import execute

@@ -14,8 +14,8 @@ from fred.cluster.cluster import Cluster
 from fred.components import registry
 from fred.prediction.closed_loop import HeldBack, evaluate_held_out, run
 from fred.prediction.contract import AllWorkers, Always, Choice, CutoffRule, Deadline, Oracle, Round
-from fred.prediction.predictive import EWMA, Distribution, Elfving, Predictive, Predictor, expected_normal_order_statistics
-from fred.prediction.simple_rules import FixedCount, FixedCountOrDeadline, FixedDeadline, MADDeadline
+from fred.prediction.predictive import EWMA, Elfving, Predictive, Predictor, expected_normal_order_statistics
+from fred.prediction.simple_rules import Distribution, FixedCount, FixedCountOrDeadline, FixedDeadline, MADDeadline
 from fred.protocols.synchronous import Cutoff
 from fred.schedule.schedule import Verb
 from tests.rounds import NODES, RULES, clusters, rounds_of

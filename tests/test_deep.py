@@ -22,7 +22,7 @@ from fred.prediction.contract import AllWorkers, Deadline
 from fred.prediction.deep import saved, training
 from fred.prediction.deep.filter import Constants, Filter, truncated_quantile
 from fred.prediction.deep.networks import Plain, Printed, Sizes, create_network, key_of
-from fred.prediction.deep.rule import DMM, DMMPrinted
+from fred.prediction.deep.rule import DMM, DMMPrinted, train_best
 from fred.prediction.hmm import HMM
 from fred.prediction.predictive import EWMA
 from fred.prediction.simple_rules import FixedCount
@@ -205,7 +205,7 @@ class TestRule:
     @pytest.mark.slow
     def test_the_papers_own_model_runs_and_learns(self):
         times, node_of = draw_switching(300, 0)
-        trained = training.train_best(DMMPrinted(steps=100, window=8), times, node_of)
+        trained = train_best(DMMPrinted(steps=100, window=8), times, node_of)
         rule = DMMPrinted().with_model(trained)
         assert trained.record.curve[-1] < trained.record.curve[0]
         assert 0.5 < closed_loop.run(rule, draw_switching(60, 1)[0], node_of).summary()["of_oracle"] <= 1.001
@@ -254,7 +254,7 @@ class TestRule:
 class TestChoosing:
     @pytest.fixture(autouse=True)
     def _network_alone(self, monkeypatch):
-        monkeypatch.setattr(training, "SHARES", ())
+        monkeypatch.setattr("fred.prediction.deep.rule.SHARES", ())
 
     def test_the_training_is_kept_that_does_best_in_the_last_quarter(self, model, monkeypatch):
         """Three trainings that wait for 8, 15 and 24 workers: which is best is counted in NumPy."""
@@ -272,7 +272,7 @@ class TestChoosing:
         seconds, node_of = draw_switching(200, 6)
         validation = np.sort(seconds[150:], axis=1)
         throughput = [number * len(validation) / validation[:, number - 1].sum() for number in numbers]
-        best_model = training.train_best(Candidate(restarts=3), seconds, node_of)
+        best_model = train_best(Candidate(restarts=3), seconds, node_of)
         assert numbers[best_model.record.restart] == numbers[int(np.argmax(throughput))] == 15
         assert rounds == [150] * 3
         assert best_model.record.held_back is not None and best_model.record.held_back.rounds == 50
@@ -292,9 +292,7 @@ class TestChoosing:
             (None, 8, "count-or-deadline"),
             ("count", 15, "count-or-deadline"),
         ):
-            assert (
-                training.train_best(Candidate(restarts=1, by=by, number=number), *draw_switching(200, 6)).record.by == criterion
-            )
+            assert train_best(Candidate(restarts=1, by=by, number=number), *draw_switching(200, 6)).record.by == criterion
 
     def test_what_a_rule_says_of_how_rounds_end_goes_before_what_training_found(self, model):
         rounds, node_of = draw_switching(3, 8)

@@ -10,11 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fred.commands import printing
-from fred.outcomes.outcome import Outcome
+from fred.outcomes.outcome import Outcome, summarise
 from fred.results import experiment
 from fred.running.execution import execute
 from fred.specification.loading import Scenario
-from fred.specification.summary import summarise
 from tests.worlds import COMPUTE, make_run, same_outcome
 
 EQUAL = {"workers": 2, "compute": {"name": "constant", "seconds": 1.0}}  # every update at a multiple of many spacings

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fred import Cluster, FredError, Protocol, Schedule, Verb
+from fred.cluster.durations import NEVER
 from fred.cluster.faults import Faults, Outage
-from fred.cluster.latency import NEVER
 from fred.components import registry
 from fred.components.component import NANOSECONDS
 from fred.running.execution import execute

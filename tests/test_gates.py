@@ -9,14 +9,13 @@ import pytest
 from fred import Cluster, Copy, FredError, Gate, Offer, Schedule, Verb, batch_indices
 from fred.base import numerics
 from fred.components import registry
-from fred.outcomes.outcome import Outcome
+from fred.outcomes.outcome import Outcome, summarise
 from fred.protocols.asynchronous import Dispatcher
 from fred.protocols.gates import Gated, Periodic, Statistical
 from fred.replay.arithmetic import Arithmetic
 from fred.results.extra_measures import b_staleness
 from fred.running.execution import execute
 from fred.schedule.staleness import of_gradients
-from fred.specification.summary import summarise
 from tests.recompute import gradient, largest_relative_error
 from tests.worlds import COMPUTE, make_run, mostly_slow, record, rows_of, same_outcome
 

@@ -11,7 +11,8 @@ from scipy import stats
 
 import fred
 from fred import Cluster, FredError, Latency
-from fred.cluster.latency import Constant, durations
+from fred.cluster.durations import durations
+from fred.cluster.latency import Constant
 from fred.cluster.recorded import Empirical
 from fred.components import registry
 from fred.components.one_of import OneOf

@@ -11,8 +11,8 @@ from fred.cluster.cluster import Cluster
 from fred.protocols.asynchronous import Asynchronous, Dispatcher
 from fred.protocols.synchronous import Synchronous
 from fred.replay.lower import lower
-from fred.replay.phases import How, Op, Program
-from fred.replay.versions import Hooks, assign_slots, padded
+from fred.replay.phases import Hooks, How, Op, Program, padded
+from fred.replay.versions import assign_slots
 from fred.schedule.schedule import Schedule
 from tests.worlds import COMPUTE, record
 

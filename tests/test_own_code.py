@@ -315,7 +315,7 @@ from pydantic import Field
 import fred
 from fred import ASGD
 from fred.components.registry import lookup
-from fred.learning.codecs.floats import Float
+from fred.learning.codecs.codec import Float
 fred_inputs = []
 class Patient(ASGD):
     patience: int = Field(10, ge=1, description="updates")

@@ -18,7 +18,7 @@ from fred.learning.data.images import Digits
 from fred.learning.data.language import Bigrams
 from fred.learning.loss import CrossEntropy, Loss, initial_params, on_device
 from fred.learning.models.built_in_models import Transformer
-from fred.portable import barriers, parts, products
+from fred.portable import barriers, products
 from tests import users
 from tests.worlds import mostly_slow
 
@@ -108,7 +108,7 @@ def test_long_sums_are_added_up_in_the_published_parts_also_where_the_kernel_kno
         return jax.jit(lambda x, y: lax.dot_general(x, y, (((1,), (int(transposed),)), ((), ()))))
 
     left, right = numbers(1, m, k), numbers(2, k, n)
-    strips = parts.parts(m, k, n, transposed)
+    strips = products.parts(m, k, n, transposed)
     assert [column for strip, _ in strips for column in range(n)[strip]] == list(range(n))
     expected = np.zeros((m, n), np.float32)
     for strip, sums in strips:

@@ -12,7 +12,7 @@ import pytest
 
 import fred
 from fred import Cluster, FredError, Verb
-from fred.cluster.latency import durations
+from fred.cluster.durations import durations
 from fred.cluster.network import Network
 from fred.cluster.recorded import RecordedTrace
 from fred.commands.cli import main

@@ -24,7 +24,7 @@ from tests.conftest import ROOT
 from tests.program import fred_command, refusal
 
 EXAMPLES = sorted(name for name, path in house.files().items() if ">>>" in path.read_text(encoding="utf-8"))
-COSTLY = """adapters async_mesh choco codec dbw dct delays edit entity_regimes fadas findings first_weights fitted floats folder
+COSTLY = """adapters async_mesh choco codec dbw dct delays edit entity_regimes fadas findings first_weights fitted folder
  loss loss_functions model optimizers ormo pipelines power_sgd quadratic result ringleader ringmaster rounding sentences sparse
  transformer"""  # they compile programs, or fit
 ALIASES = {"Params", "Message", "Scalar", "Process"}  # types, and NOTHING a value: explained where they are defined

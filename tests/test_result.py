@@ -17,11 +17,10 @@ import fred
 from fred import FredError, Result, Verb
 from fred.components import registry
 from fred.components.one_of import OneOf
-from fred.outcomes.outcome import Computed
+from fred.outcomes.outcome import Computed, summarise
 from fred.results import experiment
 from fred.running.execution import execute
 from fred.specification.loading import Scenario
-from fred.specification.summary import summarise
 from tests.laws import check_laws
 from tests.worlds import CLUSTERS, PROTOCOLS, fitting_protocol, make_run, stale_gradients
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from fred import Central, Cluster, FredError, Process, Simulation, Verb
 from fred.base import numerics
 from fred.commands.printing import print_summary
-from fred.outcomes.outcome import run_times
+from fred.outcomes.outcome import run_times, summarise
 from fred.protocols.asynchronous import Asynchronous, Dispatcher
 from fred.protocols.gates import Gated, Periodic
 from fred.protocols.synchronous import Synchronous
@@ -19,7 +19,6 @@ from fred.results import experiment
 from fred.schedule.staleness import by_block, of_gradients
 from fred.schedule.traffic import copies
 from fred.specification.loading import validated
-from fred.specification.summary import summarise
 from fred.systems.pipelines import FixedLag
 from fred.systems.psp import Partial, StaleSynchronous
 from fred.systems.softsync import Softsync

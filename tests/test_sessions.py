@@ -9,8 +9,8 @@ import pytest
 
 import fred
 from fred import Cluster, FredError, Verb
+from fred.cluster.durations import NEVER
 from fred.cluster.faults import Faults
-from fred.cluster.latency import NEVER
 from fred.cluster.sessions import Periodic, Sessions, spans_of_counts
 from fred.components.component import NANOSECONDS
 from fred.protocols.asynchronous import Asynchronous

@@ -10,9 +10,10 @@ import pytest
 import fred
 from fred import FredError, Result, Verb, load
 from fred.commands import printing
+from fred.outcomes.outcome import summarise
 from fred.results import experiment
 from fred.running.execution import execute
-from fred.specification.summary import NUMBERS, summarise
+from fred.specification.summary import NUMBERS
 from tests.program import fred_command
 from tests.worlds import COMPUTE, make_run
 

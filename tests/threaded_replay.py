@@ -6,8 +6,9 @@ from collections.abc import Generator, Iterator, Sequence
 from typing import Any
 
 from fred.replay import helpers
-from fred.replay.executor import Executor, Reached, SharedValues, Side, clear_memory, new_memory
+from fred.replay.executor import Executor, Reached, Side
 from fred.replay.machine import Loop, Mark
+from fred.replay.shared_values import SharedValues, clear_memory, new_memory
 
 
 class ThreadedReplay:

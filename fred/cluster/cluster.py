@@ -15,9 +15,10 @@ from fred.base.errors import FredError
 from fred.cluster.bandwidths import PRESETS, Direction
 from fred.cluster.contention import Contention, Load, NodeOf, start_regime
 from fred.cluster.devices import Devices
+from fred.cluster.durations import check_median
 from fred.cluster.failures import Failures
 from fred.cluster.faults import Fault, FaultProcess
-from fred.cluster.latency import AnyLatency, Constant, Latency, Positive, check_median
+from fred.cluster.latency import AnyLatency, Constant, Latency, Positive
 from fred.cluster.network import Network
 from fred.cluster.prices import Place, Prices
 from fred.components.component import NANOSECONDS, Component, Count, Rule, check_rules

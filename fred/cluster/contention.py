@@ -15,7 +15,8 @@ from pydantic import Field, model_validator
 from fred.base import numerics
 from fred.base.errors import FredError
 from fred.base.numerics import log
-from fred.cluster.latency import Constant, Latency, Mixture, durations
+from fred.cluster.durations import durations
+from fred.cluster.latency import Constant, Latency, Mixture
 from fred.components import own_code
 from fred.components.component import NANOSECONDS, Component, Count, Duration, Natural, Time
 

@@ -9,8 +9,9 @@ from typing import NamedTuple
 from fred.base import numerics
 from fred.base.errors import FredError
 from fred.cluster.cluster import Cluster
+from fred.cluster.durations import NEVER, durations
 from fred.cluster.failures import Failures
-from fred.cluster.latency import NEVER, Latency, draw_positive, durations
+from fred.cluster.latency import Latency, draw_positive
 from fred.components.component import NANOSECONDS
 
 

@@ -24,7 +24,8 @@ from pydantic import Field, SerializerFunctionWrapHandler, ValidationInfo, model
 
 from fred.base.errors import FredError
 from fred.cluster.bandwidths import Bandwidth
-from fred.cluster.latency import AnyLatency, Constant, Exponential, Latency, check_median
+from fred.cluster.durations import check_median
+from fred.cluster.latency import AnyLatency, Constant, Exponential, Latency
 from fred.cluster.recorded import Dated, begin_of, check_has_file
 from fred.components.component import LONGEST, MOST_BYTES, Component, Count, Duration, Natural, Time
 from fred.components.input_path import InputPath, file_instead

@@ -15,7 +15,8 @@ from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, mod
 from fred.base import numerics
 from fred.base.errors import FredError
 from fred.base.numerics import log
-from fred.cluster.latency import NEVER, AnyLatency, Constant, check_median, durations
+from fred.cluster.durations import NEVER, check_median, durations
+from fred.cluster.latency import AnyLatency, Constant
 from fred.components.component import NANOSECONDS, Component, Count, Duration, Natural, Time
 
 MachineKind = Literal["worker", "server"]

@@ -1,4 +1,4 @@
-"""Latencies: distributions of a duration in seconds, each a function of one uniform draw; and durations drawn from them, in ns.
+"""Latencies: distributions of a duration in seconds, each a function of one uniform draw.
 
 With one uniform per duration, draws are counter-based, and two distributions under the same seed are comparable draw by
 draw.
@@ -33,10 +33,7 @@ Example: lower quartile, median and upper quartile of each, and its mean.
 
 import math
 from abc import abstractmethod
-from array import array
-from collections.abc import Callable, Iterator, Sequence
-from functools import cached_property, partial
-from itertools import chain, count
+from functools import cached_property
 from typing import Annotated
 
 import numpy as np
@@ -45,11 +42,8 @@ from numpy.typing import ArrayLike, NDArray
 from pydantic import Field, model_validator
 
 from fred.base import numerics
-from fred.base.errors import FredError
 from fred.base.numerics import exp, log1p, power
-from fred.components import registry
-from fred.components.component import LONGEST, NANOSECONDS, Component, is_user_class
-from fred.components.input_path import UnreadError
+from fred.components.component import Component
 from fred.components.one_of import OneOf
 
 Uniforms = NDArray[np.float64]  # draws in (0, 1)
@@ -379,111 +373,3 @@ class Mixture(Latency):
     def mean(self) -> float:
         shares = zip(self.components, self.weights, strict=True)
         return math.fsum(component.mean * weight for component, weight in shares if weight) / math.fsum(self.weights)
-
-
-NEVER = 1 << 70  # ns: beyond virtual time, which has 63 bits
-_WRONG = -1  # marks an invalid duration
-_AT_THE_START = 1 << 18  # most draws for all entities in the first vectorised call, with at least 16 for each
-_FIRST_BLOCK = 256  # first block of an entity's draws; later blocks grow, since many runs need few draws
-_TOGETHER, _AT_A_TIME = 32, 1 << 13  # entities whose later draws are made in one call; most draws in that call
-
-
-def nanoseconds(seconds: float | NDArray[np.float64]) -> NDArray[np.int64]:
-    """Return seconds rounded to whole nanoseconds.
-
-    >>> nanoseconds(np.array([1e-9, 0.1, 2.5])).tolist()
-    [1, 100000000, 2500000000]
-    """
-    return np.rint(np.asarray(seconds) * NANOSECONDS).astype(np.int64)
-
-
-def durations(seed: int, purpose: str, latencies: Sequence[Latency], speeds: Sequence[float]) -> list[Callable[[], int]]:
-    """Return, for each entity, a function that returns its next duration, ns: a draw of its latency divided by its speed.
-
-    The k-th call for entity i always returns the same value, whatever the other entities do. A call raises FredError if the
-    latency gives an invalid duration, or one that is too long.
-
-    Args:
-        seed: seed of the run.
-        purpose: use of the durations, which names the streams.
-        latencies, speeds: latency and speed of each entity; entities may share a latency.
-
-    Example: the second entity is twice as fast.
-        >>> from fred.cluster.latency import Constant
-        >>> slow, fast = durations(0, "compute", [Constant(seconds=1.0)] * 2, [1.0, 2.0])
-        >>> slow(), fast()
-        (1000000000, 500000000)
-    """
-    result: dict[int, Callable[[], int]] = {}
-    size = min(max(16, _AT_THE_START // len(latencies)), _FIRST_BLOCK)
-    for latency in {id(latency): latency for latency in latencies}.values():
-        members = np.array([i for i, candidate in enumerate(latencies) if candidate is latency])
-        ranks, own_speeds = np.arange(len(members)), np.asarray(speeds)[members, None]
-        block = _checked_nanoseconds(latency.draws(seed, purpose, members, ranks, 0, size) / own_speeds)
-        for start in range(0, len(members), _TOGETHER):
-            part = slice(start, start + _TOGETHER)
-            draws = partial(latency.draws, seed, purpose, members[part], ranks[part])
-            supply = _Supply(latency, draws, own_speeds[part], block[part])
-            for place, entity in enumerate(members[part].tolist()):
-                result[entity] = chain.from_iterable(supply.iterate_blocks(place)).__next__
-    return [result[entity] for entity in range(len(latencies))]
-
-
-def check_median(latency: Latency, speed: float) -> None:
-    """Raise ValueError if the latency's median draw is no valid duration; rare draws are checked when they occur."""
-    try:
-        draws = [np.ravel(latency.sample(np.array([0.5])) / speed) for _ in range(1 + is_user_class(type(latency)))]
-    except UnreadError:
-        raise
-    except Exception as error:  # in a user's own class
-        raise ValueError(f"latency `{registry.name_of('latency', latency)}`: {type(error).__name__}: {error}") from error
-    if _WRONG in _checked_nanoseconds(draws[0]):
-        raise ValueError(f"{_not_a_duration(latency)}; its median is {draws[0][0]:g} s")
-    if not np.array_equal(draws[0], draws[-1]):
-        raise ValueError(
-            f"latency `{registry.name_of('latency', latency)}` gives {draws[0][0]:g} s and {draws[1][0]:g} s for the same `u`; "
-            "expected durations that depend on `u` alone: draw no random numbers in `sample`"
-        )
-
-
-def _checked_nanoseconds(seconds: NDArray[np.float64]) -> NDArray[np.int64]:
-    right = (seconds >= 0) & (seconds <= LONGEST)
-    return np.where(right, nanoseconds(np.where(right, seconds, 0)), _WRONG)
-
-
-def _not_a_duration(latency: Latency) -> str:
-    name = registry.name_of("latency", latency)
-    return f"latency `{name}` gives durations that are not between 0 and {LONGEST:g} s; check its options, and the speeds"
-
-
-class _Supply:
-    """A supply of durations for a few entities that share a latency; it draws in blocks, which is faster than one by one."""
-
-    def __init__(
-        self, latency: Latency, draws: Callable[[int, int], Seconds], speeds: NDArray[np.float64], first: NDArray[np.int64]
-    ):
-        self._latency, self._draws, self._speeds = latency, draws, speeds
-        self._size = self._made = first.shape[1]  # size of the last block; total size of all blocks
-        self._blocks = [self._contiguous_rows(first)]  # for each block, the entities that have not reached it yet
-
-    def iterate_blocks(self, place: int) -> Iterator["array[int]"]:
-        """Yield the blocks of one entity."""
-        for number in count():
-            if number == len(self._blocks):
-                self._make()
-            block = self._blocks[number].pop(place)
-            if _WRONG in block:
-                yield block[: block.index(_WRONG)]
-                raise FredError(_not_a_duration(self._latency))
-            yield block
-
-    def _make(self) -> None:
-        """Append the next block of all entities."""
-        self._size = min(2 * self._size, max(_FIRST_BLOCK, _AT_A_TIME // len(self._speeds)))
-        self._blocks.append(self._contiguous_rows(_checked_nanoseconds(self._draws(self._made, self._size) / self._speeds)))
-        self._made += self._size
-
-    @staticmethod
-    def _contiguous_rows(block: NDArray[np.int64]) -> dict[int, "array[int]"]:
-        """Copy each row to contiguous memory: with many workers, a worker's next number has long left the cache."""
-        return {place: array("q", row.tobytes()) for place, row in enumerate(block)}

@@ -35,7 +35,8 @@ from fred.base import numerics
 from fred.base.errors import FredError
 from fred.base.numerics import cos, exp
 from fred.cluster.contention import FOREVER, Contention, Drawn, Load, NodeOf, Scope, Slowdown, entities
-from fred.cluster.latency import AnyLatency, Positive, check_median
+from fred.cluster.durations import check_median
+from fred.cluster.latency import AnyLatency, Positive
 from fred.components.component import NANOSECONDS, Duration, Time
 
 _MOST_STEPS = 4_000_000  # steps of one entity's noise

@@ -9,7 +9,8 @@ from fred.components.component import NANOSECONDS
 from fred.outcomes.outcome import Outcome
 from fred.results.folder import load_result
 from fred.results.result import Result
-from fred.views.perfetto import HEAD, Part, trace
+from fred.views.packets import HEAD
+from fred.views.perfetto import Part, trace
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:

@@ -18,16 +18,14 @@ from fred.fitting.communication import (
     FittedNetwork,
     HeldOut,
     Judgement,
-    explain_several,
     fit_network,
     judge,
     judge_network,
     judge_presets,
-    list_unknowns,
     worst_error,
 )
 from fred.fitting.measurement import LIBRARY_NAMES, Measurement, recognise_operations
-from fred.fitting.measurements import FORMATS, read_file
+from fred.fitting.measurements import FORMATS, explain_several, list_unknowns, read_file
 from fred.specification.text import written
 from fred.views.table import NONE, Cell, Table, show, terminal
 

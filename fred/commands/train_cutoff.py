@@ -13,8 +13,7 @@ from fred.base.progress import bars
 from fred.commands import command_options, trace_options
 from fred.components import registry
 from fred.prediction.deep import saved
-from fred.prediction.deep.rule import DMM
-from fred.prediction.deep.training import train_best
+from fred.prediction.deep.rule import DMM, train_best
 from fred.traces.doubts import refuse_doubtful
 from fred.traces.trace import Trace, find_groups
 

@@ -80,8 +80,8 @@ def read_entries(module: str, path: Path) -> Iterator[Entry]:
 REGISTRY: dict[str, dict[str, str]] = {
     "algorithm": targets("algorithm"),
     "codec": {
-        "float": "fred.learning.codecs.floats:Float",
-        "e3m0": "fred.learning.codecs.floats:E3M0",
+        "float": "fred.learning.codecs.codec:Float",
+        "e3m0": "fred.learning.codecs.codec:E3M0",
         "low-bit": "fred.learning.codecs.codec:LowBit",
         "sign": "fred.learning.codecs.codec:Sign",
         "qsgd": "fred.learning.codecs.codec:QSGD",

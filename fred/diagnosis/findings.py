@@ -11,7 +11,7 @@ import numpy as np
 from fred.base.errors import FredError
 from fred.base.intervals import Ratio, spell_ratio
 from fred.base.progress import Show
-from fred.cluster.latency import nanoseconds
+from fred.cluster.durations import nanoseconds
 from fred.components.component import NANOSECONDS
 from fred.diagnosis import remedies, spells
 from fred.diagnosis.remedies import Fairness, Remedy

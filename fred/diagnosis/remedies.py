@@ -33,7 +33,7 @@ from numpy.typing import NDArray
 
 from fred.base.intervals import Played
 from fred.base.progress import Show
-from fred.cluster.latency import nanoseconds
+from fred.cluster.durations import nanoseconds
 from fred.components.component import NANOSECONDS
 from fred.diagnosis.spells import Bools, Floats
 from fred.prediction import closed_loop

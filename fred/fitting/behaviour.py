@@ -14,7 +14,7 @@ from fred.base.errors import percent
 from fred.base.intervals import block_ratios
 from fred.cluster.cluster import Cluster
 from fred.cluster.contention import Loads, NodeOf
-from fred.cluster.latency import durations
+from fred.cluster.durations import durations
 from fred.components.component import NANOSECONDS
 from fred.fitting.description import Matrix
 from fred.prediction.closed_loop import Rounds, run

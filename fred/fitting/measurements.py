@@ -1,28 +1,28 @@
-"""Measured times of communication, read from the logs of benchmarks and from tables.
+"""Measured times of communication: read from the logs of benchmarks and from tables, checked, and divided into settings.
 
 `FORMATS` are the formats in the order in which they are tried. A new one is a `BenchmarkFormat` in `formats/` and a line here.
 """
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from fred.base.errors import FredError, listed
 from fred.components.registry import nearest
-from fred.fitting.formats import accelerators, measurement_table, mpi, point_to_point
+from fred.fitting.formats import accelerators, hosts, measurement_table
 from fred.fitting.measurement import VALUES, BenchmarkLog, Measurement, Skipped, strip_prefixes
 from fred.tables.content import read_content
 
 FORMATS = (
     accelerators.NCCL_TESTS,
     accelerators.RCCL_TESTS,
-    mpi.OSU,
-    mpi.IMB,
+    hosts.OSU,
+    hosts.IMB,
     accelerators.DS_BENCH,
     accelerators.NCCOM,
-    point_to_point.IPERF,
-    point_to_point.PERFTEST,
+    hosts.IPERF,
+    hosts.PERFTEST,
 )
 _TABLE = measurement_table.TABLE
 
@@ -149,3 +149,88 @@ def format_bytes(size: float) -> str:
     """
     power = max(power for power in range(5) if power == 0 or size >= 1024**power)
     return f"{size / 1024**power:.4g} {('B', 'KiB', 'MiB', 'GiB', 'TiB')[power]}"
+
+
+def list_unknowns(measurements: Sequence[Measurement]) -> list[str]:
+    """Return the names of what the measurements leave open, of `latency`, `bandwidth` and `window`.
+
+    Args:
+        measurements: measured times or rates.
+
+    >>> list_unknowns([Measurement("nccl", "allreduce", 4, 2**27, 0.329, latency=0.001)])
+    ['bandwidth']
+    """
+    names = [
+        name for name in ("latency", "bandwidth") if any(getattr(measurement, name) is None for measurement in measurements)
+    ]
+    return [*names, "window"] if any(measurement.is_rate for measurement in measurements) else names
+
+
+def explain_several(measurements: Sequence[Measurement]) -> str:
+    """Return why the measurements are not those of one network, or an empty text if they are.
+
+    Args:
+        measurements: of any libraries and clusters.
+
+    >>> rows = [Measurement("nccl", "allreduce", 4, 2**27, 0.3, latency=latency) for latency in (0.001, 0.005)]
+    >>> explain_several(rows), explain_several(rows[:1])
+    ('the measurements differ in delay', '')
+    """
+    if any(measurement.is_rate for measurement in measurements):
+        return "the measurements are rates between regions, not durations"
+    if any(measurement.library == "in use" for measurement in measurements):
+        return "the measurements are synchronizations of training programs, which do other work at the same time"
+    names = {"library": "library", "where": "source", "latency": "delay", "bandwidth": "bandwidth"}
+    differences = [name for key, name in names.items() if len({getattr(measurement, key) for measurement in measurements}) > 1]
+    return f"the measurements differ in {listed(differences)}" if differences else ""
+
+
+def require_one_cluster(measurements: Sequence[Measurement]) -> str:
+    """Return the library of the measurements.
+
+    Args:
+        measurements: of any libraries and clusters.
+
+    Raises FredError if they are not of one library and cluster, or of one size.
+    """
+    if difference := explain_several(measurements):
+        raise FredError(f"{difference}; expected one library and one cluster as it is")
+    shared = sorted({measurement.nodes / measurement.machines for measurement in measurements if measurement.machines})
+    if len(shared) > 1:
+        raise FredError(
+            f"ranks per machine differ between the measurements ({', '.join(f'{number:g}' for number in shared)}): ranks that "
+            "share a machine share its links; fit the files of each by themselves"
+        )
+    latency_is_known = measurements[0].latency is not None
+    if not latency_is_known and (len({measurement.size for measurement in measurements}) < 2 or len(measurements) < 3):
+        raise FredError(
+            "too few measurements: expected at least 3, of at least 2 sizes, such as with -b 8 -e 1G -f 2 of nccl-tests, "
+            "or -a of perftest; with the latency, such as --values delay_ms=0.1, one time of 1 MiB or more is enough"
+        )
+    return measurements[0].library
+
+
+def list_settings(measurements: Sequence[Measurement]) -> dict[str, list[str]]:
+    """Return the ways to leave measurements out: by name, the setting of each measurement.
+
+    Args:
+        measurements: of one source.
+
+    >>> rows = [Measurement("nccl", "allreduce", nodes, 2**27, 0.3, latency=0.001) for nodes in (4, 8)]
+    >>> list_settings(rows)
+    {'number of nodes': ['4 members', '8 members']}
+    """
+    ways = {
+        "delay and bandwidth": [_describe_link(measurement) for measurement in measurements],
+        "number of nodes": [f"{measurement.nodes} members" for measurement in measurements],
+    }
+    several = {name: keys for name, keys in ways.items() if len(set(keys)) > 1}
+    sizes = [format_bytes(measurement.size) for measurement in measurements]
+    return several or ({"size": sizes} if len(set(sizes)) > 1 else {})
+
+
+def _describe_link(measurement: Measurement) -> str:
+    """Return the delay and the bandwidth of a measurement in words."""
+    latency, bandwidth = measurement.latency, measurement.bandwidth
+    delay = "delay unknown" if latency is None else f"{1e3 * latency:.6g} ms"
+    return f"{delay}, {'bandwidth unknown' if bandwidth is None else f'{8e-9 * bandwidth:.6g} Gbit/s'}"

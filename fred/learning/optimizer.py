@@ -75,7 +75,8 @@ class FromOptax(Component):
             if option not in options:
                 names = [option_name for option_name in options if option_name != self.reserved]
                 raise ValueError(f"`{self.name}` has no option `{option}` here{nearest(option, names)}")
-            if not np.isfinite([number for number in _numbers(value) if isinstance(number, float)]).all():
+            numbers = np.ravel(list(value.values()) if isinstance(value, Mapping) else value).tolist()
+            if not np.isfinite([number for number in numbers if isinstance(number, float)]).all():
                 raise ValueError(f"option `{option}` of `{self.name}`: found {value}; expected a finite number")
 
 
@@ -108,11 +109,6 @@ def public_names() -> list[str]:
 def refused(name: str, error: Exception) -> ValueError:
     """Return the ValueError that reports an `error` raised by the function called `name`, by its first line."""
     return ValueError(f"{name} cannot be used with these options: {str(error).partition(chr(10))[0]}")
-
-
-def _numbers(value: Any) -> list[Any]:
-    parts = list(value.values()) if isinstance(value, Mapping) else value
-    return np.ravel(parts).tolist()
 
 
 def as_list(value: Any) -> list[Any]:
@@ -277,31 +273,19 @@ def _part(value: Any, validate: ValidatorFunctionWrapHandler, info: ValidationIn
     """
     try:
         value = registry.object_of(value) or value
-        reason = _refusal(value, info)
+        if isinstance(value, Object) and not isinstance(value, OptaxObject):
+            raise FredError(f"found {value.kind}; expected a gradient transformation of optax, or its name")
+        is_description = isinstance(value, Mapping) and value.get("name") == registry.OBJECT
+        if is_description and not is_recorded(info):
+            raise FredError(registry.not_in_files("optimizer"))
     except FredError as error:
-        reason = str(error)
-    if reason:
-        raise PydanticCustomError("component", "{reason}", {"reason": reason})
+        raise PydanticCustomError("component", "{reason}", {"reason": str(error)}) from error
     if isinstance(value, OptaxObject):
         return value
-    if _is_description(value):
+    if is_description:
         return OptaxObject.model_validate({"content": None, **value}, context=info.context)
     transformation: Transformation = validate(value)
     return transformation
-
-
-def _refusal(value: Any, info: ValidationInfo) -> str:
-    """Return the reason why a value cannot be a part of an optimizer; empty: it may be one."""
-    if isinstance(value, Object) and not isinstance(value, OptaxObject):
-        return f"found {value.kind}; expected a gradient transformation of optax, or its name"
-    if _is_description(value) and not is_recorded(info):
-        return registry.not_in_files("optimizer")
-    return ""
-
-
-def _is_description(value: Any) -> bool:
-    """Return True for the description that stands for an object in a result."""
-    return isinstance(value, Mapping) and value.get("name") == registry.OBJECT
 
 
 def _one_takes_rate(parts: tuple[Transformation | OptaxObject, ...]) -> tuple[Transformation | OptaxObject, ...]:
@@ -328,24 +312,12 @@ def has_own_rate(optimizer: Any) -> bool:
         >>> has_own_rate(optax.adam(1e-3)), has_own_rate("adam"), has_own_rate([optax.clip(1.0), "adam"])
         (True, False, False)
     """
-    parts = as_list(optimizer)
-    named = [part["name"] if isinstance(part, Mapping) else part.name for part in parts if _has_name(part)]
-    if len(named) == len(parts):
+    parts = [vars(part) if isinstance(part, Transformation) else part for part in as_list(optimizer)]
+    names = [part.get("name", registry.OBJECT) if isinstance(part, Mapping) else registry.OBJECT for part in parts]
+    if registry.OBJECT not in names:
         return False  # without loading optax
-    factories = [find_function(name) for name in named if isinstance(name, str)]
+    factories = [find_function(name) for name in names if isinstance(name, str)]
     return not any(callable(factory) and _takes_rate(factory) for factory in factories)
-
-
-def _has_name(part: Any) -> bool:
-    if isinstance(part, Mapping):
-        return part.get("name", registry.OBJECT) != registry.OBJECT
-    return isinstance(part, Transformation)
-
-
-def is_plain_sgd(optimizer: Optimizer) -> bool:
-    """Return True for SGD without momentum, whose steps sum to the learning rate times the sum of the gradients."""
-    (first, *rest) = optimizer
-    return not rest and first.name == "sgd" and not first.arguments.get("momentum")
 
 
 def _transforms(factory: Any) -> bool:

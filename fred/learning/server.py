@@ -172,7 +172,8 @@ class Server(Component):
     @property
     def has_plain_steps(self) -> bool:
         """Return True for steps of SGD without momentum, which sum to the learning rate times the sum of the gradients."""
-        return optimizers.is_plain_sgd(self.optimizer)
+        first, *rest = self.optimizer
+        return not rest and first.name == "sgd" and not first.arguments.get("momentum")
 
     def check(self, workers: int) -> None:
         """Raise ValueError if the options do not fit the number of workers.

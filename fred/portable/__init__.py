@@ -6,6 +6,5 @@ Importing this package replaces how JAX lowers products, convolutions and sums; 
 the measurements.
 """
 
-from fred.portable import convolutions as convolutions
 from fred.portable import products as products
 from fred.portable import sums as sums

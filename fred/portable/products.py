@@ -1,13 +1,24 @@
-"""Matrix products by the one kernel whose order of additions depends on shapes alone: YNNPACK's "consistent arithmetic".
+"""Matrix products by the one kernel whose order of additions depends on shapes alone; and convolutions, as such products.
 
-environment.py turns it on. XLA uses it only for products of matrices stored in rows, so all products are turned into those
-here.
+The kernel is YNNPACK's "consistent arithmetic", which environment.py turns on. XLA uses it only for products of matrices stored
+in rows, so all products are turned into those here.
+
+Long products: if the rows of the right side exceed an assumed cache size, YNNPACK's x86-64 kernels sum up one part at a time.
+Then they add the parts. The length of a part follows from the shape, and from the number of rows and columns that the kernel
+takes at once. That number differs between the AVX2 and AVX-512 kernels. The arm64 kernel sums up everything in one row. This
+module makes the other kernels do what the AVX-512 kernel does. (XNNPACK: ynnpack/subgraph/dot.cc, kernels/dot/schedule.cc;
+tests/test_portable.py compares with YNNPACK's results.)
+
+Convolutions of every kind are products of patches and kernels. `lax.conv` inside a compiled loop is many times slower on the
+CPU than outside it, and its bits change with the CPU.
 """
 
 import functools
+import itertools
 import math
 import operator
-from collections.abc import Sequence
+import platform
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import jax
@@ -16,14 +27,18 @@ import numpy as np
 from jax import lax
 from jax.core import ShapedArray
 from jax.extend.core import Primitive
-from jax.extend.core.primitives import dot_general_p
+from jax.extend.core.primitives import conv_general_dilated_p, dot_general_p
 from jax.extend.mlir.dialects import stablehlo
 from jax.interpreters import mlir
 
 from fred.portable.barriers import apart
-from fred.portable.parts import AS_ON_X86, agreeable, parts
+from fred.portable.sums import places_of, strided
 
 _SMALLEST = 8  # XLA does not use YNNPACK if all sides are below this
+_CACHE = 1 << 15  # numbers
+_STRIP = 64  # most columns in a strip
+_MANY = 61  # rows of the left side from which AVX2's kernel copies strips of the right side
+AS_ON_X86 = platform.machine() in ("x86_64", "AMD64")
 
 
 def _dot_general(lhs: jax.Array, rhs: jax.Array, *, dimension_numbers: Any, preferred_element_type: Any, **_: Any) -> jax.Array:
@@ -124,6 +139,50 @@ def _in_parts(left: jax.Array, right: jax.Array, transposed: bool) -> jax.Array:
     return jnp.concatenate(strips, -1) if strips else _in_one_row(left, right, transposed)
 
 
+def agreeable(m: int, k: int, n: int, transposed: bool) -> tuple[int, int]:
+    """Return the least rows and columns of [m, k] x [k, n] with which the AVX2 and AVX-512 kernels split it alike."""
+    if not _copied(m, n, transposed) or k * max(_strip(n), _width(m, k, n)) <= _CACHE:
+        return m, n
+    return m if transposed else max(m, _MANY), max(n, _strip(n))
+
+
+def parts(m: int, k: int, n: int, transposed: bool) -> list[tuple[slice, list[slice]]]:
+    """Return strips of columns of [m, k] x [k, n], and the partial sums of each; empty if everything is in one row."""
+    if _copied(m, n, transposed):
+        strips = [(slice(0, n), list(_slices(k, _CACHE // _strip(n))))]
+    else:
+        strips = [(strip, list(_slices(k, _CACHE // (strip.stop - strip.start)))) for strip in _slices(n, _width(m, k, n))]
+    return strips if any(len(sums) > 1 for _, sums in strips) else []
+
+
+def _copied(m: int, n: int, transposed: bool) -> bool:
+    """Return True if AVX-512's kernel copies strips of the right side: it is transposed, or read more than ten times."""
+    return transposed or m > 10 * (5 if n > 8 else 8)
+
+
+def _strip(n: int) -> int:
+    """Return the width of the strips that AVX-512's kernel copies."""
+    return 8 if n <= 8 else min(_STRIP, -(-n // 16) * 16)
+
+
+def _width(m: int, k: int, n: int) -> int:
+    """Return the number of columns computed in one task, which grows until the task costs enough."""
+    rows, columns = min(m, 16), min(n, _STRIP)
+    least, depth = min(m, 64) * min(n, 64), min(k, 1024)
+    while rows * columns < least or ((rows + columns) * depth < 1 << 16 and rows * columns < 1 << 16):
+        if columns < n and (4 * columns < rows or rows >= m):
+            columns *= 2
+        elif rows < m and (rows < 4 * columns or columns >= n):
+            rows *= 2
+        else:
+            break
+    return min(columns, n)
+
+
+def _slices(length: int, step: int) -> Iterator[slice]:
+    return (slice(start, min(start + step, length)) for start in range(0, length, step))
+
+
 def _in_one_row(left: jax.Array, right: jax.Array, transposed: bool) -> jax.Array:
     """Multiply by YNNPACK's kernel, with sides padded to the length that it needs."""
     m, k, n = *left.shape[-2:], right.shape[-2 if transposed else -1]
@@ -164,7 +223,66 @@ def _kernel(context: Any, left: Any, right: Any, *, transposed: bool) -> list[An
     return [stablehlo.dot_general(mlir.aval_to_ir_type(context.module_context, context.avals_out[0]), left, right, numbers)]
 
 
+@apart
+def _convolution(
+    lhs: jax.Array, rhs: jax.Array, *, dimension_numbers: Any, preferred_element_type: Any, **options: Any
+) -> jax.Array:
+    """Compute `lax.conv_general_dilated`, with axes moved to the order batch, space..., features, and back."""
+    batch, feature, *space = dimension_numbers.lhs_spec
+    outputs, inputs, *window = dimension_numbers.rhs_spec
+    kind = preferred_element_type or jnp.result_type(lhs, rhs)
+    lhs, rhs = widened(lhs, kind), widened(rhs, kind)
+    result = _channels_last(lhs.transpose(batch, *space, feature), rhs.transpose(*window, inputs, outputs), **options)
+    axes = np.argsort([dimension_numbers.out_spec[0], *dimension_numbers.out_spec[2:], dimension_numbers.out_spec[1]])
+    return result.transpose(axes).astype(kind)
+
+
+def _channels_last(
+    image: jax.Array,
+    kernel: jax.Array,
+    *,
+    window_strides: Sequence[int],
+    padding: Sequence[tuple[int, int]],
+    lhs_dilation: Sequence[int],
+    rhs_dilation: Sequence[int],
+    feature_group_count: int,
+    batch_group_count: int,
+    **_: Any,
+) -> jax.Array:
+    """Convolve an image [batch, space..., features] with a kernel [window..., features / groups, outputs]."""
+    margins = [(low, high, dilation - 1) for (low, high), dilation in zip(padding, lhs_dilation, strict=True)]
+    image = lax.pad(image, jnp.zeros((), image.dtype), [(0, 0, 0), *margins, (0, 0, 0)])
+    window, (inputs, outputs) = kernel.shape[:-2], kernel.shape[-2:]
+    places = places_of(image.shape[1:-1], window, window_strides, rhs_dilation)
+    count = len(image) // batch_group_count
+    if not math.prod((*image.shape, *kernel.shape, *places)):
+        return jnp.zeros((count, *places, outputs), image.dtype)
+    windows = patches(image, places, window, window_strides, rhs_dilation)  # [batch, places, window, features]
+    groups = feature_group_count * batch_group_count
+    windows = windows.reshape(batch_group_count, count, *windows.shape[1:3], feature_group_count, inputs)
+    windows = windows.transpose(0, 4, 1, 2, 3, 5).reshape(groups, count * math.prod(places), math.prod(window) * inputs)
+    kernel = kernel.reshape(math.prod(window) * inputs, groups, outputs // groups).swapaxes(0, 1)
+    result = (windows @ kernel).reshape(groups, count, *places, outputs // groups)
+    return jnp.moveaxis(result, 0, -2).reshape(count, *places, outputs)
+
+
+def patches(
+    image: jax.Array, places: Sequence[int], window: Sequence[int], strides: Sequence[int], dilations: Sequence[int]
+) -> jax.Array:
+    """Return the inputs of every output place: [batch, places, window, features], sliced by the fewer of places and window."""
+    by_place = math.prod(places) < math.prod(window)
+    (outer, outer_step), (inner, inner_step) = ((places, strides), (window, dilations))[:: 1 if by_place else -1]
+    count, features = image.shape[0], image.shape[-1]
+    slices = []
+    for position in itertools.product(*map(range, outer)):
+        start = [i * width for i, width in zip(position, outer_step, strict=True)]
+        part = strided(image, [0, *start, 0], [count, *inner, features], [1, *inner_step, 1])
+        slices.append(part.reshape(count, math.prod(inner), features))
+    return jnp.stack(slices, axis=1 if by_place else 2)
+
+
 _kernel_p = Primitive("product")
 _kernel_p.def_abstract_eval(_kernel_shape)
 mlir.register_lowering(_kernel_p, _kernel, platform="cpu")
 mlir.register_lowering(dot_general_p, mlir.lower_fun(_dot_general, multiple_results=False), platform="cpu")
+mlir.register_lowering(conv_general_dilated_p, mlir.lower_fun(_convolution, multiple_results=False), platform="cpu")

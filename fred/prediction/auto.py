@@ -4,7 +4,7 @@ Each round is a game with expert advice. Every candidate proposes a choice. The 
 follows it, and reports the round to all of them. The gain of waiting for c workers is c - rho x_(c), where rho is the
 gradients per time of recent rounds. Over a long run, maximising the sum of these gains maximises gradients per time
 [Dinkelbach 1967]. rho is at most 1.25 times what one of the last two rounds could reach, since a cluster may become slower
-for good. Dropped workers count with their expected times (`predictive.py`). So the gain of every candidate
+for good. Dropped workers count with their expected times (`following.py`). So the gain of every candidate
 is known, even of one that would have waited longer.
 
 The bound is that of exponential weights with fixed share [Herbster, Warmuth 1998]. Let g be the gain per worker of the
@@ -44,9 +44,9 @@ from fred.components.one_of import OneOf
 from fred.prediction import closed_loop
 from fred.prediction.closed_loop import Rounds
 from fred.prediction.contract import Chooser, CutoffRule, Progress, UntrainedError
-from fred.prediction.following import RATE, Following, share_weights
+from fred.prediction.following import BINS, RATE, Following, excesses_of, share_weights
 from fred.prediction.hmm import HMM
-from fred.prediction.predictive import BINS, EWMA, Elfving, Empirical, Floats, excesses_of
+from fred.prediction.predictive import EWMA, Elfving, Empirical, Floats
 from fred.prediction.simple_rules import FixedCountOrDeadline, FixedDeadline, MADDeadline
 
 _RECENT = 300  # last training rounds that set how late workers are

@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from fred.base.intervals import Played, Ratio, block_ratio
 from fred.cluster.contention import NodeOf
-from fred.cluster.latency import nanoseconds
+from fred.cluster.durations import nanoseconds
 from fred.components.component import NANOSECONDS, Count
 from fred.prediction.contract import CutoffRule, Progress, Round, Times
 from fred.prediction.simple_rules import FixedCount

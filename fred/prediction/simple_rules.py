@@ -9,18 +9,20 @@
 A constant count, deadline, or both are given or found in training. `MADDeadline` takes its deadline from the median of recent
 times and their median absolute deviation. `DynamicBackup` waits for the k with the largest expected decrease of the loss per
 time.
+
+`Distribution` is the product-limit estimate [Kaplan & Meier 1958].
 """
 
 import math
 from collections import deque
-from typing import Annotated, Literal, Self, TypeVar
+from typing import Annotated, Literal, NamedTuple, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
 from fred.cluster.contention import NodeOf
-from fred.cluster.latency import nanoseconds
+from fred.cluster.durations import nanoseconds
 from fred.components.component import NANOSECONDS, Count, Duration
 from fred.prediction.contract import (
     Always,
@@ -35,10 +37,11 @@ from fred.prediction.contract import (
     Times,
     UntrainedError,
 )
-from fred.prediction.predictive import Distribution, Floats, Predictive, WindowMeans
+from fred.prediction.predictive import Floats, Predictive, WindowMeans
 
 Value = TypeVar("Value", int, float)
 _BACKOFF = 2  # factor by which a deadline that was too early is extended, as in RFC 6298 (5.5)
+_ROUNDING = 1e-9  # tolerance of a sum of probabilities
 _FEWEST = 0.25  # share of the workers: half of those expected by the median
 
 
@@ -199,6 +202,52 @@ def _rates(times: Times) -> tuple[Times, Floats]:
     gradients = np.searchsorted(deadlines, deadlines, side="right") + empty_rounds
     time = last_sums[with_last] + deadlines * (with_first - with_last) + first_sums[-1] - first_sums[with_first]
     return deadlines, gradients / time
+
+
+class Distribution(NamedTuple):
+    """The distribution of times in each column of a sample; mass that was never observed lies beyond every bound.
+
+    The probability of a bound is shared equally among the times beyond it. Here one of four times was at least 2, so its
+    true value is equally likely to be 3 or 9:
+
+        >>> import numpy as np
+        >>> times, finished = np.array([[9], [1], [3], [2]]), np.array([[True], [True], [True], [False]])
+        >>> distribution = Distribution.estimate(times, finished)
+        >>> distribution.times[:, 0].tolist(), distribution.mass[:, 0].tolist()
+        ([1, 2, 3, 9], [0.25, 0.0, 0.375, 0.375])
+        >>> distribution.quantile(0.5).tolist(), distribution.mad().tolist()
+        ([3.0], [2.0])
+    """
+
+    times: Times  # ascending, ns [sample, columns]
+    mass: Floats  # probability of each, summing to 1, or to less where the largest are bounds [sample, columns]
+
+    @classmethod
+    def estimate(cls, times: Times, finished: NDArray[np.bool_]) -> "Distribution":
+        """Return the product-limit estimate of each column [sample, columns]; times not `finished` are lower bounds."""
+        order = np.argsort(2 * times + ~finished, axis=0, kind="stable")  # of equal times, bounds come last
+        at_risk = np.arange(len(times), 0, -1.0)[:, None]
+        survival = np.cumprod(1 - np.take_along_axis(finished, order, axis=0) / at_risk, axis=0)
+        return cls(np.take_along_axis(times, order, axis=0), np.diff(1 - survival, axis=0, prepend=0.0))
+
+    def quantile(self, share: float) -> Floats:
+        """Return the smallest time by which this share has finished, ns [columns]; inf where that was never observed."""
+        return _reached(self.times.astype(float), self.mass, share)
+
+    def mad(self) -> Floats:
+        """Return the median absolute deviation from the median, ns [columns]; inf where the median was never observed."""
+        median = self.quantile(0.5)
+        observed = np.isfinite(median)
+        deviation = np.abs(self.times - np.where(observed, median, 0.0))
+        order = np.argsort(deviation, axis=0, kind="stable")
+        ordered, mass = (np.take_along_axis(array, order, axis=0) for array in (deviation, self.mass))
+        return np.where(observed, _reached(ordered, mass, 0.5), np.inf)
+
+
+def _reached(values: Floats, mass: Floats, share: float) -> Floats:
+    """Return the first of each column's ascending values where the cumulative mass reaches `share` [columns], or inf."""
+    reached = np.cumsum(mass, axis=0) >= share - _ROUNDING
+    return np.where(reached[-1], np.take_along_axis(values, reached.argmax(axis=0)[None], axis=0)[0], np.inf)
 
 
 class MADDeadline(CutoffRule):

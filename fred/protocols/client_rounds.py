@@ -33,7 +33,7 @@ from pydantic import Field
 from fred.base import numerics
 from fred.base.numerics import log
 from fred.cluster.cluster import Cluster
-from fred.cluster.latency import NEVER
+from fred.cluster.durations import NEVER
 from fred.cluster.network import NOTHING
 from fred.components.component import NANOSECONDS, Count, Duration, Natural
 from fred.protocols.protocol import Protocol

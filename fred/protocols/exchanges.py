@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from fred.cluster.bandwidths import Within
 from fred.cluster.cluster import Cluster
 from fred.cluster.contention import Load
+from fred.cluster.durations import NEVER
 from fred.cluster.faults import LostMessages
-from fred.cluster.latency import NEVER
 from fred.cluster.network import Network, mean_latency
 from fred.components.component import NANOSECONDS
 from fred.schedule.schedule import What

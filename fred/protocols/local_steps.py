@@ -57,7 +57,7 @@ from pydantic import Field, model_validator
 
 from fred.base import numerics
 from fred.cluster.cluster import Cluster
-from fred.cluster.latency import NEVER
+from fred.cluster.durations import NEVER
 from fred.cluster.network import NOTHING
 from fred.components.component import NANOSECONDS, Count, Natural
 from fred.protocols.protocol import Protocol

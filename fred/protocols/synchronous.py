@@ -47,7 +47,8 @@ import simpy
 from pydantic import Field
 
 from fred.cluster.cluster import Cluster
-from fred.cluster.latency import AnyLatency, check_median, durations
+from fred.cluster.durations import check_median, durations
+from fred.cluster.latency import AnyLatency
 from fred.components.component import NANOSECONDS, Natural, Time
 from fred.components.one_of import OneOf
 from fred.prediction.contract import AllWorkers, CutoffRule, Round

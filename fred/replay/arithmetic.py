@@ -23,7 +23,7 @@ from fred.learning.server import Message, Scalar, Server, State
 from fred.portable.barriers import sealed
 from fred.replay.blocks import Blocks
 from fred.replay.compact import Split, split_function
-from fred.replay.versions import Hooks
+from fred.replay.phases import Hooks
 from fred.schedule.layout import Layout, Sizes, size_in_bytes
 
 _SMALL, _EXPENSIVE = 1 << 14, 1 << 25  # numbers in a gradient; parameters x predictions in a minibatch, about 3 ms

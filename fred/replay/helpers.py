@@ -27,11 +27,12 @@ from fred.learning.loss import Arrays
 from fred.learning.models.model import Params
 from fred.replay.arithmetic import Arithmetic
 from fred.replay.division import Plan, plan_of
-from fred.replay.executor import Executor, Reached, SharedValues, Side, clear_memory, new_memory
+from fred.replay.executor import Executor, Reached, Side
 from fred.replay.interpreter import jitted
 from fred.replay.machine import Loop, Mark
 from fred.replay.memory import Snapshot
 from fred.replay.phases import How, Op, Program
+from fred.replay.shared_values import SharedValues, clear_memory, new_memory
 from fred.replay.tasks import MESSAGES, tasks_of
 from fred.schedule.minibatches import Minibatches
 

@@ -18,7 +18,7 @@ from fred.learning.models.model import Params
 from fred.learning.server import Message, State
 from fred.replay.arithmetic import Arithmetic
 from fred.replay.memory import Contribution, Memory, Snapshot, restore_memory
-from fred.replay.versions import padded
+from fred.replay.phases import padded
 from fred.schedule.minibatches import Minibatches
 from fred.schedule.schedule import NONE, Row, Verb, message_key
 

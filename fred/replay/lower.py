@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fred.replay.phases import Code, How, Kind, Op, Program
-from fred.replay.versions import Hooks, Messages, Uses, padded, trace
+from fred.replay.phases import Code, Hooks, How, Kind, Op, Program, padded
+from fred.replay.versions import Messages, Uses, trace
 from fred.schedule.schedule import NONE, Ints, Schedule, Verb
 
 _BEFORE, _ITSELF, _AFTER = 0, 1, 2  # the order of the instructions of one row

@@ -12,8 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fred.replay.phases import How, Kind, Op, Program
-from fred.replay.versions import Hooks
+from fred.replay.phases import Hooks, How, Kind, Op, Program
 
 START = -1  # makes the values that exist before the first task
 _NO_SLOT = -1  # number of the place of a message that no slot stores

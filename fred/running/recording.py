@@ -28,8 +28,8 @@ from fred.base.disk import SCHEDULE
 from fred.base.errors import FredError
 from fred.base.staging import locked
 from fred.cluster.cluster import Cluster
+from fred.cluster.durations import nanoseconds
 from fred.cluster.faults import Outage
-from fred.cluster.latency import nanoseconds
 from fred.components import own_code, registry
 from fred.components.component import LONGEST, MOST_POINTS, NANOSECONDS, own_classes
 from fred.components.input_path import no_path

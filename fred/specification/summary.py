@@ -1,25 +1,14 @@
 """The summary of a run: the measures of summary.json, with what they need, which way is better, and how tables show them.
 
-A measure is a field of `Summary` and a line of `summarise`. Criteria of sweeps, checks of stored results, the table of runs and
-the JSON Schema read the fields.
+A measure is a field of `Summary` and a line of `summarise` (outcomes/outcome.py). Criteria of sweeps, checks of stored results,
+the table of runs and the JSON Schema read the fields.
 """
 
 from collections.abc import Callable, Iterator
-from typing import Annotated, Any, Literal, NamedTuple, Protocol, get_args, get_origin
+from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin
 
-import numpy as np
-import pandas as pd
-from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field
 
-from fred.base import cached
-from fred.cluster import costs
-from fred.components import registry
-from fred.components.component import NANOSECONDS
-from fred.schedule import staleness
-from fred.schedule.schedule import Schedule
-from fred.schedule.spans import KINDS, failure_times, shares, spans
-from fred.schedule.traffic import copies, traffic
 from fred.specification.shape import Run
 
 
@@ -283,7 +272,6 @@ class Summary(_Strict):
     digests: Digests
 
 
-_LEARNED = ("loss", "error", "perplexity", "gradient_norm", "replicas_loss", "replicas_error")  # columns of evaluations
 TABLE_COLUMNS = Column.of_table(Summary)
 NUMBERS = Column.of_numbers(Summary)
 
@@ -298,152 +286,3 @@ def label_of(name: str) -> str:
     ('virtual time, s', 'gradients dropped')
     """
     return NUMBERS[name].label or NUMBERS[name].words or name.replace("_", " ")
-
-
-class Finished(Protocol):
-    """A finished run with one seed, of which a summary is made."""
-
-    @property
-    def name(self) -> str:
-        """Return the run's name."""
-
-    @property
-    def seed(self) -> int:
-        """Return the run's seed."""
-
-    @property
-    def run(self) -> Run:
-        """Return the specification of the run."""
-
-    @property
-    def schedule(self) -> Schedule:
-        """Return the schedule of the run."""
-
-    @property
-    def metrics(self) -> pd.DataFrame:
-        """Return one row per evaluation: virtual_seconds (s), updates, gradients; with a task also loss and error."""
-
-    @property
-    def schedule_digest(self) -> str:
-        """Return the SHA-256 of the schedule, the identity of the run's timing."""
-
-    @property
-    def params_digest(self) -> str | None:
-        """Return the SHA-256 of the final parameters; None without a task."""
-
-
-def summarise(run: Finished) -> dict[str, Any]:
-    """Return the results of one run with one seed as numbers, as in summary.json.
-
-    Args:
-        run: the run.
-
-    Numbers that do not apply are None, and so are numbers that JSON cannot represent.
-    """
-    schedule, settings, metrics = run.schedule, run.run, run.metrics
-    is_measured = "loss" in metrics
-    last = metrics.iloc[-1].to_dict() if is_measured else {}
-    diverged = _diverged(metrics) if is_measured else None
-    measures = {
-        "name": run.name,
-        "algorithm": registry.name_of("algorithm", settings.algorithm),
-        "protocol": registry.name_of("protocol", settings.protocol),
-        "seed": run.seed,
-        "ended_by": _limit_reached(run),
-        **_of_timing(schedule, settings.protocol.has_clock),
-        **_spent(run),
-        **({"failures": failure_times(schedule)} if settings.cluster.failures else {}),
-        **{name: _finite(last[name]) if name in last else None for name in _LEARNED},
-        "diverged": diverged,
-        "target": _target(metrics, settings) if is_measured else None,
-        "digests": {"schedule": run.schedule_digest, "params": run.params_digest},
-    }
-    if diverged is not None:
-        measures["error"] = None  # of parameters that are no longer finite
-    return Summary.model_validate(measures).model_dump(exclude_unset=True)
-
-
-@cached.cache_per_object
-def _of_timing(schedule: Schedule, has_clock: bool) -> dict[str, Any]:
-    """Return the numbers that are the same for all runs with this timing."""
-    counts = schedule.counts()
-    seconds = schedule.end_ns / NANOSECONDS if has_clock else None
-    return {
-        "workers": schedule.workers,
-        "updates": counts["updates"],
-        "gradients": {
-            "computed": counts["gradients"] + counts["dropped"],
-            "applied": counts["gradients"],
-            "dropped": counts["dropped"],
-            "in_flight": counts["in_flight"],
-        },
-        "standstill": schedule.standstill or None,
-        "virtual_seconds": seconds,
-        "throughput": counts["gradients"] / seconds if seconds else None,
-        "staleness_by_block": staleness.by_block(schedule).reset_index().to_dict("records") if schedule.blocks > 1 else None,
-        "staleness": _mean_and_max(staleness.of_gradients(schedule)),
-        "staleness_in_gradients": staleness.in_gradients(schedule),
-        "model_age": _mean_and_max(staleness.of_models(schedule)),
-        **traffic(schedule),
-        "copies": _copies(schedule),
-        "workers_time": shares(spans(schedule)) if has_clock else dict.fromkeys(KINDS),
-    }
-
-
-def _spent(run: Finished) -> dict[str, Any]:
-    """Return the cost and the energy, kWh; nothing for clusters without prices or power."""
-    schedule, cluster = run.schedule, run.run.cluster
-    if cluster.prices is None:
-        return {}
-    spending = costs.spent(schedule, cluster, np.array([schedule.end_ns]), np.array([len(schedule)]))
-    has_clock = run.run.protocol.has_clock
-    cost = {
-        name: float(amounts[0]) if has_clock else None for name, amounts in {"total": spending.total, **spending.parts}.items()
-    }
-    return {"cost": cost} | ({} if spending.kwh is None else {"energy_kwh": float(spending.kwh[0]) if has_clock else None})
-
-
-def _limit_reached(run: Finished) -> str:
-    """Return the limit that ended the run; of several reached at once the first in this order, the time last."""
-    stop, metrics, counts = run.run.stop, run.metrics, run.schedule.counts()
-    if stop.target_loss and "loss" in metrics and len(metrics) > 1 and metrics["loss"].iloc[-1] <= stop.target_loss:
-        return "target_loss"
-    for limit, number in (("updates", stop.updates), ("gradients", stop.gradients)):
-        if number and counts[limit] >= number:
-            return limit
-    return "standstill" if run.schedule.standstill else "seconds"
-
-
-def _mean_and_max(numbers: NDArray[np.int64]) -> dict[str, float | int | None]:
-    return {"mean": float(numbers.mean()), "max": int(numbers.max())} if len(numbers) else {"mean": None, "max": None}
-
-
-def _copies(schedule: Schedule) -> dict[str, int | None]:
-    """Return the last row of `copies`, if there are servers."""
-    table = copies(schedule) if schedule.on_servers else pd.DataFrame()
-    names = ("potential", "pushes", "fetches")
-    return dict.fromkeys(names) if table.empty else {name: int(table[name].iloc[-1]) for name in names}
-
-
-def _target(metrics: pd.DataFrame, run: Run) -> dict[str, Any] | None:
-    """Return when the loss, or else the error, or else the gradient norm, first reached its target; None without a target."""
-    if not run.has_target:
-        return None
-    column, goal = next(iter(run.targets.items()))
-    reached = metrics[metrics[column] <= goal]
-    first = None if reached.empty else reached.iloc[0]
-    seconds = None if first is None else _finite(first["virtual_seconds"])
-    spent = {name: None if first is None else _finite(first[name]) for name in costs.COLUMNS if name in metrics}
-    return {column: goal, "updates": None if first is None else int(first["updates"]), "seconds": seconds, **spent}
-
-
-def _diverged(metrics: pd.DataFrame) -> int | None:
-    """Return the number of updates after which the loss stayed non-finite; None if the last loss is finite."""
-    finite = np.flatnonzero(np.isfinite(metrics["loss"]))
-    first = finite[-1] + 1 if len(finite) else 0
-    return int(metrics["updates"].iloc[first]) if first < len(metrics) else None
-
-
-def _finite(value: float) -> float | None:
-    """Return None for numbers that JSON cannot represent: a diverged loss, the time of a run without a clock."""
-    return float(value) if np.isfinite(value) else None

@@ -33,7 +33,7 @@ import numpy as np
 from pydantic import Field
 
 from fred.cluster.cluster import Cluster
-from fred.cluster.latency import NEVER
+from fred.cluster.durations import NEVER
 from fred.components.component import NANOSECONDS, Count, Duration, Natural
 from fred.learning.server import Family, Server
 from fred.protocols.protocol import Protocol

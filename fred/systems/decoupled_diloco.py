@@ -24,7 +24,7 @@ from pydantic import Field
 
 from fred.base.imports import jax, jnp
 from fred.cluster.cluster import Cluster
-from fred.cluster.latency import NEVER
+from fred.cluster.durations import NEVER
 from fred.cluster.network import NOTHING
 from fred.components.component import NANOSECONDS, Count
 from fred.learning.server import Family, Message, Scalar, State

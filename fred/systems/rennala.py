@@ -30,7 +30,7 @@ from typing import ClassVar, Literal
 import simpy
 from pydantic import Field
 
-from fred.cluster.latency import NEVER
+from fred.cluster.durations import NEVER
 from fred.components.component import Count, Natural
 from fred.learning.server import Family, Server
 from fred.protocols.protocol import Protocol

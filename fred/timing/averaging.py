@@ -15,8 +15,8 @@ from fred.base.errors import FredError, quoted
 from fred.cluster import patterns
 from fred.cluster.collectives import Collective
 from fred.cluster.collectives import Operation as Kind
+from fred.cluster.durations import NEVER
 from fred.cluster.faults import MOST_TRIES
-from fred.cluster.latency import NEVER
 from fred.cluster.network import Cost, Network
 from fred.timing.fair_links import FairLinks
 from fred.timing.loop import Wait

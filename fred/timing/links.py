@@ -8,8 +8,9 @@ from typing import Any
 from fred.cluster.bandwidths import Member
 from fred.cluster.cluster import Cluster
 from fred.cluster.contention import Load, Loads
+from fred.cluster.durations import NEVER, durations
 from fred.cluster.faults import Faults, Way
-from fred.cluster.latency import NEVER, Latency, durations
+from fred.cluster.latency import Latency
 from fred.cluster.network import Network
 from fred.cluster.regions import Regions
 from fred.components.component import NANOSECONDS

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import simpy
 from simpy.events import NORMAL, URGENT
 
-from fred.cluster.latency import NEVER
+from fred.cluster.durations import NEVER
 
 _HORIZON = NEVER >> 1  # still below NEVER after times have been subtracted from it
 Wait = simpy.Event | int  # a process yields one of these: an event, or a number of nanoseconds

@@ -13,10 +13,10 @@ from typing import Any, NamedTuple
 
 from fred.base.errors import FredError
 from fred.cluster.bandwidths import Member
+from fred.cluster.durations import NEVER
 from fred.cluster.failing import Failing
 from fred.cluster.failures import Checkpoint, Failures
 from fred.cluster.faults import MOST_TRIES
-from fred.cluster.latency import NEVER
 from fred.components.component import NANOSECONDS
 from fred.schedule.layout import Layout
 from fred.schedule.schedule import NONE, UNENDING, Schedule, What

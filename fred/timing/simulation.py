@@ -5,8 +5,8 @@ from typing import Any
 
 from fred.cluster.cluster import Cluster
 from fred.cluster.contention import Loads
+from fred.cluster.durations import durations
 from fred.cluster.faults import Span
-from fred.cluster.latency import durations
 from fred.cluster.network import NOTHING, Cost
 from fred.schedule.layout import Sizes
 from fred.schedule.schedule import NONE, UNENDING, What

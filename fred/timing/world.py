@@ -12,8 +12,8 @@ import simpy
 
 from fred.base.errors import FredError
 from fred.cluster.cluster import Cluster
+from fred.cluster.durations import NEVER
 from fred.cluster.faults import MOST_TRIES, Faults
-from fred.cluster.latency import NEVER
 from fred.components.component import MOST_GRADIENTS, NANOSECONDS
 from fred.schedule.schedule import NONE, UNENDING, Schedule, What
 from fred.timing.copies import Gradient

@@ -1,12 +1,13 @@
 """Guesses of the meaning of unknown columns, from their content. They are only proposed to the user, never applied silently.
 
-Two columns are iterations and workers if they form a table: most pairs of values occur, and each pair once.
+Two columns are iterations and workers if they form a table: most pairs of values occur, and each pair once. Guesses about
+several unclear points of a file are tried together (`resolve_problems`).
 """
 
 import itertools
 import re
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,6 +31,8 @@ from fred.traces.roles import (
     to_snake_case,
 )
 
+T = TypeVar("T")
+_MOST_PROBLEMS = 6  # most errors of one file that are resolved in advance
 _MOST_COLUMNS, _MOST_PROPOSALS = 8, 6
 _LEAST_UNIQUE, _LEAST_FULL = 0.9, 0.7  # least shares of rows that are no duplicates, and of pairs that occur
 _UNIT_LIMITS: dict[Unit, float] = {"s": 1e2, "ms": 1e5, "us": 1e8}  # a smaller median suggests this unit
@@ -233,3 +236,75 @@ def _read_numbers(file: File, name: str) -> NDArray[np.float64] | None:
         return file.columns([], [name])[1][name]
     except FredError:
         return None
+
+
+def resolve_problems(attempt: Callable[[Options], T], options: Options, doubt: Callable[[T], str]) -> T:
+    """Return the result of an attempt; if it raises UnclearTraceError, raise one with options that resolve all problems.
+
+    So a file with several unclear points gives one error, and the command in the error works: options are proposed only if they
+    were tried and lead to a result without doubt.
+
+    Args:
+        attempt: function that reads with options.
+        options: the user's own options.
+        doubt: function that returns why a result cannot be right, or an empty text.
+
+    Raises UnclearTraceError, also with the problems that remain after the first ones; FredError if no options are known to
+    help. Other FredErrors pass unchanged.
+    """
+    try:
+        return attempt(options)
+    except UnclearTraceError as error:
+        reasons: list[str] = []
+        remedy = _find_remedy(attempt, error, options, _MOST_PROBLEMS, doubt, reasons)
+        if remedy is None:
+            raise FredError(*error.args, *reasons[:1]) from None
+        problems, complete = remedy
+        new = {name: value for name, value in complete.items() if options.get(name) != value}
+        raise UnclearTraceError(*problems, remedies=[new], works=True) from None
+
+
+def _find_remedy(
+    attempt: Callable[[Options], T],
+    error: UnclearTraceError,
+    options: Options,
+    depth: int,
+    doubt: Callable[[T], str],
+    reasons: list[str],
+) -> tuple[tuple[str, ...], Options] | None:
+    """Return all problems up to a readable trace, and the options for it; None if no remedy leads there.
+
+    The search is depth-first. Each remedy may lead to a further unclear point, with remedies of its own; a chain longer than
+    `depth` is given up. `reasons` collects why remedies fail, for the error if none helps.
+    """
+    for remedy in error.remedies if depth else ():
+        attempted = merge_options(options, remedy)
+        words = " ".join(UnclearTraceError(remedies=[remedy]).fix)
+        try:
+            reason = doubt(attempt(attempted))
+        except UnclearTraceError as next_error:
+            if solution := _find_remedy(attempt, next_error, attempted, depth - 1, doubt, reasons):
+                return (*error.args, *solution[0]), solution[1]
+        except FredError as failure:
+            reasons.append(f"With {words}: {failure}")
+        else:
+            if not reason:
+                return error.args, attempted
+            reasons.append(f"With {words}: {reason}")
+    return None
+
+
+def merge_options(options: Options, overrides: Options) -> dict[str, Any]:
+    """Merge options, of which the later take precedence; `columns` are merged column by column.
+
+    >>> merge_options({"columns": {"iteration": "it"}}, {"columns": {"worker": "who"}, "unit": "ms"})
+    {'columns': {'iteration': 'it', 'worker': 'who'}, 'unit': 'ms'}
+
+    Args:
+        options: options of `read`.
+        overrides: options that take precedence.
+    """
+    merged = {**options, **overrides}
+    if "columns" in options and "columns" in overrides:
+        merged["columns"] = {**options["columns"], **overrides["columns"]}
+    return merged

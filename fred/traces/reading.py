@@ -29,7 +29,8 @@ from fred.tables.table_commands import rewrite_command
 from fred.traces import doubts, formats
 from fred.traces.cells import Cells, join_files, short_names
 from fred.traces.formats import step_recorders
-from fred.traces.roles import FILE, PLUS, FileOptions, Role, UnclearTraceError, resolve_problems
+from fred.traces.guessing import resolve_problems
+from fred.traces.roles import FILE, PLUS, FileOptions, Role, UnclearTraceError
 from fred.traces.trace import Trace, spread_workers
 
 Mend = Literal["refuse", "drop", "fill"]

@@ -1,17 +1,15 @@
-"""Roles of the columns of a trace, from their names; units, which come from names only; and the refusal of unclear traces."""
+"""Roles of the columns of a trace, from their names; units, which come from names only; and the error for unclear traces."""
 
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple
 
 from fred.base.errors import FredError, listed
 from fred.tables.quantities import WORDS, Unit
 
 Options = Mapping[str, Any]  # of `fred.traces.reading.read`: columns, unit, mend
-_MOST_PROBLEMS = 6  # most errors of one file that are resolved in advance
-T = TypeVar("T")
 
 
 class UnclearTraceError(FredError):
@@ -41,78 +39,6 @@ class UnclearTraceError(FredError):
     def fix(self) -> tuple[str, ...]:
         """Return these options as words of a command line."""
         return tuple(word for name, value in self.options.items() for word in (f"--{name}", _option_text(value)))
-
-
-def resolve_problems(attempt: Callable[[Options], T], options: Options, doubt: Callable[[T], str]) -> T:
-    """Return the result of an attempt; if it raises UnclearTraceError, raise one with options that resolve all problems.
-
-    So a file with several unclear points gives one error, and the command in the error works: options are proposed only if they
-    were tried and lead to a result without doubt.
-
-    Args:
-        attempt: function that reads with options.
-        options: the user's own options.
-        doubt: function that returns why a result cannot be right, or an empty text.
-
-    Raises UnclearTraceError, also with the problems that remain after the first ones; FredError if no options are known to
-    help. Other FredErrors pass unchanged.
-    """
-    try:
-        return attempt(options)
-    except UnclearTraceError as error:
-        reasons: list[str] = []
-        remedy = _find_remedy(attempt, error, options, _MOST_PROBLEMS, doubt, reasons)
-        if remedy is None:
-            raise FredError(*error.args, *reasons[:1]) from None
-        problems, complete = remedy
-        new = {name: value for name, value in complete.items() if options.get(name) != value}
-        raise UnclearTraceError(*problems, remedies=[new], works=True) from None
-
-
-def _find_remedy(
-    attempt: Callable[[Options], T],
-    error: UnclearTraceError,
-    options: Options,
-    depth: int,
-    doubt: Callable[[T], str],
-    reasons: list[str],
-) -> tuple[tuple[str, ...], Options] | None:
-    """Return all problems up to a readable trace, and the options for it; None if no remedy leads there.
-
-    The search is depth-first. Each remedy may lead to a further unclear point, with remedies of its own; a chain longer than
-    `depth` is given up. `reasons` collects why remedies fail, for the error if none helps.
-    """
-    for remedy in error.remedies if depth else ():
-        attempted = merge_options(options, remedy)
-        words = " ".join(UnclearTraceError(remedies=[remedy]).fix)
-        try:
-            reason = doubt(attempt(attempted))
-        except UnclearTraceError as next_error:
-            if solution := _find_remedy(attempt, next_error, attempted, depth - 1, doubt, reasons):
-                return (*error.args, *solution[0]), solution[1]
-        except FredError as failure:
-            reasons.append(f"With {words}: {failure}")
-        else:
-            if not reason:
-                return error.args, attempted
-            reasons.append(f"With {words}: {reason}")
-    return None
-
-
-def merge_options(options: Options, overrides: Options) -> dict[str, Any]:
-    """Merge options, of which the later take precedence; `columns` are merged column by column.
-
-    >>> merge_options({"columns": {"iteration": "it"}}, {"columns": {"worker": "who"}, "unit": "ms"})
-    {'columns': {'iteration': 'it', 'worker': 'who'}, 'unit': 'ms'}
-
-    Args:
-        options: options of `read`.
-        overrides: options that take precedence.
-    """
-    merged = {**options, **overrides}
-    if "columns" in options and "columns" in overrides:
-        merged["columns"] = {**options["columns"], **overrides["columns"]}
-    return merged
 
 
 def _option_text(value: Any) -> str:

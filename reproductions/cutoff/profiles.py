@@ -7,8 +7,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 from fred.prediction.deep import saved
-from fred.prediction.deep.rule import DMM
-from fred.prediction.deep.training import train_best
+from fred.prediction.deep.rule import DMM, train_best
 from fred.views import figures
 from reproductions.common import RESULTS, say
 from reproductions.cutoff.cluster import WARM_UP, Recorded, changing, record

@@ -7,8 +7,7 @@ from matplotlib.axes import Axes
 from fred.components.component import NANOSECONDS
 from fred.prediction import closed_loop
 from fred.prediction.contract import AllWorkers, CutoffRule
-from fred.prediction.deep.rule import DMM, DMMPlain, DMMPrinted
-from fred.prediction.deep.training import train_best
+from fred.prediction.deep.rule import DMM, DMMPlain, DMMPrinted, train_best
 from fred.prediction.predictive import EWMA, Elfving
 from fred.prediction.simple_rules import FixedCount
 from fred.views import figures

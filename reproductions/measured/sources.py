@@ -7,9 +7,8 @@ from typing import NamedTuple
 from fred.base.errors import FredError
 from fred.cluster import collectives
 from fred.cluster.collectives import Effort, ring
-from fred.fitting.communication import list_settings
 from fred.fitting.measurement import Measurement
-from fred.fitting.measurements import read
+from fred.fitting.measurements import list_settings, read
 from reproductions.common import ROOT
 
 FOLDER = Path(__file__).parent

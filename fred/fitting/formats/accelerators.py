@@ -91,7 +91,10 @@ def read_nccl_tests(log: BenchmarkLog) -> Iterator[Measurement | Skipped]:
 def _read_text(log: BenchmarkLog) -> Iterator[Measurement | Skipped]:
     lines = list(log.lines())
     starts = [position for position, (_, line) in enumerate(lines) if re.match(r"[#\s]*nThread \d", line)]
-    _check_connected(log, [match for _, line in lines if (match := _RANK.match(line))])
+    ranks = [int(match[1]) for _, line in lines if (match := _RANK.match(line))]
+    if ranks and not any(ranks):
+        copies = f"{len(ranks)} processes that all have rank 0" if len(ranks) > 1 else "one rank"
+        raise _connection_error(log, copies)
     name = ""
     for start, end in zip([0, *starts], [*starts, len(lines)], strict=True):
         program = _Program(name)
@@ -107,20 +110,12 @@ def _read_text(log: BenchmarkLog) -> Iterator[Measurement | Skipped]:
             elif (match := _PROGRAM.search(line)) and "concluded" not in line:
                 name = match[1]
                 program.name = program.name if rows else name
-        numbers = [rank for rank, _, _ in program.ranks]
-        if rows and len({*numbers}) < len(numbers):
+        if rows and len({rank for rank, _, _ in program.ranks}) < len(program.ranks):
             raise _connection_error(log, "processes whose ranks have the same numbers")
         if rows:
             is_usual = not program.columns and _NCCL_TESTS_ROW.search(lines[rows[0][0] - 1][1])
             program.columns = [*_COLUMNS] if is_usual else program.columns
             yield from _nccl_tests_rows(log, program, rows)
-
-
-def _check_connected(log: BenchmarkLog, ranks: Sequence[re.Match[str]]) -> None:
-    """Raise FredError if every process has rank 0: they ran alone."""
-    if ranks and all(int(match[1]) == 0 for match in ranks):
-        copies = f"{len(ranks)} processes that all have rank 0" if len(ranks) > 1 else "one rank"
-        raise _connection_error(log, copies)
 
 
 def _connection_error(log: BenchmarkLog, processes: str) -> FredError:
@@ -235,9 +230,7 @@ def _read_json(log: BenchmarkLog) -> Iterator[Measurement | Skipped]:
         elif times.get("nwrong"):
             yield _WRONG
         else:
-            size, microseconds = (
-                log.number(str(value), name, place) for value, name in ((row["size"], "size"), (times["time"], "time"))
-            )
+            size, microseconds = (log.number(str(part[name]), name, place) for part, name in ((row, "size"), (times, "time")))
             yield Measurement(*setting, size, microseconds * 1e-6, machines=len(set(hosts)))
 
 

@@ -28,7 +28,7 @@ from fred.components.component import Count
 from fred.learning.keys import normal, split
 from fred.learning.models.model import Initialisation, Model, Params, Width, initialiser
 from fred.portable.barriers import stored
-from fred.portable.convolutions import patches
+from fred.portable.products import patches
 
 
 class CNN(Model):

@@ -1,7 +1,10 @@
-"""Cutoff rules from a deep Markov model of compute times [Teng & Wood 2018; Krishnan, Shalit, Sontag 2017]; loads JAX late."""
+"""Cutoff rules from a deep Markov model of compute times [Teng & Wood 2018; Krishnan, Shalit, Sontag 2017]; loads JAX late.
+
+`train_best` selects among several trainings and objectives by closed-loop results in held-out rounds.
+"""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
@@ -15,10 +18,12 @@ from fred.base.errors import FredError
 from fred.cluster.contention import NodeOf
 from fred.components.component import Count, Natural
 from fred.components.input_path import InputPath, UnreadError
+from fred.prediction.closed_loop import evaluate_held_out, split_rounds
 from fred.prediction.contract import By, Chooser, Objective, Progress
 from fred.prediction.deep import saved
 from fred.prediction.deep.filter import Grid
 from fred.prediction.following import Watched
+from fred.prediction.hmm import HMM
 from fred.prediction.predictive import Predictor
 
 if TYPE_CHECKING:
@@ -26,9 +31,11 @@ if TYPE_CHECKING:
 
     from fred.prediction.deep.filter import Belief, Constants, Filter
 
+OBJECTIVES: tuple[Objective, Objective] = ("throughput", "round")
+SHARES = (0.5, 1.0)  # candidate weights of the hidden Markov model in the prediction
+_FEWEST = 8  # iterations needed to train
 _PACE_WEIGHT = 25  # weight of the trace's pace, in rounds, for the objective `throughput`
 _FACTOR = 2.0  # the normaliser in mean times, as printed
-_FILES: dict[Path, tuple[tuple[int, ...], saved.Trained]] = {}
 
 
 class DMM(Watched):
@@ -84,7 +91,7 @@ class DMM(Watched):
         self._unread = bool((info.context or {}).get("recorded"))
         if self.model is None and (self.variant != "shared" or not saved.SHIPPED.exists()):  # `make golden` is creating it
             return self
-        digest = _loaded(self._file).digest
+        digest = saved.load_cached(self._file).digest
         if self.digest not in (None, digest):
             raise ValueError(f"{self._model_name} is not the recorded one (its digest differs)")
         object.__setattr__(self, "digest", digest)  # fills in a blank, so the frozen rule stays the same
@@ -124,7 +131,7 @@ class DMM(Watched):
     def _load(self) -> saved.Trained:
         if self.model is None and self.variant != "shared":
             raise ValueError("needs `model`: train one with `fred train-cutoff`")
-        trained = _loaded(self._file)
+        trained = saved.load_cached(self._file)
         if self.digest not in (None, trained.digest):
             raise ValueError(f"{self._model_name} has changed since it was named")
         return trained
@@ -159,8 +166,6 @@ class DMM(Watched):
     def trained(self, seconds: NDArray[np.float64], node_of: NodeOf, progress: Progress = lambda share: None) -> Self:
         if self.model is not None or self._trained is not None:  # already trained
             return self
-        from fred.prediction.deep.training import train_best
-
         return self.with_model(train_best(self, seconds, node_of, progress))
 
 
@@ -188,6 +193,58 @@ class DMMPrinted(DMMPlain):
     """
 
     variant: ClassVar[saved.Variant] = "printed"
+
+
+def train_best(
+    rule: DMM, seconds: NDArray[np.float64], node_of: NodeOf, progress: Progress = lambda share: None
+) -> saved.Trained:
+    """Return the best of the rule's trainings on the first three quarters of complete rounds, s [iterations, workers].
+
+    Every training runs in closed loop on the last quarter, as it will be used. If the rule gives no objective, it runs with
+    either. The training with the most gradients per second wins, and its result is stored with it.
+
+    For the variant `shared` two more choices are made in the same way. The first, unless `alone` is set, is how much weight
+    a hidden Markov model of the same rounds gets. Where regimes change at random, that model knows all that can be known,
+    and the deep model only most of it. The second is whether rounds end by a deadline alone: among many workers, a few more
+    than expected finish by then. Raises ValueError for too few rounds.
+    """
+    if len(seconds) < _FEWEST:
+        raise ValueError(f"a deep Markov model needs at least {_FEWEST} iterations, not {len(seconds)}")
+    from fred.prediction.deep.training import learn
+
+    training_rounds, _ = split_rounds(seconds)
+    unwatched = rule.unwatched()
+
+    def evaluate(model: saved.Trained) -> saved.Trained:
+        return model.with_record(held_back=evaluate_held_out(unwatched.with_model(model), seconds, node_of, rule.warm_up))
+
+    models = []
+    for restart in range(rule.restarts):
+        trained = learn(rule, training_rounds, node_of, _part(progress, restart, rule.restarts), restart)
+        objectives = (rule.objective,) if rule.objective else OBJECTIVES
+        models += [evaluate(trained.with_record(objective=objective)) for objective in objectives]
+    deep = max(models, key=_ratio)
+    if rule.variant != "shared":
+        return deep
+    if rule.alone:
+        return _choose_end(rule, deep, evaluate)
+    plainer = HMM().trained(training_rounds, node_of)
+    mixed = max((deep, *(evaluate(deep.mixed_with(plainer, share)) for share in SHARES)), key=_ratio)
+    return _choose_end(rule, mixed, evaluate)
+
+
+def _choose_end(rule: DMM, model: saved.Trained, evaluate: Callable[[saved.Trained], saved.Trained]) -> saved.Trained:
+    """Return the better of the model and the model with deadlines alone, unless the rule's `by` is given."""
+    return model if rule.by else max((model, evaluate(model.with_record(by="deadline"))), key=_ratio)
+
+
+def _ratio(model: saved.Trained) -> float:
+    return model.record.held_back.ratio if model.record.held_back else 0.0
+
+
+def _part(progress: Progress, number: int, parts: int) -> Progress:
+    """Return the progress callback of one of several parts."""
+    return lambda share: progress((number + share) / parts)
 
 
 class _DeepPredictor(Predictor):
@@ -284,16 +341,3 @@ def _filter(trained: saved.Trained, occupied: NDArray[np.bool_], particles: int)
     params = jax.tree.map(jnp.asarray, trained.params)
     constants = Constants.create(params, jnp.asarray(occupied), particles, record.bounds)
     return Filter(create_network(record.variant, record.workers), particles, record.window), constants
-
-
-def _loaded(path: Path) -> saved.Trained:
-    """Return a saved model, cached as long as its files do not change."""
-    try:
-        facts = path.stat(), path.with_suffix(".json").stat()
-    except (OSError, ValueError) as error:  # a folder may have no name
-        reason = getattr(error, "strerror", None) or error
-        raise ValueError(f"cannot read {path}: {reason}; `fred train-cutoff` writes such a file") from None
-    stamp = tuple(fact for file_facts in facts for fact in (file_facts.st_mtime_ns, file_facts.st_size))
-    if path not in _FILES or _FILES[path][0] != stamp:
-        _FILES[path] = stamp, saved.load(path)
-    return _FILES[path][1]

@@ -128,6 +128,22 @@ class Trained:
             raise FredError(f"cannot write {path}: {error.strerror or error}") from error
 
 
+_FILES: dict[Path, tuple[tuple[int, ...], Trained]] = {}  # models and the stamps of their files
+
+
+def load_cached(path: Path) -> Trained:
+    """Return a saved model, cached as long as its files do not change. Raises ValueError."""
+    try:
+        facts = path.stat(), path.with_suffix(".json").stat()
+    except (OSError, ValueError) as error:  # a folder may have no name
+        reason = getattr(error, "strerror", None) or error
+        raise ValueError(f"cannot read {path}: {reason}; `fred train-cutoff` writes such a file") from None
+    stamp = tuple(fact for file_facts in facts for fact in (file_facts.st_mtime_ns, file_facts.st_size))
+    if path not in _FILES or _FILES[path][0] != stamp:
+        _FILES[path] = stamp, load(path)
+    return _FILES[path][1]
+
+
 def load(path: Path) -> Trained:
     """Read files written by `save`. Raises ValueError for anything else, and for two files that do not belong together."""
     try:

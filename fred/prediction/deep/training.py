@@ -1,7 +1,7 @@
 """The deep Markov model and its guide in NumPyro [Teng & Wood 2018, section 3.1.3], and its training on recorded rounds.
 
-`train` fits a network by stochastic variational inference on random windows, `learn` makes a model with a record of how it was
-trained, and `train_best` selects among several trainings and objectives by closed-loop results in held-out rounds.
+`train` fits a network by stochastic variational inference on random windows, and `learn` makes a model with a record of how it
+was trained.
 """
 
 import importlib.metadata
@@ -26,13 +26,10 @@ from numpyro.optim import optax_to_numpyro
 from fred.base import environment, numerics
 from fred.base.environment import __version__
 from fred.cluster.contention import NodeOf
-from fred.prediction.closed_loop import evaluate_held_out, split_rounds
-from fred.prediction.contract import By, CutoffRule, Objective, Progress
+from fred.prediction.contract import Objective, Progress
 from fred.prediction.deep import saved
 from fred.prediction.deep.filter import Grid, log_density
 from fred.prediction.deep.networks import History, Network, Params, create_network, key_of
-from fred.prediction.deep.saved import Trained
-from fred.prediction.hmm import HMM
 from fred.traces.trace import Trace
 
 _SAMPLES = 4  # samples of the next z in the predictive term
@@ -132,8 +129,6 @@ def guide(network: Network, params: Params, windows: Windows, predictive: bool) 
     numpyro.sample("z", chain)
 
 
-OBJECTIVES: tuple[Objective, Objective] = ("throughput", "round")
-SHARES = (0.5, 1.0)  # candidate weights of the hidden Markov model in the prediction
 _STEPS_PER_CALL = 50  # most steps in one compiled call
 _CLIP = 10.0  # maximum norm of the gradient
 _WINDOWS = 32  # windows per step, for networks without nodes
@@ -141,7 +136,6 @@ _WINDOWS_OF_NODES = 4  # most windows per step, where each node is an example
 _BATCH = 256  # approximate number of workers per step in that case
 _MARGIN = 0.3  # margin for the mean of the first rounds
 _FACTOR = 2.0  # the normaliser in mean times, as printed
-_FEWEST = 8  # iterations needed to train
 
 
 class Training(NamedTuple):
@@ -341,79 +335,3 @@ def _bounds(network: Network, times: NDArray[np.float64], grid: Grid) -> tuple[f
     if network.neighbours:
         y = np.add.reduce(np.ascontiguousarray(np.moveaxis(grid.spread(y), -1, 0)), axis=0) / grid.occupied.sum(-1)
     return float(y.min()) - _MARGIN, float(y.max()) + _MARGIN
-
-
-class Candidate(Learner, Protocol):
-    """A rule that can be trained several times and evaluated."""
-
-    @property
-    def restarts(self) -> int:
-        """Return the number of trainings, of which the best is used."""
-
-    @property
-    def warm_up(self) -> int:
-        """Return the number of first rounds that wait for all workers."""
-
-    @property
-    def by(self) -> By | None:
-        """Return the option `by`: the end of a round; None: not given."""
-
-    @property
-    def alone(self) -> bool:
-        """Return True if no hidden Markov model is mixed in."""
-
-    def with_model(self, trained: Trained) -> CutoffRule:
-        """Return the rule with this model."""
-
-    def unwatched(self) -> "Candidate":
-        """Return the rule without its fallback."""
-
-
-def train_best(
-    rule: Candidate, seconds: NDArray[np.float64], node_of: NodeOf, progress: Progress = lambda share: None
-) -> Trained:
-    """Return the best of the rule's trainings on the first three quarters of complete rounds, s [iterations, workers].
-
-    Every training runs in closed loop on the last quarter, as it will be used. If the rule gives no objective, it runs with
-    either. The training with the most gradients per second wins, and its result is stored with it.
-
-    For the variant `shared` two more choices are made in the same way. The first, unless `alone` is set, is how much weight
-    a hidden Markov model of the same rounds gets. Where regimes change at random, that model knows all that can be known,
-    and the deep model only most of it. The second is whether rounds end by a deadline alone: among many workers, a few more
-    than expected finish by then. Raises ValueError for too few rounds.
-    """
-    if len(seconds) < _FEWEST:
-        raise ValueError(f"a deep Markov model needs at least {_FEWEST} iterations, not {len(seconds)}")
-    training_rounds, _ = split_rounds(seconds)
-    unwatched = rule.unwatched()
-
-    def evaluate(model: Trained) -> Trained:
-        return model.with_record(held_back=evaluate_held_out(unwatched.with_model(model), seconds, node_of, rule.warm_up))
-
-    models = []
-    for restart in range(rule.restarts):
-        trained = learn(rule, training_rounds, node_of, _part(progress, restart, rule.restarts), restart)
-        objectives = (rule.objective,) if rule.objective else OBJECTIVES
-        models += [evaluate(trained.with_record(objective=objective)) for objective in objectives]
-    deep = max(models, key=_ratio)
-    if rule.variant != "shared":
-        return deep
-    if rule.alone:
-        return _choose_end(rule, deep, evaluate)
-    plainer = HMM().trained(training_rounds, node_of)
-    mixed = max((deep, *(evaluate(deep.mixed_with(plainer, share)) for share in SHARES)), key=_ratio)
-    return _choose_end(rule, mixed, evaluate)
-
-
-def _choose_end(rule: Candidate, model: Trained, evaluate: Callable[[Trained], Trained]) -> Trained:
-    """Return the better of the model and the model with deadlines alone, unless the rule's `by` is given."""
-    return model if rule.by else max((model, evaluate(model.with_record(by="deadline"))), key=_ratio)
-
-
-def _ratio(model: Trained) -> float:
-    return model.record.held_back.ratio if model.record.held_back else 0.0
-
-
-def _part(progress: Progress, number: int, parts: int) -> Progress:
-    """Return the progress callback of one of several parts."""
-    return lambda share: progress((number + share) / parts)

@@ -23,7 +23,7 @@ FORMATS: tuple[LogFormat, ...] = (
         trackers.WANDB,
         trackers.RAY,
         tabular.METRIC_ROWS,
-        consoles.MEGATRON,
+        step_recorders.MEGATRON,
         consoles.CONSOLES,
         tabular.ANY_TABLE,
     ),
