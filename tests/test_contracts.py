@@ -33,7 +33,7 @@ from fred.protocols.gates import Offer
 from fred.running.execution import execute
 from fred.schedule.traffic import copies
 from fred.specification.loading import revalidated
-from tests import house
+from tests import house, mutants
 from tests.conftest import ROOT
 from tests.worlds import COMPUTE, TASK, make_run, record
 
@@ -256,6 +256,11 @@ def test_files_and_functions_stay_short_and_documented():
         assert len(code) - table <= 320, path
         public = [node for node in tree.body if isinstance(node, ast.ClassDef | ast.FunctionDef) and node.name[0] != "_"]
         assert all(map(ast.get_docstring, [tree] * bool(tree.body) + public)), f"{path}: a docstring is missing"  # type: ignore[operator]
+
+
+def test_every_mutant_still_has_its_place_in_the_code():
+    for mutant in mutants.mutants():
+        mutant.statement(ROOT)
 
 
 def test_pages_are_short_and_keep_timing_and_arithmetic_apart():
