@@ -215,13 +215,13 @@ class InTurn(Protocol):
             turns = [sim.process(self._turn(sim, worker, number, pseudo_gradients)) for worker in members]
             yield from sim.wait(f"the group of worker {members[0]}", sim.env.all_of(turns), "all of it")
             for pseudo_gradient in pseudo_gradients:
-                sim.add(pseudo_gradient, sim.workers)
-            sim.commit(sim.workers, weight=1.0)
+                sim.add(pseudo_gradient, sim.global_replica)
+            sim.commit(sim.global_replica, weight=1.0)
             number = steps
 
     def _turn(self, sim: Simulation, worker: int, steps: int, pseudo_gradients: list[Gradient]) -> Process:
         yield from sim.present(worker)
-        start_model: Copy = yield from sim.pull(worker, sim.workers)
+        start_model: Copy = yield from sim.pull(worker, sim.global_replica)
         yield from sim.present(worker)
         sim.sync(worker, start_model)
         yield from sim.local_steps(worker, steps)
