@@ -304,11 +304,11 @@ def keep_only(folder: Path, names: Iterable[str]) -> None:
         folder: a folder that FRED made.
         names: paths in it to keep.
     """
-    wanted = {Path(name) for name in (*names, *MARKS)}
-    above = {parent for name in wanted for parent in name.parents}
+    kept_paths = {Path(name) for name in (*names, *MARKS)}
+    parents = {parent for path in kept_paths for parent in path.parents}
     for path in sorted(folder.rglob("*"), key=lambda path: len(path.parts)):
-        name = path.relative_to(folder)
-        if name in above or not wanted.isdisjoint((name, *name.parents)):
+        inner = path.relative_to(folder)
+        if inner in parents or not kept_paths.isdisjoint((inner, *inner.parents)):
             continue
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path)

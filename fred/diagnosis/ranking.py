@@ -215,8 +215,8 @@ def compare_spent(systems: Sequence[Spent], first: Spent) -> list[dict[str, Any]
         first: the first system.
 
     >>> whole = [6.0] * 5
-    >>> (found,) = compare_spent([Spent([3.0, 3.0, 4.0, 4.0, math.inf], whole)], Spent([2.0, 2.0, 2.0, 2.0, 2.0], whole))
-    >>> round(found["mean"], 2), found["higher"]
+    >>> (comparison,) = compare_spent([Spent([3.0, 3.0, 4.0, 4.0, math.inf], whole)], Spent([2.0, 2.0, 2.0, 2.0, 2.0], whole))
+    >>> round(comparison["mean"], 2), comparison["higher"]
     (1.93, 'yes')
     """
     logs, comparisons = [_logs(spent, first) for spent in systems], []
