@@ -24,7 +24,7 @@ from fred.base.process import cores
 from fred.base.progress import OfRuns, in_notebook, of_runs
 from fred.outcomes.outcome import Outcome
 from fred.results import folder
-from fred.results.compare import differing, recorded
+from fred.results.compare import describe_differences, recorded
 from fred.results.folder import AboutResult
 from fred.results.result import Result
 from fred.running import stored
@@ -242,7 +242,7 @@ def describe_replacement(scenario: Scenario, out: Path) -> list[str]:
     runs = old.get("runs") if isinstance(old, dict) else None
     if not isinstance(runs, dict):
         return []
-    differences = differing(runs, {name: recorded(run, path.parent) for name, run in scenario.runs.items()})
+    differences = describe_differences(runs, {name: recorded(run, path.parent) for name, run in scenario.runs.items()})
     if not differences:
         return []
     settings = briefly(differences, separator="; ")
