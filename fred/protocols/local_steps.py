@@ -297,7 +297,7 @@ class OuterSteps(Paced):
             ):
                 yield from self._update(sim, worker, updates_made, global_model)
                 updates_made += 1
-            synchronizations.bring(number, sim.pseudo_gradient(worker, global_model, sim.own(worker)))
+            synchronizations.add(number, sim.pseudo_gradient(worker, global_model, sim.own(worker)))
             yield from synchronizations.wait(number, worker)
             global_model = sim.read(worker, sim.global_replica, sent=False)
             sim.sync(worker, global_model)
@@ -353,7 +353,7 @@ class Synchronizations:
                 self._sim.drop(pseudo_gradient, self._sim.global_replica, NOTHING, number % self._sim.blocks)
             self._begin_if_complete(number)
 
-    def bring(self, number: int, pseudo_gradient: Gradient) -> None:
+    def add(self, number: int, pseudo_gradient: Gradient) -> None:
         """Add a worker's pseudo-gradient to an outer step; the allreduce begins when all have been added."""
         self._pseudo_gradients[number][pseudo_gradient.worker] = pseudo_gradient
         self._begin_if_complete(number)

@@ -203,6 +203,7 @@ class _Fragment:
             yield max(0, begin + self._period - sim.now)
 
     def _answer(self, worker: int) -> None:
+        """Start to send the change of a learner's fragment since it received the last one."""
         sim = self._sim
         self._pending.discard(worker)
         parts = [fragment._received[worker] for fragment in self._fragments]

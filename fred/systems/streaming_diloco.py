@@ -159,7 +159,7 @@ class Streaming(Protocol):
                     compose_replica(sim, worker, sim.global_replica),
                     compose_replica(sim, worker, worker),
                 )
-                synchronizations.bring(
+                synchronizations.add(
                     (made_updates + self.delay) // self._spacing - 1, sim.pseudo_gradient(worker, global_model, local_model)
                 )
             if made_updates % self._spacing == 0:
@@ -223,7 +223,7 @@ class OverlappedSteps(Protocol):
             if self.eager:
                 sim.add(pseudo_gradient, outer_model, NOTHING)
             sim.commit(outer_model, weight=1 / sim.workers)
-            rounds.bring(number, pseudo_gradient)
+            rounds.add(number, pseudo_gradient)
 
 
 class _Rounds:
@@ -234,7 +234,7 @@ class _Rounds:
         self._pseudo_gradients: list[Gradient] = []
         self._ends: defaultdict[int, simpy.Event] = defaultdict(sim.env.event)
 
-    def bring(self, number: int, pseudo_gradient: Gradient) -> None:
+    def add(self, number: int, pseudo_gradient: Gradient) -> None:
         """Add a worker's pseudo-gradient; the allreduce begins when all have been added."""
         self._pseudo_gradients.append(pseudo_gradient)
         if len(self._pseudo_gradients) == self._sim.workers:
