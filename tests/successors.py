@@ -66,11 +66,13 @@ class ShardedRounds(Protocol):
         pseudo_gradient = sim.pseudo_gradient(worker, before, self._own_copy(sim, worker))
         for block in range(sim.servers):
             yield from sim.send(pseudo_gradient, block)
-            sim.push(pseudo_gradient, sim.workers, block=block)
+            sim.push(pseudo_gradient, sim.global_replica, block=block)
 
     def _pull(self, sim: Simulation, worker: int) -> Process:
         """Update all blocks of the server model at the same time."""
-        copies, waits = zip(*(sim.read_block(worker, block, replica=sim.workers) for block in range(sim.servers)), strict=True)
+        copies, waits = zip(
+            *(sim.read_block(worker, block, replica=sim.global_replica) for block in range(sim.servers)), strict=True
+        )
         yield max(waits)
         return sim.compose(worker, copies)
 

@@ -194,6 +194,16 @@ def test_latencies_are_recovered_and_their_densities_are_their_samplers(name):
     assert np.trapezoid(np.exp(log_density(latency, grid)), grid, axis=0) == pytest.approx(np.full(8, 0.1), abs=1e-4)
 
 
+@pytest.mark.parametrize(("third_median", "components"), [(1.748, 2), (1.77, 3)])
+def test_mixture_has_a_third_component_only_if_the_likelihood_of_all_times_pays_for_it(third_median, components):
+    """The first gains 16 in log likelihood: less than the penalty for 100,000 times, more than that for the 10,000 fitted."""
+    parts = tuple(LogNormal(median=median, sigma=0.05) for median in (1.0, 1.65, third_median))
+    latency = Mixture(components=parts, weights=(0.85, 0.12, 0.03))
+    fitted = FITS["mixture"](latency.sample((np.arange(100_000) + 0.5) / 100_000))
+    assert isinstance(fitted, Mixture)
+    assert len(fitted.components) == components
+
+
 def test_waiting_for_exponential_times_loses_what_their_harmonic_number_says():
     seconds = np.random.default_rng(0).exponential(size=(20_000, 10))
     look = describe(seconds, np.zeros(10, int))

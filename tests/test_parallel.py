@@ -102,7 +102,7 @@ class TestWarmPool:
             was_computed = threads.submit(let_go)
             parallel.compute_in_processes(UNITS, tmp_path, lambda *_: None, 2)
         assert not was_computed.result()
-        assert all(stored.find(unit, tmp_path / unit.folder) for unit in UNITS)
+        assert all(stored.find_unchecked(unit, tmp_path / unit.folder) for unit in UNITS)
         assert list((tmp_path / WORK).iterdir()) == [tmp_path / TIMINGS]
 
     def test_a_failure_in_another_process_is_reported_and_finished_units_stay(self, warm, tmp_path):

@@ -401,8 +401,8 @@ class TestPlan:
         ):
             cluster = Cluster(workers=2, prices=prices)
             with pytest.raises(FredError, match=message):
-                question.check(by, cluster, "a.yaml")
-            question.check(other, cluster, "a.yaml")
+                question.check_criterion(by, cluster, "a.yaml")
+            question.check_criterion(other, cluster, "a.yaml")
 
     @pytest.mark.slow
     def test_the_command_prints_and_draws_them(self, tmp_path, monkeypatch, request):

@@ -192,7 +192,7 @@ class Saying(Protocol):
         sim.process(self._work(sim))
 
     def _work(self, sim: Simulation) -> Process:
-        server, size, last = sim.workers, self.size, sim.blocks - 1
+        server, size, last = sim.global_replica, self.size, sim.blocks - 1
         if sim.blocks == 1:
             copy = yield from sim.pull(0, server, size=size)
         else:

@@ -13,7 +13,7 @@ from fred import Cluster, FredError, Verb
 from fred.protocols.synchronous import Synchronous
 from fred.schedule.staleness import of_models
 from fred.systems.psp import Partial
-from fred.systems.wagma_sgd import GroupAveraging, differing, members
+from fred.systems.wagma_sgd import GroupAveraging, differing_bits, members
 from tests.cases import options
 from tests.recompute import largest_relative_error
 from tests.worlds import CLUSTERS, COMPUTE, LAYERS, TASK, UNEQUAL, constant, fitting_protocol, make_run, outcome, record
@@ -91,8 +91,8 @@ class TestGossip:
 
 class TestWAGMA:
     def test_groups_are_the_papers_example(self):
-        assert [members(w, differing(0, 8, 4)) for w in (0, 4)] == [[0, 1, 2, 3], [4, 5, 6, 7]]
-        assert [members(w, differing(1, 8, 4)) for w in (0, 2)] == [[0, 1, 4, 5], [2, 3, 6, 7]]
+        assert [members(w, differing_bits(0, 8, 4)) for w in (0, 4)] == [[0, 1, 2, 3], [4, 5, 6, 7]]
+        assert [members(w, differing_bits(1, 8, 4)) for w in (0, 2)] == [[0, 1, 4, 5], [2, 3, 6, 7]]
 
     def test_groups_partition_the_workers_and_spread_every_update_quickly(self):
         for workers, size in ((8, 2), (8, 4), (16, 4), (64, 8), (32, 4), (4, 4)):
@@ -100,7 +100,7 @@ class TestWAGMA:
             for start in range(7):
                 updates_of = [{worker} for worker in range(workers)]
                 for iteration in range(start, start + iterations):
-                    group_of = [members(worker, differing(iteration, workers, size)) for worker in range(workers)]
+                    group_of = [members(worker, differing_bits(iteration, workers, size)) for worker in range(workers)]
                     groups = set(map(tuple, group_of))
                     assert sorted(sum(groups, ())) == list(range(workers)), (workers, size)
                     assert {len(group) for group in groups} == {size}

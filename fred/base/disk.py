@@ -201,12 +201,12 @@ def read_facts(path: Path) -> dict[str, Any]:
     return manifest if isinstance(manifest, dict) and manifest.keys() >= _FIELDS else {}
 
 
-def has(result: Path, file: Path) -> bool:
+def is_file_of_result(file: Path, result: Path) -> bool:
     """Return True if a file belongs to the result in a folder: it is the manifest, or listed there.
 
     Args:
-        result: any folder.
         file: any path; the file need not exist.
+        result: any folder.
     """
     folder, place = os.path.realpath(result), Path(os.path.realpath(file))
     return place.is_relative_to(folder) and place.relative_to(folder).as_posix() in _listed_files(result)
@@ -220,11 +220,11 @@ def foreign_files(path: Path) -> list[str]:
     Args:
         path: a folder with a result of FRED.
     """
-    known = {*_listed_files(path), *(name for name in MARKS if _read_mark(path / name) in (_MARK, b""))}
+    own_files = {*_listed_files(path), *(name for name in MARKS if _read_mark(path / name) in (_MARK, b""))}
     replaced = path / OLD if is_marked(path / OLD, REPLACED) else None
     files = [file for file in sorted(path.rglob("*")) if file.is_symlink() or not file.is_dir()]
     names = [file.relative_to(path).as_posix() for file in files if replaced is None or replaced not in file.parents]
-    return [name for name in names if name not in known and name.rpartition("/")[2] not in _OF_DESKTOPS]
+    return [name for name in names if name not in own_files and name.rpartition("/")[2] not in _OF_DESKTOPS]
 
 
 def check_files(path: Path) -> None:
@@ -304,11 +304,11 @@ def keep_only(folder: Path, names: Iterable[str]) -> None:
         folder: a folder that FRED made.
         names: paths in it to keep.
     """
-    wanted = {Path(name) for name in (*names, *MARKS)}
-    above = {parent for name in wanted for parent in name.parents}
+    kept_paths = {Path(name) for name in (*names, *MARKS)}
+    parents = {parent for path in kept_paths for parent in path.parents}
     for path in sorted(folder.rglob("*"), key=lambda path: len(path.parts)):
-        name = path.relative_to(folder)
-        if name in above or not wanted.isdisjoint((name, *name.parents)):
+        inner = path.relative_to(folder)
+        if inner in parents or not kept_paths.isdisjoint((inner, *inner.parents)):
             continue
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path)
@@ -377,12 +377,12 @@ def check_places(*files: Path, option: str = "--out") -> None:
             raise FredError(f"cannot write {file}: {error.strerror or error}; choose another place with {option}") from error
 
 
-def check_free(file: Path, ours: Callable[[bytes], bool] = lambda beginning: False, option: str = "--out") -> None:
+def check_free(file: Path, is_replaceable: Callable[[bytes], bool] = lambda beginning: False, option: str = "--out") -> None:
     """Raise FredError if a file cannot be written, belongs to a result, or exists and is not the command's own.
 
     Args:
         file: path that a command will write to.
-        ours: function that returns True for the first bytes of a file that the command may replace; by default it
+        is_replaceable: function that returns True for the first bytes of a file that the command may replace; by default it
             replaces none.
         option: the command's option that names it.
 
@@ -393,12 +393,12 @@ def check_free(file: Path, ours: Callable[[bytes], bool] = lambda beginning: Fal
     fred.FredError: mine.svg is there already, and not what this command writes; choose another place with --out, or ...
     """
     check_places(file, option=option)
-    result = next((folder for folder in Path(os.path.realpath(file)).parents if has(folder, file)), None)
+    result = next((folder for folder in Path(os.path.realpath(file)).parents if is_file_of_result(file, folder)), None)
     if result is not None:
         raise FredError(
             f"{file} is part of the result in {result}, which `fred verify` checks; choose another place with {option}"
         )
-    if os.path.lexists(file) and not (file.is_file() and ours(_beginning(file))):
+    if os.path.lexists(file) and not (file.is_file() and is_replaceable(_beginning(file))):
         raise FredError(
             f"{file} is there already, and not what this command writes; choose another place with {option}, or remove it"
         )

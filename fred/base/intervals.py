@@ -153,7 +153,7 @@ def intervals(means: Sequence[Mean], bounds: Sequence[float] = (0.0,)) -> list[I
         means: differences that answer one question together.
         bounds: what each is compared with.
 
-    >>> some = [Mean.estimate([each, 2.0, 3.0, 4.0, 5.0]) for each in (1.0, -3.0)]
+    >>> some = [Mean.estimate([value, 2.0, 3.0, 4.0, 5.0]) for value in (1.0, -3.0)]
     >>> [(round(low, 2), round(high, 2)) for low, high in intervals(some)]
     [(0.53, 5.47), (-1.67, 6.07)]
     """
@@ -278,11 +278,12 @@ def block_ratio(numerator: Played, denominator: Played) -> Ratio:
     if count < FEWEST_ROUNDS:
         return Ratio(value, 0.0, math.inf)
     shares = sums / sums.sum(axis=1, keepdims=True)
-    length = block_length(shares[0] + shares[1] - shares[2] - shares[3])  # each round's effect on the logarithm
+    influence = shares[0] + shares[1] - shares[2] - shares[3]  # of each round on the logarithm of the ratio, to first order
+    length = block_length(influence)
     logarithms = numerics.log(_ratio(_resampled(sums, length)))
     blocks = count / length
     standard = round(quantile(blocks), 6) * math.sqrt(blocks / (blocks - 1))  # further digits differ between machines
-    reach = float(numerics.exp(standard * _spread(logarithms)))
+    reach = float(numerics.exp(standard * _deviation(logarithms)))  # a factor
     single = (numerator.gradients / numerator.time) / (denominator.gradients / denominator.time)
     low, high = min(value, float(single.min())), max(value, float(single.max()))
     return Ratio(value, max(low, value / reach), min(high, value * reach))
@@ -294,8 +295,8 @@ def _resampled(sums: NDArray[np.int64], length: int) -> NDArray[np.int64]:
     # end. The sums are integers, so differences are exact. A shorter block at the end makes the number of rounds right.
     count = sums.shape[1]
     blocks, rest = divmod(count, length)
-    starts, ends = _starts(count, blocks + 1), _cumulated(sums)
-    full, part = (ends[:, size : size + count] - ends[:, :count] for size in (length, rest))
+    starts, cumulated = _starts(count, blocks + 1), _cumulated(sums)
+    full, part = (cumulated[:, size : size + count] - cumulated[:, :count] for size in (length, rest))
     return np.add.reduce(full[:, starts[:, :-1]], axis=2) + part[:, starts[:, -1]]
 
 
@@ -316,7 +317,7 @@ def _ratio(sums: NDArray[np.int64]) -> Floats:
     return sums[0].astype(np.float64) * sums[1] / (sums[2].astype(np.float64) * sums[3])
 
 
-def _spread(values: Floats) -> float:
+def _deviation(values: Floats) -> float:
     """Return the standard deviation of the values."""
     mean = math.fsum(values) / len(values)
     return math.sqrt(math.fsum((values - mean) ** 2) / len(values))
@@ -377,18 +378,19 @@ def block_ratios(sums: Floats) -> tuple[Floats, Floats]:
         return np.zeros(measures), np.full(measures, math.inf)
     totals = sums.sum(1)
     shares = sums / totals[:, None]
-    moved = shares[0] - shares[1]
-    longest = max(_length(moved[:, column]) for column in {0, measures // 2, measures - 1})
+    influence = shares[0] - shares[1]  # of each round on the logarithm of the ratio, to first order [rounds, measures]
+    # A block length takes long, and neighbouring measures are alike (one more backup worker), so three stand for all of them.
+    longest = max(_length(influence[:, column]) for column in {0, measures // 2, measures - 1})
     length = max(1, min(_SPELLS * longest, rounds // _BLOCKS))
     blocks = rounds // length
     starts = np.random.default_rng(0).integers(rounds, size=(_FITTED_RESAMPLES, blocks))
-    ends, resampled = _cumulated(sums), np.zeros((2, _FITTED_RESAMPLES, measures))
-    for start in starts.T:
-        resampled += ends[:, start + length] - ends[:, start]
-    spread = np.log(resampled[0] / resampled[1]).std(0)
-    reach = quantile(blocks) * math.sqrt(blocks / (blocks - 1)) * spread
+    cumulated, resampled = _cumulated(sums), np.zeros((2, _FITTED_RESAMPLES, measures))
+    for start in starts.T:  # `start + length` may pass the last round: the sums go twice around the circle
+        resampled += cumulated[:, start + length] - cumulated[:, start]
+    log_deviation = np.log(resampled[0] / resampled[1]).std(0)
+    half_width = quantile(blocks) * math.sqrt(blocks / (blocks - 1)) * log_deviation
     value = totals[0] / totals[1]
-    return value * np.exp(-reach), value * np.exp(reach)
+    return value * np.exp(-half_width), value * np.exp(half_width)
 
 
 def _length(values: Floats) -> int:

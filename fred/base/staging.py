@@ -214,8 +214,8 @@ def describe_remains(path: Path) -> str:
     """
     stage = _stage(Path(os.path.realpath(path)))
     units = len(list(stage.glob(f"*/seed-*/{UNIT}"))) if is_marked(stage, UNFINISHED) else 0
-    kept = "1 unit is" if units == 1 else f"{units} units are"
-    return f"nothing new was written; {kept} kept in {stage} from an earlier run" if units else "nothing was written"
+    units_are = "1 unit is" if units == 1 else f"{units} units are"
+    return f"nothing new was written; {units_are} kept in {stage} from an earlier run" if units else "nothing was written"
 
 
 @contextmanager
@@ -292,13 +292,13 @@ def _remove(old: Path) -> None:
 
 def _recover(path: Path, stage: Path) -> None:
     """Finish a replacement that was killed halfway. The work folder may be gone afterwards."""
-    within = stage / OLD
-    if is_marked(within, REPLACED) and not is_result(path):
-        (stage if is_result(stage) else within).rename(path)
+    old_result = stage / OLD
+    if is_marked(old_result, REPLACED) and not is_result(path):
+        (stage if is_result(stage) else old_result).rename(path)
     elif is_marked(stage, REPLACED) and not is_result(path):
         stage.rename(path)
-    elif is_marked(stage, REPLACED) or is_marked(within, REPLACED):
-        _remove(within if is_marked(within, REPLACED) else stage)
+    elif is_marked(stage, REPLACED) or is_marked(old_result, REPLACED):
+        _remove(old_result if is_marked(old_result, REPLACED) else stage)
     elif is_marked(path / OLD, REPLACED):
         lock = _holding(path, path)
         try:

@@ -49,8 +49,8 @@ def spent(schedule: Schedule, cluster: Cluster, times: Ints, rows: Ints) -> Spen
     ...     cluster=cluster, algorithm={"name": "asgd", "learning_rate": 0.1}, stop={"seconds": 1800}
     ... )
     >>> schedule = fred.run(scenario).outcome("asgd").schedule
-    >>> found = spent(schedule, cluster, np.array([0, 1800 * 10**9]), np.array([0, len(schedule)]))
-    >>> found.total.tolist(), found.kwh.round(3).tolist()
+    >>> spending = spent(schedule, cluster, np.array([0, 1800 * 10**9]), np.array([0, len(schedule)]))
+    >>> spending.total.tolist(), spending.kwh.round(3).tolist()
     ([0.0, 3.6], [0.0, 0.1])
     """
     prices = cluster.prices or Prices()
@@ -63,11 +63,11 @@ def spent(schedule: Schedule, cluster: Cluster, times: Ints, rows: Ints) -> Spen
 
 def _of_workers(schedule: Schedule, cluster: Cluster, prices: Prices, times: Ints) -> tuple[Floats, Floats]:
     """Return the cost of workers, in the unit of prices x ns, and their energy, W ns, until some times: [times] each."""
-    away, cost, energy = schedule.intervals.select(What.AWAY, What.BROKEN), np.zeros(len(times)), np.zeros(len(times))
+    absences, cost, energy = schedule.intervals.select(What.AWAY, What.BROKEN), np.zeros(len(times)), np.zeros(len(times))
     busy_intervals, entries = _busy_intervals(schedule) if prices.have_power else None, prices.of_workers(cluster.workers_place)
     for number, entry in enumerate(prices.workers):
         priced_machines = entries == number
-        available = _outside(priced_machines, away.worker, away.begin_ns, away.end_ns)
+        available = _outside(priced_machines, absences.worker, absences.begin_ns, absences.end_ns)
         cost += _integral(_always(priced_machines) if entry.paid_while_away else available, entry.steps, times)
         energy += _integral(available, ((0.0, entry.idle_watts),), times)
         if busy_intervals is not None:
@@ -77,11 +77,11 @@ def _of_workers(schedule: Schedule, cluster: Cluster, prices: Prices, times: Int
 
 def _of_servers(schedule: Schedule, cluster: Cluster, prices: Prices, times: Ints) -> tuple[Floats, Floats]:
     """Return the cost of servers and their energy, as of workers; a protocol without servers pays for none."""
-    away, cost, energy = schedule.intervals.select(What.SERVER_AWAY), np.zeros(len(times)), np.zeros(len(times))
+    absences, cost, energy = schedule.intervals.select(What.SERVER_AWAY), np.zeros(len(times)), np.zeros(len(times))
     entries = prices.of_servers(cluster.servers_place)
     for number, entry in enumerate(prices.servers if schedule.on_servers else ()):
         priced_machines = entries == number
-        available = _outside(priced_machines, away.other, away.begin_ns, away.end_ns)
+        available = _outside(priced_machines, absences.other, absences.begin_ns, absences.end_ns)
         cost += _integral(_always(priced_machines) if entry.paid_while_away else available, entry.steps, times)
         energy += _integral(available, ((0.0, entry.watts),), times)
     return cost, energy
@@ -111,9 +111,10 @@ def _inside(counted_machines: NDArray[np.bool_], machine: Ints, begin: Ints, end
         machine, begin, end: number of a machine, and begin and end of an interval, ns [intervals].
     """
     begin, end = begin[counted_machines[machine]], end[counted_machines[machine]]
-    times, ones = np.concatenate(([0], begin, end)), np.ones(len(begin))
+    times = np.concatenate(([0], begin, end))
+    changes = np.concatenate(([0.0], np.ones(len(begin)), -np.ones(len(end))))  # of the number, at these times
     order = np.argsort(times, kind="stable")
-    return _Steps(times[order], np.cumsum(np.concatenate(([0.0], ones, -ones))[order]))
+    return _Steps(times[order], np.cumsum(changes[order]))
 
 
 def _outside(counted_machines: NDArray[np.bool_], machine: Ints, begin: Ints, end: Ints) -> _Steps:
@@ -144,36 +145,39 @@ def _of_messages(schedule: Schedule, cluster: Cluster, prices: Prices) -> Floats
     sent, regions = schedule["bytes"] / _GB, cluster.network.regions if cluster.network else None
     if regions is None:  # a table needs regions
         return np.asarray(sent * prices.per_gb, np.float64)
-    between = 1 - np.eye(len(regions.bandwidth))
-    table = np.array(prices.per_gb) if isinstance(prices.per_gb, tuple) else prices.per_gb * between
-    rows, each = np.flatnonzero(sent > 0), np.zeros(len(sent))
+    is_between_regions = 1 - np.eye(len(regions.bandwidth))
+    table = np.array(prices.per_gb) if isinstance(prices.per_gb, tuple) else prices.per_gb * is_between_regions
+    rows, row_prices = np.flatnonzero(sent > 0), np.zeros(len(sent))
     served, pulled = schedule.is_on_servers(rows), schedule["verb"][rows] == Verb.PULL
-    each[rows[served]] = _with_servers(schedule, cluster, table, rows[served], pulled[served])
-    each[rows[~served & pulled]] = _between_workers(schedule, cluster, table, rows[~served & pulled])
-    if len(together := rows[~served & ~pulled]):
-        each[together] = _of_allreduces(cluster, table, float(sent[together].max()) * _GB)
-    return sent * each
+    row_prices[rows[served]] = _with_servers(schedule, cluster, table, rows[served], pulled[served])
+    row_prices[rows[~served & pulled]] = _between_workers(schedule, cluster, table, rows[~served & pulled])
+    if len(averaged := rows[~served & ~pulled]):
+        row_prices[averaged] = _of_allreduces(cluster, table, float(sent[averaged].max()) * _GB)
+    return sent * row_prices
 
 
 def _with_servers(schedule: Schedule, cluster: Cluster, table: Floats, rows: Ints, down: NDArray[np.bool_]) -> Floats:
     """Return the price of a GB in messages between workers and servers: [rows]. Servers that act as one share a message."""
-    own, theirs = cluster.workers_place.region[schedule["worker"][rows]], cluster.servers_place.region
-    if len(schedule.on_servers) > 1:
-        server = (schedule["replica"][rows] - schedule.on_servers.start).clip(0, len(theirs) - 1)
-    elif schedule.blocks == len(theirs):
+    worker_region, server_regions = cluster.workers_place.region[schedule["worker"][rows]], cluster.servers_place.region
+    if len(schedule.on_servers) > 1:  # one each; the only server of `halos` has two
+        server = (schedule["replica"][rows] - schedule.on_servers.start).clip(0, len(server_regions) - 1)
+    elif schedule.blocks == len(server_regions):
         server = schedule["block"][rows]
     else:
-        return np.where(down, table[theirs].mean(axis=0)[own], table[:, theirs].mean(axis=1)[own])
-    return np.where(down, table[theirs[server], own], table[own, theirs[server]])
+        from_servers, to_servers = table[server_regions].mean(axis=0), table[:, server_regions].mean(axis=1)
+        return np.where(down, from_servers[worker_region], to_servers[worker_region])
+    server_region = server_regions[server]
+    return np.where(down, table[server_region, worker_region], table[worker_region, server_region])
 
 
 def _between_workers(schedule: Schedule, cluster: Cluster, table: Floats, rows: Ints) -> Floats:
     """Return the price of a GB in models that workers send to each other: [rows]. Without receiver: the mean over all."""
     region = cluster.workers_place.region
     trips = schedule.intervals.select(What.TRIP)
-    known = trips.row != NONE
-    row, each = trips.row[known], table[region[trips.worker[known]], region[trips.other[known]]]
-    total, number = (np.bincount(row, weights, len(schedule)) for weights in (each, None))
+    has_receiver = trips.row != NONE
+    row = trips.row[has_receiver]
+    trip_prices = table[region[trips.worker[has_receiver]], region[trips.other[has_receiver]]]
+    total, number = (np.bincount(row, weights, len(schedule)) for weights in (trip_prices, None))
     usual = table[:, region].mean(axis=1)[region[schedule["worker"][rows]]]
     return np.where(number[rows] > 0, total[rows] / np.maximum(number[rows], 1), usual)
 

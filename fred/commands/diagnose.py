@@ -11,7 +11,7 @@ from fred.base.errors import FredError, finite
 from fred.base.progress import bars
 from fred.cluster.cluster import Cluster
 from fred.commands import command_options, plan_for, trace_options
-from fred.diagnosis import printed, question
+from fred.diagnosis import printed
 from fred.diagnosis.findings import Diagnosis, diagnose
 from fred.diagnosis.printed import print_diagnosis
 from fred.diagnosis.question import RATE, Candidate, Question
@@ -29,7 +29,7 @@ _NO_NETWORK = "the trace has no network: messages take no time here"
 
 
 def rank_remedies(options: argparse.Namespace, diagnosis: Diagnosis, out: Path) -> Answer:
-    """Return the ranking of remedies by time to the target. Raises FredError.
+    """Simulate the remedies on the trace until they reach the target, and return their ranking. Raises FredError.
 
     Each remedy is tuned over the same number of learning rates.
 
@@ -40,16 +40,14 @@ def rank_remedies(options: argparse.Namespace, diagnosis: Diagnosis, out: Path) 
     """
     trace_file = str((out / printed.TRACE).resolve())
     cluster = Cluster.model_validate(printed.cluster(diagnosis.trace, trace_file))
-    query = plan_for.build_question(options, cluster, plan_for.NO_AIM, None)
+    # A trace has neither a task nor a budget, so the command line must give the task.
+    question = plan_for.build_question(options, cluster, default=plan_for.NO_AIM, budget=None)
     remedies = _select_remedies(diagnosis)
-    document = _document(query, remedies, diagnosis)
-    heading = f"{printed.FIRST} {diagnosis.trace.source}`: {query.aim} within {query.budget:g} s, on the recorded times."
-    file = out / printed.SCENARIO
-    disk.write(file, written(document, heading, "`fred run` runs it, `fred show` prints it again.").encode())
+    file = _write_scenario(question, remedies, diagnosis, out)
     result = plan_for.run_scenario(load(file), out, file, options)
-    ranking = ranked(result, [Candidate(printed.name(remedy), "") for remedy in remedies], query.measure)
-    notes = [*doubts(ranking, query.budget / question.LOOKS, query.budget), _NO_NETWORK]
-    return Answer(diagnosis.trace.source, query, ranking, notes)
+    ranking = ranked(result, [Candidate(printed.name(remedy), algorithm="") for remedy in remedies], question.measure)
+    notes = [*doubts(ranking, question.evaluation_interval, question.budget), _NO_NETWORK]
+    return Answer(diagnosis.trace.source, question, ranking, notes)
 
 
 def _select_remedies(diagnosis: Diagnosis) -> list[Remedy]:
@@ -62,19 +60,29 @@ def _select_remedies(diagnosis: Diagnosis) -> list[Remedy]:
     return [diagnosis.every, *best]
 
 
-def _document(query: Question, remedies: Sequence[Remedy], diagnosis: Diagnosis) -> dict[str, Any]:
-    """Return the scenario whose runs compare the remedies."""
-    title = f"Which remedy reaches {query.aim} first on the cluster of {diagnosis.trace.source}?"
-    runs = {printed.name(remedy): _sweep(remedy, query, len(diagnosis.trace.workers)) for remedy in remedies}
-    return {"title": title, **query.parts, "cluster": printed.cluster(diagnosis.trace), "runs": runs}
+def _write_scenario(question: Question, remedies: Sequence[Remedy], diagnosis: Diagnosis, out: Path) -> Path:
+    """Write the scenario whose runs compare the remedies, and return its file."""
+    source = diagnosis.trace.source
+    title = f"Which remedy reaches {question.aim} first on the cluster of {source}?"
+    runs = {printed.name(remedy): _sweep(remedy, question.rate, len(diagnosis.trace.workers)) for remedy in remedies}
+    document = {"title": title, **question.parts, "cluster": printed.cluster(diagnosis.trace), "runs": runs}
+    heading = f"{printed.MARK} {source}`: {question.aim} within {question.budget:g} s, on the recorded times."
+    file = out / printed.SCENARIO
+    disk.write(file, written(document, heading, "`fred run` runs it, `fred show` prints it again.").encode())
+    return file
 
 
-def _sweep(remedy: Remedy, query: Question, workers: int) -> dict[str, Any]:
+def _sweep(remedy: Remedy, rate: float, workers: int) -> dict[str, Any]:
     """Return a remedy's run, swept over learning rates around the usual one.
 
     With asynchronous workers every gradient is an update, so their usual rate is divided by the number of workers.
+
+    Args:
+        remedy: the remedy.
+        rate: learning rate of synchronous SGD.
+        workers: number of workers.
     """
-    usual_rate = query.rate / (workers if remedy.kind == "asynchronous" else 1)
+    usual_rate = rate / (workers if remedy.kind == "asynchronous" else 1)
     rates = {"first": float(f"{usual_rate / _SPAN:.3g}"), "last": float(f"{usual_rate * _SPAN:.3g}"), "number": POINTS}
     return {**(remedy.run or {}), "sweep": {"over": {RATE: rates}, "best": "seconds"}}
 
@@ -147,7 +155,7 @@ def _check(options: argparse.Namespace) -> Path | None:
     out: Path | None = options.out or (_OUT if options.task is not None else None)
     if out:
         scenario, *other_files = (out / name for name in _FILES)
-        disk.check_together(scenario, other_files, printed.FIRST)
+        disk.check_together(scenario, other_files, printed.MARK)
     return out
 
 

@@ -13,9 +13,22 @@ from fred.base.process import cores
 from fred.base.progress import of_runs
 from fred.cluster.cluster import Cluster
 from fred.commands import command_options
-from fred.diagnosis import attribution, question
+from fred.diagnosis import attribution
 from fred.diagnosis.attribution import Attribution
-from fred.diagnosis.question import SYNC, By, Question, not_considered, that_apply
+from fred.diagnosis.question import (
+    GRADIENTS,
+    SYNC,
+    TASKS,
+    By,
+    Question,
+    check_criterion,
+    not_considered,
+    runs_of,
+    task_of,
+    task_of_run,
+    that_apply,
+    usual_budget,
+)
 from fred.diagnosis.ranking import Ranking, doubts, ranked
 from fred.diagnosis.ranking_tables import FIGURE, PAGE, Answer, Names, as_json, print_answer
 from fred.outcomes.tables import Tables
@@ -29,7 +42,7 @@ if TYPE_CHECKING:
 
 SEEDS = 5
 _TUNING = 2
-_FIRST = "Written by `fred plan"  # marks the file as FRED's
+_MARK = "Written by `fred plan"  # begins files that a later `fred plan` may overwrite
 _FILE, _RESULT = "scenario.yaml", "result"
 _Aim = tuple[dict[str, Any] | None, dict[str, float]]  # a task and its target
 NO_AIM: _Aim = (None, {})
@@ -46,7 +59,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--for",
         dest="task",
         metavar="TASK",
-        help=f"the task to learn: {', '.join(question.TASKS)}, or a YAML file with a `task`",
+        help=f"the task to learn: {', '.join(TASKS)}, or a YAML file with a `task`",
     )
     target = group.add_mutually_exclusive_group()
     target.add_argument("--target-error", type=float, metavar="ERROR", help="target error (default: the task's; digits: 0.12)")
@@ -58,8 +71,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--budget",
         type=float,
         metavar="SECONDS",
-        help="virtual time of each run (default: the scenario's, or the time of the mean worker for "
-        f"{question.GRADIENTS} gradients)",
+        help=f"virtual time of each run (default: the scenario's, or the time of the mean worker for {GRADIENTS} gradients)",
     )
     group.add_argument(
         "--learning-rate",
@@ -81,26 +93,26 @@ def run(options: argparse.Namespace, by: By) -> int:
     """
     check(options)
     source = _read_source(options)
-    question.check(by, source.cluster, str(options.source))
-    query = replace(build_question(options, source.cluster, (source.task, source.target), source.budget), by=by)
-    applicable, excluded = that_apply(query.cluster, query.parts, query.rate)
+    check_criterion(by, source.cluster, str(options.source))
+    question = replace(build_question(options, source.cluster, (source.task, source.target), source.budget), by=by)
+    applicable, excluded = that_apply(question.cluster, question.parts, question.rate)
     out = options.out or Path("results") / f"plan-{options.source.stem}"
-    document = query.document(applicable, source.title)
+    document = question.document(applicable, source.title)
     planned = scenario(document)
     _write(
         out,
         written(
             document,
-            f"{_FIRST} {options.source}`: {query.aim} within {query.budget:g} s; systems,",
+            f"{_MARK} {options.source}`: {question.aim} within {question.budget:g} s; systems,",
             "each with the best of as many settings. `fred run` runs it, `fred show` prints it again.",
         ),
     )
     result = run_scenario(planned, out, out / _FILE, options)
-    ranking = ranked(result, applicable, query.measure)
-    _draw(ranking, query, out / FIGURE)
-    notes = [*doubts(ranking, query.budget / question.LOOKS, query.budget), *source.doubts]
-    losses = _attribute_losses(result, query.cluster)
-    answer = Answer(source.title, query, ranking, notes, losses, excluded, not_considered(query.cluster), source.names)
+    ranking = ranked(result, applicable, question.measure)
+    _draw(ranking, question, out / FIGURE)
+    notes = [*doubts(ranking, question.evaluation_interval, question.budget), *source.doubts]
+    losses = _attribute_losses(result, question.cluster)
+    answer = Answer(source.title, question, ranking, notes, losses, excluded, not_considered(question.cluster), source.names)
     from fred.diagnosis import answer_page  # imports matplotlib
 
     disk.write(out / PAGE, answer_page.plan_page(answer).encode())
@@ -152,9 +164,9 @@ def is_scenario(path: Path) -> bool:
 
 def _read_source(options: argparse.Namespace) -> _Source:
     path = shipped.located(options.source).resolve()
-    runs = question.runs_of(path)
+    runs = runs_of(path)
     first, cluster = runs[0], runs[0].cluster
-    task, target = question.task_of_run(first, str(options.source)) if options.task is None else (None, {})
+    task, target = task_of_run(first, str(options.source)) if options.task is None else (None, {})
     several = ("the runs of this scenario have different clusters: the plan is for the cluster of the first run",)
     sizes = {"worker": cluster.size, "node": len(set(cluster.node_of.tolist()))}
     names = Names(*(tuple(f"{kind} {number}" for number in range(size)) for kind, size in sizes.items()))
@@ -173,7 +185,7 @@ def build_question(options: argparse.Namespace, cluster: Cluster, default: _Aim,
         budget: the virtual time of a scenario, s; the command line overrides it.
     """
     task, target = aim(options, default)
-    seconds = options.budget or budget or question.usual_budget(cluster)
+    seconds = options.budget or budget or usual_budget(cluster)
     return Question(cluster, task or {}, target, seconds, (_TUNING, options.seeds or SEEDS), options.learning_rate or 0.5)
 
 
@@ -184,7 +196,7 @@ def aim(options: argparse.Namespace, default: _Aim = NO_AIM) -> _Aim:
         options: options of the command line.
         default: the task and the target of a scenario; the command line overrides them.
     """
-    task, target = default if options.task is None else question.task_of(options.task)
+    task, target = default if options.task is None else task_of(options.task)
     target = {"target_error": options.target_error} if options.target_error else target
     target = {"target_loss": options.target_loss} if options.target_loss else target
     if not target:
@@ -209,19 +221,19 @@ def check(options: argparse.Namespace) -> None:
 def _write(out: Path, text: str) -> None:
     """Write the scenario. Raises FredError instead of overwriting a file that `fred plan` did not write."""
     earlier = [out / FIGURE, out / PAGE]
-    disk.check_together(out / _FILE, earlier, _FIRST)
+    disk.check_together(out / _FILE, earlier, _MARK)
     disk.write(out / _FILE, text.encode())
     for file in earlier:
         file.unlink(missing_ok=True)
 
 
-def _draw(ranking: Ranking, query: Question, file: Path) -> None:
+def _draw(ranking: Ranking, question: Question, file: Path) -> None:
     """Write the figure of time against cost, if the cluster has prices and a system reached the target."""
     if ranking.front:
         from fred.diagnosis.answer_page import picture  # imports matplotlib
         from fred.views.figures import save_or_note
 
-        save_or_note(partial(picture, ranking, query.aim), file)
+        save_or_note(partial(picture, ranking, question.aim), file)
 
 
 def _attribute_losses(result: Tables, cluster: Cluster) -> Attribution | None:

@@ -44,8 +44,8 @@ class Attribution:
         node_of: node number of each worker, from 0 [workers].
 
     Example: the last of four workers is twice as slow as the others.
-        >>> found = Attribution({"computing": np.array([[1.0, 1.0, 1.0, 2.0]])}, np.array([0, 0, 1, 1]))
-        >>> found.slowdown, found.of_workers.tolist(), found.of_nodes.tolist(), found.share_of_worst
+        >>> attribution = Attribution({"computing": np.array([[1.0, 1.0, 1.0, 2.0]])}, np.array([0, 0, 1, 1]))
+        >>> attribution.slowdown, attribution.of_workers.tolist(), attribution.of_nodes.tolist(), attribution.share_of_worst
         (2.0, [1.0, 1.0, 1.0, 2.0], [1.0, 2.0], 1.0)
     """
 

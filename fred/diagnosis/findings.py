@@ -232,8 +232,8 @@ def diagnose(trace: Trace, progress: Show = lambda task, share: None) -> Diagnos
         progress: called with the name of each task, and the share that is done.
 
     >>> from fred.traces.reading import read
-    >>> found = diagnose(read("example"))
-    >>> found.rounds, found.verdict
+    >>> diagnosis = diagnose(read("example"))
+    >>> diagnosis.rounds, diagnosis.verdict
     (220, 'saves time')
     """
     iterations, workers = trace.seconds.shape

@@ -26,7 +26,7 @@ from fred.traces.trace import Trace
 from fred.views.table import NONE, Table, show, terminal
 
 TRACE, SCENARIO, CLUSTER, NUMBERS, PAGE = "trace.csv", "scenario.yaml", "cluster.yaml", "diagnosis.json", "report.html"
-FIRST = "Written by `fred diagnose"  # identifies FRED's own files
+MARK = "Written by `fred diagnose"  # begins files that a later `fred diagnose` may overwrite
 _RATE = 0.1  # learning rate, which does not affect timing
 
 
@@ -79,7 +79,7 @@ def cluster_text(diagnosis: Diagnosis) -> str:
     trace = diagnosis.trace
     return written(
         {"cluster": cluster(trace)},
-        f"{FIRST} {trace.source}`: the trace itself, its {trace.iterations:,} iterations in order, repeated.",
+        f"{MARK} {trace.source}`: the trace itself, its {trace.iterations:,} iterations in order, repeated.",
         "`fred fit` makes a similar cluster with random times.",
     )
 
@@ -109,7 +109,7 @@ def scenario_text(diagnosis: Diagnosis) -> str:
     """
     return written(
         scenario(diagnosis),
-        f"{FIRST} {diagnosis.trace.source}`: the remedies that change no machine, each with the number of gradients recorded.",
+        f"{MARK} {diagnosis.trace.source}`: the remedies that change no machine, each with the number of gradients recorded.",
         "Look for: the time for the same number of gradients (virtual s). Add a `task` to train a model.",
     )
 

@@ -176,7 +176,7 @@ ENERGY = By(
 CRITERIA = {criterion.name: criterion for criterion in (TIME, COST, ENERGY)}
 
 
-def check(by: By, cluster: Cluster, source: str) -> None:
+def check_criterion(by: By, cluster: Cluster, source: str) -> None:
     """Raise FredError if a cluster has no prices, or no power, to rank by.
 
     Args:
@@ -243,6 +243,11 @@ class Question:
         title = f"Which system reaches {self.aim} {manner}? {description}"
         runs = {candidate.run: candidate.settings(self.rate, self.by.best) for candidate in candidates}
         return {"title": title.strip(), **self.parts, "runs": runs}
+
+    @property
+    def evaluation_interval(self) -> float:
+        """Return the virtual time between two evaluations, s."""
+        return self.budget / LOOKS
 
     @property
     def aim(self) -> str:

@@ -144,12 +144,12 @@ def _rank(place: Place, by: By) -> tuple[float, int, float]:
     return place.median_of(by), -place.reached, float(np.mean(reached or [math.inf]))
 
 
-def doubts(ranking: Ranking, look: float, budget: float) -> list[str]:
+def doubts(ranking: Ranking, evaluation_interval: float, budget: float) -> list[str]:
     """Return warnings, in words, that the answer may be wrong because of the limits of the simulation.
 
     Args:
         ranking: ranking of the systems.
-        look: time between two evaluations, s.
+        evaluation_interval: virtual time between two evaluations, s.
         budget: virtual time of every run, s.
     """
     if not ranking.places:
@@ -161,8 +161,10 @@ def doubts(ranking: Ranking, look: float, budget: float) -> list[str]:
     ]
     if first.reached < len(first.seconds):
         sentences.append(f"{first.run} itself reached the target with only {first.reached} of {len(first.seconds)} seeds")
-    if first.median < _FEWEST_LOOKS * look:
-        sentences.append(f"the error was evaluated only every {look:.3g} s: a shorter --budget separates the systems better")
+    if first.median < _FEWEST_LOOKS * evaluation_interval:
+        sentences.append(
+            f"the error was evaluated only every {evaluation_interval:.3g} s: a shorter --budget separates the systems better"
+        )
     indistinguishable = [place.run for place in other_places if not place.is_worse]
     if indistinguishable:
         sentences.append(f"{len(first.seconds)} seeds cannot tell {first.run} from {', '.join(indistinguishable)}")
@@ -213,8 +215,8 @@ def compare_spent(systems: Sequence[Spent], first: Spent) -> list[dict[str, Any]
         first: the first system.
 
     >>> whole = [6.0] * 5
-    >>> (found,) = compare_spent([Spent([3.0, 3.0, 4.0, 4.0, math.inf], whole)], Spent([2.0, 2.0, 2.0, 2.0, 2.0], whole))
-    >>> round(found["mean"], 2), found["higher"]
+    >>> (comparison,) = compare_spent([Spent([3.0, 3.0, 4.0, 4.0, math.inf], whole)], Spent([2.0, 2.0, 2.0, 2.0, 2.0], whole))
+    >>> round(comparison["mean"], 2), comparison["higher"]
     (1.93, 'yes')
     """
     logs, comparisons = [_logs(spent, first) for spent in systems], []

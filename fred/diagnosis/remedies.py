@@ -306,8 +306,8 @@ class Fairness:
 
         >>> import numpy as np
         >>> from fred.diagnosis.remedies import backups
-        >>> found = Fairness(backups(np.tile([1.0, 1.1, 5.0, 6.0], (9, 1)), 2))
-        >>> found.effective, found.excluded, found.same_set_share, found.dropped
+        >>> fairness = Fairness(backups(np.tile([1.0, 1.1, 5.0, 6.0], (9, 1)), 2))
+        >>> fairness.effective, fairness.excluded, fairness.same_set_share, fairness.dropped
         (2.0, [2, 3], 1.0, 0.5)
     """
 

@@ -7,6 +7,7 @@ are not named.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -82,7 +83,15 @@ _CLEAR = 0.8  # share of the variance between workers that two groups of them mu
 _MOST_CHANGE = 0.75  # share of the workers that must change for a change of all
 _PARTS_OF_DRIFT = 10  # parts of the record, the last of which is the end of a drift
 _LASTING = 0.8  # share of the rounds in which the slower group must be slower
-Pattern = tuple[str, float, float, tuple[tuple[int, int], ...]]
+
+
+class Pattern(NamedTuple):
+    """How workers are slow: the fields of `Slow` that depend on their own times alone."""
+
+    pattern: str
+    times: float
+    share: float = 1.0
+    spells: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -190,8 +199,8 @@ def slowness(trace: Trace, seconds: Floats, node_of: NDArray[np.int64], has_node
     Here one of four workers is always three times slower:
 
         >>> seconds = np.tile([1.0, 1.0, 1.0, 3.0], (50, 1))
-        >>> found = slowness(Trace(seconds, tuple("abcd")), seconds, np.zeros(4, np.int64), has_nodes=False)
-        >>> round(found.lost_share, 3), found.slow[0].name, round(found.slow[0].times, 6), found.slow[0].loss_share
+        >>> loss = slowness(Trace(seconds, tuple("abcd")), seconds, np.zeros(4, np.int64), has_nodes=False)
+        >>> round(loss.lost_share, 3), loss.slow[0].name, round(loss.slow[0].times, 6), loss.slow[0].loss_share
         (0.667, 'd', 3.0, 1.0)
     """
     attribution = Attribution({COMPUTING: seconds}, node_of)
@@ -283,7 +292,13 @@ def _nodes(trace: Trace, seconds: Floats, attribution: Attribution, has_nodes: b
             pattern := _pattern(_level(seconds, workers), _first_iteration(trace, seconds))
         ):
             name = trace.node(number) if has_nodes else f"{name_workers(trace, workers)} (slow together)"
-            yield Slow(name, tuple(workers), *pattern, float(attribution.of_nodes[number]), attribution.share(workers))
+            yield Slow(
+                name=name,
+                workers=tuple(workers),
+                **pattern._asdict(),
+                slowdown_alone=float(attribution.of_nodes[number]),
+                loss_share=attribution.share(workers),
+            )
 
 
 def _workers(trace: Trace, seconds: Floats, attribution: Attribution) -> Iterator[Slow]:
@@ -292,11 +307,17 @@ def _workers(trace: Trace, seconds: Floats, attribution: Attribution) -> Iterato
     for worker in np.flatnonzero(attribution.of_workers - 1 > _COSTS * (attribution.slowdown - 1)).tolist():
         level = _level(seconds, [worker])
         pattern = _pattern(level, _first_iteration(trace, seconds))
-        alone, share = float(attribution.of_workers[worker]), attribution.share([worker])
-        if pattern is None and alone - 1 > _BY_CHANCE * median_cost and share > _COSTS:
-            pattern = _rarely(level)
+        slowdown_alone, loss_share = float(attribution.of_workers[worker]), attribution.share([worker])
+        if pattern is None and slowdown_alone - 1 > _BY_CHANCE * median_cost and loss_share > _COSTS:
+            pattern = _rarely_late(level)
         if pattern is not None:
-            yield Slow(trace.worker(worker), (worker,), *pattern, alone, share)
+            yield Slow(
+                name=trace.worker(worker),
+                workers=(worker,),
+                **pattern._asdict(),
+                slowdown_alone=slowdown_alone,
+                loss_share=loss_share,
+            )
 
 
 def _merge_always_slow(stragglers: list[Slow], trace: Trace, seconds: Floats, attribution: Attribution) -> list[Slow]:
@@ -305,7 +326,7 @@ def _merge_always_slow(stragglers: list[Slow], trace: Trace, seconds: Floats, at
     if len(always) < 2:
         return stragglers
     workers = sorted(straggler.workers[0] for straggler in always)
-    merged = _group(trace, seconds, workers, np.median(seconds, axis=1, keepdims=True), attribution)
+    merged = _always_slow_entry(trace, seconds, workers, np.median(seconds, axis=1, keepdims=True), attribution)
     return [*(straggler for straggler in stragglers if straggler not in always), merged]
 
 
@@ -337,20 +358,23 @@ def _large_groups(trace: Trace, seconds: Floats, attribution: Attribution, slowe
     if not _LARGE_GROUP <= slower.mean() <= _HALF:
         return []
     rest = np.median(seconds[:, ~slower], axis=1, keepdims=True)
-    return [_group(trace, seconds, np.flatnonzero(slower).tolist(), rest, attribution)]
+    return [_always_slow_entry(trace, seconds, np.flatnonzero(slower).tolist(), rest, attribution)]
 
 
-def _group(trace: Trace, seconds: Floats, workers: list[int], ideal: Floats, attribution: Attribution) -> Slow:
+def _always_slow_entry(trace: Trace, seconds: Floats, workers: list[int], ideal: Floats, attribution: Attribution) -> Slow:
     """Return workers that are always slow as one entry; `ideal` is the time of a quick worker, s [rounds, 1]."""
     is_member = np.isin(np.arange(seconds.shape[1]), workers)
-    repaired, alone_seconds = (
-        float(round_times.max(axis=1).sum())
-        for round_times in (np.where(is_member, ideal, seconds), np.where(is_member, seconds, ideal))
-    )
-    loss_share = min(1.0, (attribution.seconds - repaired) / (attribution.seconds - attribution.ideal_seconds))
-    times = float(np.exp(_level(seconds, workers)).mean())
+    repaired_seconds = float(np.where(is_member, ideal, seconds).max(axis=1).sum())  # of all rounds, if they were quick
+    alone_seconds = float(np.where(is_member, seconds, ideal).max(axis=1).sum())  # if all others were quick
     return Slow(
-        name_workers(trace, workers), tuple(workers), "always", times, 1.0, (), alone_seconds / float(ideal.sum()), loss_share
+        name=name_workers(trace, workers),
+        workers=tuple(workers),
+        pattern="always",
+        times=float(np.exp(_level(seconds, workers)).mean()),
+        share=1.0,
+        spells=(),
+        slowdown_alone=alone_seconds / float(ideal.sum()),
+        loss_share=min(1.0, (attribution.seconds - repaired_seconds) / (attribution.seconds - attribution.ideal_seconds)),
     )
 
 
@@ -375,14 +399,16 @@ def _pattern(level: Floats, first: int) -> Pattern | None:
             spell_ends = tuple((first + run.first, first + run.end) for run in spells.runs(high) if run.high)
             ((begin, end), *later_spells) = spell_ends
             if not later_spells and first < begin and end == first + len(level) and not is_sudden(level, begin - first):
-                return "drift", float(ratio[-len(ratio) // _PARTS_OF_DRIFT :].mean()), float(high.mean()), spell_ends
-            return "spells", times, float(high.mean()), spell_ends
+                times_at_end = float(ratio[-len(ratio) // _PARTS_OF_DRIFT :].mean())
+                return Pattern("drift", times_at_end, float(high.mean()), spell_ends)
+            return Pattern("spells", times, float(high.mean()), spell_ends)
     times = float(np.exp(np.median(level)))
-    return ("always", float(ratio.mean()), 1.0, ()) if times >= _SLOWER else None
+    return Pattern("always", float(ratio.mean())) if times >= _SLOWER else None
 
 
-def _rarely(level: Floats) -> Pattern | None:
+def _rarely_late(level: Floats) -> Pattern | None:
+    """Return the pattern of rounds in which a worker is late, given log times as above; None if they are too few."""
     late = level > np.log(_LATE)
     if late.sum() < _FEWEST_LATE:
         return None
-    return "rarely", float(np.exp(level[late]).mean()), float(late.mean()), ()
+    return Pattern("rarely", float(np.exp(level[late]).mean()), float(late.mean()))

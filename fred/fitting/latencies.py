@@ -13,7 +13,7 @@ from scipy.stats import expon, gamma, lognorm, pareto, truncnorm, weibull_min
 from fred.cluster.latency import Gamma, Latency, LogNormal, Mixture, Normal, Pareto, ShiftedExponential, Weibull
 
 Times = NDArray[np.float64]
-_MOST = 10_000  # approximate maximum number of times a mixture is fitted to, evenly spaced
+_MOST_FITTED = 10_000  # approximate maximum number of times that a mixture is fitted to
 _ROUNDS = 60  # iterations of expectation maximisation
 _LEAST_SHARE = 0.02  # least deviation of a component, relative to that of all times
 _LEAST = 1e-6  # least value of a parameter that must be above 0, relative to the size of the times
@@ -67,14 +67,17 @@ def power_law(times: Times) -> Pareto:
 
 
 def mixture(times: Times) -> Latency:
-    """Fit a mixture of two or three log-normals by expectation maximisation; the number has the best BIC."""
-    logs = np.log(times).ravel()
-    logs = np.sort(logs)[:: max(1, len(logs) // _MOST)]
-    mixtures = [_fit_mixture(logs, count) for count in (2, 3)]
-    scores = [
-        log_density(fitted, times).sum() - 1.5 * count * math.log(len(logs)) for count, fitted in enumerate(mixtures, start=2)
-    ]
+    """Fit a mixture of two or three log-normals by expectation maximisation; the number has the best BIC of all times."""
+    thinned_logs = np.sort(np.log(times).ravel())[:: max(1, times.size // _MOST_FITTED)]
+    mixtures = [_fit_mixture(thinned_logs, count) for count in (2, 3)]
+    scores = [_bic(fitted, times) for fitted in mixtures]
     return mixtures[int(np.argmax(scores))]
+
+
+def _bic(fitted: Mixture, times: Times) -> float:
+    """Return the Bayesian information criterion of log-normals, as a log likelihood less a penalty: the higher, the better."""
+    parameters = 3 * len(fitted.components) - 1  # median, sigma and weight of each; the weights sum to 1
+    return float(log_density(fitted, times).sum()) - parameters / 2 * math.log(times.size)
 
 
 def _fit_mixture(logs: Times, count: int) -> Mixture:

@@ -114,15 +114,15 @@ def find_next_points(scenario: Scenario, points: pd.DataFrame, best: pd.DataFram
         best: some of these rows: the best point of each run.
     """
     tried_names, next_names = dict(list(points.groupby("run", sort=False)["point"])), list[str]()
-    for run, tried in tried_names.items():
+    for run, names in tried_names.items():
         points_of_run = {name: point for name, point in scenario.points.items() if point.of == run}
         if not any(point.later for point in points_of_run.values()):
             continue  # all points of this run are tried at first
         ranges = _ranges([point.values for point in points_of_run.values()])
-        centres = best[best["run"] == run]["point"].tolist() or tried.tolist()
+        centres = best[best["run"] == run]["point"].tolist() or names.tolist()
         neighbours = [values for name in centres for values in _neighbours(points_of_run[name].values, ranges)]
-        untried = {name: point for name, point in points_of_run.items() if name not in set(tried)}
-        next_names += [name for name, point in untried.items() if point.values in neighbours]
+        next_candidates = {name: point for name, point in points_of_run.items() if name not in set(names)}
+        next_names += [name for name, point in next_candidates.items() if point.values in neighbours]
     return next_names
 
 

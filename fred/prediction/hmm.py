@@ -9,7 +9,7 @@ All nodes switch between common levels, and each worker has a median of its own.
 """
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Annotated, Literal, Self
 
 import numpy as np
@@ -25,6 +25,8 @@ from fred.prediction.following import Watched
 from fred.prediction.predictive import Floats, Predictor, between_ranks
 
 _LEAST_DEVIATION = 1e-3
+_NORMAL = 2.2  # a normal variance is 2.2 times the median square
+_STAYING, _LEAVING = 0.9, 0.1  # initial weights of staying in a state, as slowdowns last for several rounds, and of a new draw
 _TAIL = 0.005  # the initial levels are spread evenly between this quantile of the chains' means and its opposite
 _SETTLING = 20  # rounds in which an untrained rule learns each worker's median and deviation
 _REACH, _POINTS = 4.5, 256  # grid of times: deviations beyond the outermost means; number of points
@@ -57,21 +59,26 @@ def fit(logs: Floats, chain_of: NodeOf, states: int, passes: int, progress: Prog
 
 
 def _initial(logs: Floats, chain_of: NodeOf, states: int) -> Switching:
-    offsets = np.sort(logs, axis=0)[len(logs) // 2]
-    spread = np.sort((logs - offsets) ** 2, axis=0)[len(logs) // 2]
-    deviations = np.maximum(np.sqrt(2.2 * spread), _LEAST_DEVIATION)  # a normal variance is 2.2 times the median square
-    model = Switching(np.zeros(1), np.ones((1, 1)), offsets, deviations)
-    means = np.sort(_chain_means(model, logs, chain_of)[0].ravel())
+    """Return the model before the first pass: its levels are spread evenly over the chains' means, and states last."""
+    offsets, variances = _median_and_variance(logs)
+    deviations = np.maximum(np.sqrt(variances), _LEAST_DEVIATION)
+    means = np.sort(_chain_means(offsets, deviations, logs, chain_of)[0].ravel())
     low, high = means[int(_TAIL * len(means))], means[int((1 - _TAIL) * (len(means) - 1))]
-    transition = np.full((states, states), 0.1 / states) + 0.9 * np.eye(states)
-    return replace(model, levels=np.linspace(low, high, states), transition=transition)
+    transition = np.full((states, states), _LEAVING / states) + _STAYING * np.eye(states)
+    return Switching(np.linspace(low, high, states), transition, offsets, deviations)
+
+
+def _median_and_variance(logs: Floats) -> tuple[Floats, Floats]:
+    """Return the (upper) median along the first axis, and a variance that a few slow rounds or workers do not change."""
+    middle = np.sort(logs, axis=0)[len(logs) // 2]
+    return middle, _NORMAL * np.sort((logs - middle) ** 2, axis=0)[len(logs) // 2]
 
 
 def _improved(model: Switching, logs: Floats, chain_of: NodeOf) -> Switching:
     """Return the model after one pass of expectation maximisation."""
     # Variance: of the residuals, plus the posterior variance of the level. Each row of transitions gets one pseudo-count.
     # Levels are known up to a constant: the most common one becomes 0, and the offsets take the rest.
-    means, weights = _chain_means(model, logs, chain_of)
+    means, weights = _chain_means(model.offsets, model.deviations, logs, chain_of)
     misses = (means[:, :, None] - model.levels) ** 2
     posterior, transition_counts = smoothed(likelihood(-weights[:, None] * misses / 2), model.transition)
     levels = _new_levels(posterior, means, weights)
@@ -96,12 +103,19 @@ def _new_levels(posterior: Floats, means: Floats, weights: Floats) -> Floats:
     return np.add.reduce(weighted * means.reshape(-1, 1), axis=0) / np.maximum(np.add.reduce(weighted, axis=0), 1e-9)
 
 
-def _chain_means(model: Switching, logs: Floats, chain_of: NodeOf) -> tuple[Floats, Floats]:
-    """Return, without worker offsets, each chain's weighted mean [iterations, chains] and sum of weights [chains]."""
-    precision = 1 / model.deviations**2
+def _chain_means(offsets: Floats, deviations: Floats, logs: Floats, chain_of: NodeOf) -> tuple[Floats, Floats]:
+    """Return, without worker offsets, each chain's weighted mean [iterations, chains] and sum of weights [chains].
+
+    Args:
+        offsets: each worker's log time in the most common state [workers].
+        deviations: each worker's deviation of log times [workers].
+        logs: logs of times [iterations, workers].
+        chain_of: chain of each worker [workers].
+    """
+    precision = 1 / deviations**2
     weights = np.asarray(np.bincount(chain_of, precision), np.float64)
     sums = np.zeros((len(weights), len(logs)))
-    np.add.at(sums, chain_of, ((logs - model.offsets) * precision).T)
+    np.add.at(sums, chain_of, ((logs - offsets) * precision).T)
     return np.ascontiguousarray((sums / np.maximum(weights, 1e-9)[:, None]).T), weights
 
 
@@ -242,6 +256,8 @@ class HMM(Watched):
 
 
 class _Filter(Predictor):
+    """The probabilities of each chain's states, and, in an untrained rule, the workers' medians and deviations."""
+
     def __init__(self, rule: HMM, node_of: NodeOf):
         super().__init__(rule, len(node_of))
         self._levels, self._transition = log(np.array(rule.slowdowns)), np.array(rule.transition)
@@ -279,9 +295,9 @@ class _Filter(Predictor):
         return values.T
 
     def _begin(self, logs: Floats) -> None:
-        middle = np.sort(logs)[len(logs) // 2]
-        spread = max(2.2 * np.sort((logs - middle) ** 2)[len(logs) // 2], 1e-6)  # normal variance: 2.2 times the median square
-        self._offsets, self._deviations = np.full(len(logs), middle), np.full(len(logs), np.sqrt(spread))
+        """Begin with the median and the deviation of the first round for all workers."""
+        middle, variance = _median_and_variance(logs)
+        self._offsets, self._deviations = np.full(len(logs), middle), np.full(len(logs), np.sqrt(np.maximum(variance, 1e-6)))
 
     def _settle(self, logs: Floats, finished: NDArray[np.bool_]) -> None:
         """Move each finished worker's median and deviation towards the mean over the rounds so far."""

@@ -40,7 +40,7 @@ from fred.timing.simulation import Process, Simulation
 
 
 class Centred(Protocol):
-    """A protocol with a model for each worker and a server model, which is the last replica, number `sim.workers`."""
+    """A protocol with a model for each worker and a server model, which is the last replica."""
 
     faults: ClassVar[str] = "A returning worker starts from the server model, and its unsent work is lost; no worker waits."
 
@@ -56,7 +56,7 @@ class Centred(Protocol):
 
     def _fetch(self, sim: Simulation, worker: int) -> Process:
         """Fetch the server model, copy it into the worker's own model, and return it."""
-        model = yield from sim.pull(worker, sim.workers)
+        model = yield from sim.pull(worker, sim.global_replica)
         sim.sync(worker, model)
         return model
 
@@ -137,12 +137,12 @@ class Buffered(Centred, Paced):
                     yield from self._step(sim, worker, sim.own(worker))
             pseudo_gradient = sim.pseudo_gradient(worker, start_model, sim.own(worker))
             yield from sim.send(pseudo_gradient)
-            if self.max_staleness is not None and sim.clock(sim.workers) - start_model.timestamp > self.max_staleness:
-                sim.drop(pseudo_gradient, sim.workers)
+            if self.max_staleness is not None and sim.clock(sim.global_replica) - start_model.timestamp > self.max_staleness:
+                sim.drop(pseudo_gradient, sim.global_replica)
             else:
-                sim.add(pseudo_gradient, sim.workers)
+                sim.add(pseudo_gradient, sim.global_replica)
                 if next(arrived) % self.buffer == 0:
-                    sim.commit(sim.workers)
+                    sim.commit(sim.global_replica)
             if group:
                 elapsed = yield from group.join(worker)
             if places:

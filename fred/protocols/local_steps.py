@@ -289,7 +289,7 @@ class OuterSteps(Paced):
 
     def _work(self, sim: Simulation, worker: int, updates: int, synchronizations: "Synchronizations") -> Process:
         number, updates_made = 0, 0
-        global_model = sim.read(worker, sim.workers, sent=False)
+        global_model = sim.read(worker, sim.global_replica, sent=False)
         while True:
             first_update, end = updates_made, NEVER if self.every is None else sim.now + round(self.every * NANOSECONDS)
             while updates_made == first_update or (
@@ -297,9 +297,9 @@ class OuterSteps(Paced):
             ):
                 yield from self._update(sim, worker, updates_made, global_model)
                 updates_made += 1
-            synchronizations.bring(number, sim.pseudo_gradient(worker, global_model, sim.own(worker)))
+            synchronizations.add(number, sim.pseudo_gradient(worker, global_model, sim.own(worker)))
             yield from synchronizations.wait(number, worker)
-            global_model = sim.read(worker, sim.workers, sent=False)
+            global_model = sim.read(worker, sim.global_replica, sent=False)
             sim.sync(worker, global_model)
             number += 1
 
@@ -350,10 +350,10 @@ class Synchronizations:
             return
         for number in sorted(set(self._pseudo_gradients) - self._started):
             if pseudo_gradient := self._pseudo_gradients[number].pop(worker, None):
-                self._sim.drop(pseudo_gradient, self._sim.workers, NOTHING, number % self._sim.blocks)
+                self._sim.drop(pseudo_gradient, self._sim.global_replica, NOTHING, number % self._sim.blocks)
             self._begin_if_complete(number)
 
-    def bring(self, number: int, pseudo_gradient: Gradient) -> None:
+    def add(self, number: int, pseudo_gradient: Gradient) -> None:
         """Add a worker's pseudo-gradient to an outer step; the allreduce begins when all have been added."""
         self._pseudo_gradients[number][pseudo_gradient.worker] = pseudo_gradient
         self._begin_if_complete(number)
@@ -377,6 +377,6 @@ class Synchronizations:
         sim, block = self._sim, number % self._sim.blocks
         self._started.discard(number)
         for _, pseudo_gradient in sorted(self._pseudo_gradients.pop(number).items()):
-            sim.add(pseudo_gradient, sim.workers, operation.cost, block)
-        sim.commit(sim.workers, block)
+            sim.add(pseudo_gradient, sim.global_replica, operation.cost, block)
+        sim.commit(sim.global_replica, block)
         self._ends[number].succeed()

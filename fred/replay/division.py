@@ -59,11 +59,11 @@ class Plan:
 def plan_of(tasks: Tasks, processes: int) -> Plan:
     """Return the plan for these tasks and this number of processes, which include the run's own."""
     readers, local = tasks.readers(), _local(tasks)
-    process = _by_worker(tasks, processes) if local else [0] * len(tasks.tasks)
-    _place_mixes(tasks, readers, process)
-    order, duration = _simulate(tasks, readers, process, processes, choose=not local)
-    queues = [[number for number in order if process[number] == index] for index in range(processes)]
-    return Plan(tasks, process, queues, *_crossings(tasks, order, readers, process), duration)
+    process_of = _by_worker(tasks, processes) if local else [0] * len(tasks.tasks)
+    _place_mixes(tasks, readers, process_of)
+    order, duration = _simulate(tasks, readers, process_of, processes, choose=not local)
+    queues = [[number for number in order if process_of[number] == index] for index in range(processes)]
+    return Plan(tasks, process_of, queues, *_crossings(tasks, order, readers, process_of), duration)
 
 
 def _local(tasks: Tasks) -> bool:
@@ -74,20 +74,20 @@ def _local(tasks: Tasks) -> bool:
 def _by_worker(tasks: Tasks, processes: int) -> list[int]:
     """Return the process of each task: neighbouring workers share one, and so do their replicas."""
     loads = Counter(task.sender for task in tasks.tasks if task.action in MESSAGES)
-    home, before, total = dict[int, int](), 0.0, max(1, loads.total())
+    home, load_before, total = dict[int, int](), 0.0, max(1, loads.total())
     for worker in sorted(loads):
-        home[worker] = int((before + loads[worker] / 2) / total * processes)
-        before += loads[worker]
+        home[worker] = int((load_before + loads[worker] / 2) / total * processes)
+        load_before += loads[worker]
     senders = _senders(tasks)
-    process = []
+    process_of = []
     for task in tasks.tasks:
         if task.action in MESSAGES:
-            process.append(home[task.sender])
+            process_of.append(home[task.sender])
         elif task.action == Action.MARK or len(senders.get(task.replica, ())) != 1:
-            process.append(0)  # a server's replica
+            process_of.append(0)  # a server's replica
         else:
-            process.append(home[next(iter(senders[task.replica]))])
-    return process
+            process_of.append(home[next(iter(senders[task.replica]))])
+    return process_of
 
 
 def _senders(tasks: Tasks) -> dict[int, set[int]]:
@@ -102,12 +102,18 @@ def _senders(tasks: Tasks) -> dict[int, set[int]]:
 
 
 def _simulate(
-    tasks: Tasks, readers: list[list[int]], process: list[int], processes: int, choose: bool
+    tasks: Tasks, readers: list[list[int]], process_of: list[int], processes: int, choose: bool
 ) -> tuple[list[int], float]:
     """Return the tasks by their begin, and their predicted duration, in gradients.
 
-    Each process does the first of its tasks whose values are there, as the executors do. `choose`: give each message to the
-    process that is free first.
+    Each process does the first of its tasks whose values are there, as the executors do.
+
+    Args:
+        tasks: all tasks.
+        readers: the tasks that read each value [values].
+        process_of: the process of each task [tasks]; changed for messages, if they are given to processes here.
+        processes: number of processes.
+        choose: True to give each message to the process that is free first.
     """
     order: list[int] = []
     reads_missing = [len({value for value in task.reads if tasks.maker[value] != START}) for task in tasks.tasks]
@@ -117,7 +123,7 @@ def _simulate(
 
     def offer(number: int) -> None:
         free = choose and tasks.tasks[number].action in MESSAGES
-        heappush(unassigned if free else possible[process[number]], number)
+        heappush(unassigned if free else possible[process_of[number]], number)
 
     for number, count in enumerate(reads_missing):
         if not count:
@@ -128,42 +134,49 @@ def _simulate(
                 # A heap begins with its smallest task, and no task is in two heaps: so comparing heaps as lists compares
                 # their first tasks.
                 number = heappop(min(heaps))
-                process[number] = index
+                process_of[number] = index
                 order.append(number)
                 idle.remove(index)
-                heappush(running, (now + _cost(tasks, process, number), number))
+                heappush(running, (now + _cost(tasks, process_of, number), number))
         if not running:
             return order, now
         now, done = heappop(running)
-        insort(idle, process[done])
+        insort(idle, process_of[done])
         for reader in [reader for value in tasks.tasks[done].writes for reader in readers[value]]:
             reads_missing[reader] -= 1
             if not reads_missing[reader]:
                 offer(reader)
 
 
-def _cost(tasks: Tasks, process: list[int], number: int) -> float:
+def _cost(tasks: Tasks, process_of: list[int], number: int) -> float:
     """Return the time of a task, in gradients, with that of reading values of other processes."""
     task = tasks.tasks[number]
     makers = [tasks.maker[value] for value in task.reads]
-    crossing = sum(maker != START and process[maker] != process[number] for maker in makers)
+    crossing = sum(maker != START and process_of[maker] != process_of[number] for maker in makers)
     return _CROSSING * crossing + _COST.get(task.action, _UPDATE)
 
 
-def _place_mixes(tasks: Tasks, readers: list[list[int]], process: list[int]) -> None:
+def _place_mixes(tasks: Tasks, readers: list[list[int]], process_of: list[int]) -> None:
     """Move each average to the process that reads it first."""
     for number in reversed(range(len(tasks.tasks))):
         task = tasks.tasks[number]
         if task.action == Action.MIX and readers[task.writes[0]]:
-            process[number] = process[readers[task.writes[0]][0]]
+            process_of[number] = process_of[readers[task.writes[0]][0]]
 
 
 def _crossings(
-    tasks: Tasks, order: list[int], readers: list[list[int]], process: list[int]
+    tasks: Tasks, order: list[int], readers: list[list[int]], process_of: list[int]
 ) -> tuple[dict[int, Crossing], dict[tuple[str, int], int]]:
-    """Return the values that cross between processes, and the number of slots of each shape."""
+    """Return the values that cross between processes, and the number of slots of each shape.
+
+    Args:
+        tasks: all tasks.
+        order: their numbers, by their predicted begin.
+        readers: the tasks that read each value [values].
+        process_of: the process of each task [tasks].
+    """
     begin_rank = {START: START} | {number: rank for rank, number in enumerate(order)}
-    remote_readers = _remote_readers(tasks, readers, process)
+    remote_readers = _remote_readers(tasks, readers, process_of)
     crossings, slots = dict[int, Crossing](), dict[tuple[str, int], int]()
     for shape in dict.fromkeys(tasks.shapes[value] for value in remote_readers):
         values = sorted(
@@ -172,27 +185,33 @@ def _crossings(
         )
         begins = [begin_rank[tasks.maker[value]] for value in values]
         last_reads = [max(begin_rank[reader] for reader in remote_readers[value]) for value in values]
-        assigned = _slots_of_shape(begins, last_reads, slack=_SLACK * (max(process) + 1))
+        assigned = _slots_of_shape(begins, last_reads, slack=_SLACK * (max(process_of) + 1))
         slots[shape] = max(assigned) + 1
-        for value, slot, before in _chain_occupants(values, assigned):
-            copying = tuple(sorted({process[reader] for reader in remote_readers[value]}))
-            crossings[value] = Crossing(slot, copying, before)
+        for value, slot, previous_value in _chain_occupants(values, assigned):
+            reading_processes = tuple(sorted({process_of[reader] for reader in remote_readers[value]}))
+            crossings[value] = Crossing(slot, reading_processes, previous_value)
     return crossings, slots
 
 
-def _remote_readers(tasks: Tasks, readers: list[list[int]], process: list[int]) -> dict[int, list[int]]:
+def _remote_readers(tasks: Tasks, readers: list[list[int]], process_of: list[int]) -> dict[int, list[int]]:
     """Return the tasks of other processes that read each value, for the values that have any."""
     remote = {}
     for value, maker in enumerate(tasks.maker):
-        home = 0 if maker == START else process[maker]
-        remote_readers = [reader for reader in readers[value] if process[reader] != home]
+        home = 0 if maker == START else process_of[maker]
+        remote_readers = [reader for reader in readers[value] if process_of[reader] != home]
         if remote_readers:
             remote[value] = remote_readers
     return remote
 
 
 def _slots_of_shape(begins: list[int], last_reads: list[int], slack: int) -> list[int]:
-    """Return the slot of each value of a shape, from the ranks at which its maker and its last reader begin."""
+    """Return the slot of each value of a shape.
+
+    Args:
+        begins: ranks, by the begin of tasks, of the tasks that make the values [values].
+        last_reads: ranks of their last readers [values].
+        slack: ranks by which a slot is kept longer.
+    """
     # + 1: even without slack, a slot is not free for what its last reader itself writes. For a task begins only when the
     # slots of its own values are vacant (Executor._is_runnable), and would wait for itself.
     slots: list[int] = assign_slots(np.array(begins), np.array(last_reads) + slack + 1).tolist()

@@ -44,7 +44,7 @@ class Interpreter:
         self._row = 0
         self.loss: Callable[[], float]  # of the run's current model; set by the caller, which knows how to evaluate it
         self._shapes = lambda: arithmetic.shapes(examples)[2]  # of values that join rounds
-        self._together = arithmetic.hooks.batchable and replicas * arithmetic.blocks.count == 1
+        self._may_batch = arithmetic.hooks.batchable and replicas * arithmetic.blocks.count == 1
 
     def execute(self, row: Row) -> None:
         """Execute one row."""
@@ -69,17 +69,26 @@ class Interpreter:
     def add(self, row: Row, cell: int) -> None:
         """Execute an ADD: round <- round + weight x contribute(replica, message)."""
         contributions = self.memory.rounds.setdefault(cell, [])
-        if self._together and row.step != NONE and row.weight == 1.0 and _key(row) not in self.memory.ordinals:
-            sources = self._model(row.mailbox)
-            if sources[0] is self.memory.states[cell].params:
-                contributions.append(Contribution(None, row, self._ordinal(row), sources))
-                return
+        if self._can_join_batch(row, cell):
+            contributions.append(Contribution(None, row, self._ordinal(row), self._model(row.mailbox)))
+            return
         message = self._part(self._message(row), row.block)
         if self._arithmetic.hooks.contributes:
             message = self._do["contribute"](self._state(cell, row), message, row.timestamp, row.worker)
         contributions.append(
             Contribution(message if row.weight == 1.0 else self._do["scale"](message, np.float32(row.weight)), row)
         )
+
+    def _can_join_batch(self, row: Row, cell: int) -> bool:
+        """Return True if COMMIT may compute the gradient of an ADD together with the round's others, as one batch.
+
+        Such a gradient is used for the first time, without a weight, and at the current version of the parameters.
+        """
+        is_first_use = row.step != NONE and _key(row) not in self.memory.ordinals
+        if not (self._may_batch and is_first_use and row.weight == 1.0):
+            return False
+        (source,) = self._model(row.mailbox)
+        return source is self.memory.states[cell].params  # a PULL takes this very object, and an update makes another
 
     def commit(self, row: Row, cell: int) -> None:
         """Execute a COMMIT: replica <- apply_round(replica, weight x sum of the round).
@@ -94,7 +103,7 @@ class Interpreter:
         if mean and self._arithmetic.hooks.unbatched:
             contributions.sort(key=_by_worker)
         if mean and not self._arithmetic.hooks.unbatched:
-            total, weight = self._part(self._flat(contributions), row.block), 1.0
+            total, weight = self._part(self._mean_of_batch(contributions), row.block), 1.0
         elif contributions:
             total = reduce(self._do["add"], [self._contribution(entry) for entry in contributions])
         else:
@@ -207,7 +216,7 @@ class Interpreter:
             return entry.message
         return self._part(self._make(entry.row, entry.ordinal, entry.sources), entry.row.block)
 
-    def _flat(self, contributions: list[Contribution]) -> Message:
+    def _mean_of_batch(self, contributions: list[Contribution]) -> Message:
         """Return the mean gradient of a round, computed as one batch in the order of the workers."""
         members = sorted(contributions, key=_by_worker)
         size = padded(len(members), self._arithmetic.workers)

@@ -124,50 +124,69 @@ class _Lowering:
         uses, schedule = self._uses, self._schedule
         commits = schedule.rows(Verb.COMMIT)
         updates = uses.update[uses.adds & (uses.update != NONE)]
-        members = np.bincount(np.searchsorted(commits, updates), minlength=len(commits))
-        flat = np.isin(commits, uses.update[uses.flat])
-        for how, mask in ((How.SUM, ~flat & (members > 0)), (How.NOTHING, members == 0)):
-            rows = commits[mask]
+        counts = np.bincount(np.searchsorted(commits, updates), minlength=len(commits))  # members of each round
+        batched = np.isin(commits, uses.update[uses.flat])
+        for how, selected in ((How.SUM, ~batched & (counts > 0)), (How.NOTHING, counts == 0)):
+            rows = commits[selected]
             for group, positions, state in self._states(rows):
-                weight, count = schedule["weight"][rows[positions]], members[mask][positions]
+                weight, count = schedule["weight"][rows[positions]], counts[selected][positions]
                 self._code.emit(Kind(Op.COMMIT, how, group), rows[positions], _ITSELF, **state, weight=weight, count=count)
-        self._flat_rounds(commits[flat], members[flat])
+        self._batched_rounds(commits[batched], counts[batched])
 
-    def _flat_rounds(self, commits: Ints, members: Ints) -> None:
-        """Emit rounds that can be one batch, with members in the order of workers, not of arrival."""
-        ledger, flat = self._schedule.ledger, self._uses.flat
-        gradients = self._uses.origin[flat]
-        sort = np.lexsort((ledger.steps[gradients], ledger.workers[gradients], self._uses.update[flat]))
-        gradients = gradients[sort]
+    def _batched_rounds(self, commits: Ints, counts: Ints) -> None:
+        """Emit rounds that can be one batch, with members in the order of workers, not of arrival.
+
+        Args:
+            commits: rows that end these rounds [rounds].
+            counts: number of members of each [rounds].
+        """
+        ledger, uses = self._schedule.ledger, self._uses
+        gradients = uses.origin[uses.flat]
+        gradients = gradients[np.lexsort((ledger.steps[gradients], ledger.workers[gradients], uses.update[uses.flat]))]
         if self._hooks.unbatched and len(commits):
-            self._sums_of(commits, members, gradients)
+            self._sums_of(commits, counts, gradients)
             return
-        begins = np.cumsum(members) - members
-        sizes = np.array([padded(count, self._schedule.workers) for count in members.tolist()], np.int64)
+        begins = np.cumsum(counts) - counts
+        sizes = np.array([padded(count, self._schedule.workers) for count in counts.tolist()], np.int64)
         for size in np.unique(sizes):
-            mask = sizes == size
-            member = np.minimum(np.arange(size), members[mask, None] - 1)  # absent members repeat the last one, and are masked
-            kind = Kind(Op.COMMIT, How.GRADIENT, members=int(size), masked=bool((members[mask] < size).any()))
-            minibatch = self._minibatches(gradients[begins[mask, None] + member])
-            sources = self._versions.read[commits[mask]][:, None]
-            ((_, _, state),) = self._states(commits[mask])
-            weight = np.ones(len(sources))
+            of_size = sizes == size
+            rows, count = commits[of_size], counts[of_size]
+            place = np.minimum(np.arange(size), count[:, None] - 1)  # absent members repeat the last one, and are masked
+            kind = Kind(Op.COMMIT, How.GRADIENT, members=int(size), masked=bool((count < size).any()))
             self._code.emit(
-                kind, commits[mask], _ITSELF, **state, weight=weight, count=members[mask], sources=sources, minibatch=minibatch
+                kind,
+                rows,
+                _ITSELF,
+                **self._only_state(rows),
+                weight=np.ones(len(rows)),  # the gradient of the batch is the mean already
+                count=count,
+                sources=self._versions.read[rows][:, None],
+                minibatch=self._minibatches(gradients[begins[of_size, None] + place]),
             )
 
-    def _sums_of(self, commits: Ints, members: Ints, gradients: Ints) -> None:
-        """Emit rounds as sums of these gradients, each computed by itself."""
-        ((_, _, state),) = self._states(commits)
-        round_of = np.repeat(np.arange(len(commits)), members)
-        place = np.arange(len(gradients)) - (np.cumsum(members) - members)[round_of]
+    def _only_state(self, rows: Ints) -> dict[str, Any]:
+        """Return the operands for the block of each row, where there is one block: only then are rounds batches."""
+        ((_, _, state),) = self._states(rows)
+        return state
+
+    def _sums_of(self, commits: Ints, counts: Ints, gradients: Ints) -> None:
+        """Emit rounds as sums of these gradients, each computed by itself.
+
+        Args:
+            commits: rows that end these rounds [rounds].
+            counts: number of members of each [rounds].
+            gradients: the members of all rounds, one round after the other [members].
+        """
+        state = self._only_state(commits)
+        round_of = np.repeat(np.arange(len(commits)), counts)
+        place = np.arange(len(gradients)) - (np.cumsum(counts) - counts)[round_of]
         rows, operands = commits[round_of], {name: array[round_of] for name, array in state.items()}
         operands |= {"opens": place == 0, "sender": self._schedule.ledger.workers[gradients]}
         operands |= {"sources": self._versions.read[rows][:, None], "minibatch": self._minibatches(gradients[:, None])}
         # negative: one after the other in the order of workers, and before the COMMIT of the same row
-        self._code.emit(Kind(Op.ADD, How.GRADIENT), rows, place - members.max(), **operands)
+        self._code.emit(Kind(Op.ADD, How.GRADIENT), rows, place - counts.max(), **operands)
         weight = self._schedule["weight"][commits]
-        self._code.emit(Kind(Op.COMMIT, How.SUM), commits, _ITSELF, **state, weight=weight, count=members)
+        self._code.emit(Kind(Op.COMMIT, How.SUM), commits, _ITSELF, **state, weight=weight, count=counts)
 
     def _mixes(self) -> None:
         mixes = self._versions.mixes

@@ -110,7 +110,9 @@ class _Tracing:
 
     def __init__(self, program: Program, blocks: int, hooks: Hooks):
         self._program, self._hooks = program, hooks
-        self._blocks, self._layers = blocks, len(program.registers) > 1 or blocks == 1
+        self._blocks = blocks
+        # Blocks of whole layers differ in their shapes, so each is a group, with registers of its own.
+        self._block_is_group = len(program.registers) > 1 or blocks == 1
         self._current: dict[Place, int] = {}
         self._pending: dict[int, Task] = {}  # by slot
         self.tasks = Tasks(replicas=program.replica_registers.shape[1] // blocks)
@@ -133,18 +135,21 @@ class _Tracing:
         self.tasks.touched.update(self._current)
 
     def _mark(self, number: int | None, phase: int) -> None:
-        for place in self._replicas(number):
+        for place in self._replica_places(number):
             self._value_at(place)
         self.tasks.points[len(self.tasks.tasks)] = Point(number, phase, dict(self._current), dict(self._pending))
         self.tasks.tasks.append(Task(Action.MARK, (), ()))
 
-    def _replicas(self, number: int | None) -> list[Place]:
+    def _replica_places(self, number: int | None) -> list[Place]:
         """Return the places of all replicas at a mark: parameters, and the rest of the state."""
+        # A cell is a block of a replica, number replica x blocks + block. Its parameters are versions, which move from register
+        # to register; the rest of its state (momentum, clock) is overwritten, and so always stays in one place.
         places: list[Place] = []
         for cell, register in enumerate([] if number is None else self._program.replica_registers[number].tolist()):
-            group, _ = self._place(cell % self._blocks)
-            position = cell // self._blocks if self._layers else cell
-            places += [Place("parameters", group, register), Place("rest", group, position)]
+            replica, block = divmod(cell, self._blocks)
+            group, _ = self._place(block)
+            place_in_group = replica if self._block_is_group else cell
+            places += [Place("parameters", group, register), Place("rest", group, place_in_group)]
         return places
 
     def _restrict_marks(self) -> None:
@@ -157,11 +162,11 @@ class _Tracing:
             for value in task.reads:
                 last_reader[value] = number
         for at, point in reversed(self.tasks.points.items()):
-            replicas = set(self._replicas(point.number))
+            replica_places = set(self._replica_places(point.number))
             point.values = {
                 place: value
                 for place, value in (self.tasks.initial | point.values).items()
-                if place in replicas or last_reader[value] > at or point.number is None
+                if place in replica_places or last_reader[value] > at or point.number is None
             }
             sources = [value for task in point.pending.values() for value in task.reads]
             reads = dict.fromkeys([*point.values.values(), *sources])
@@ -179,7 +184,7 @@ class _Tracing:
 
     def _place(self, block: int) -> tuple[int, int]:
         """Return the group of a block, and its number there."""
-        return (block, 0) if self._layers else (0, block)
+        return (block, 0) if self._block_is_group else (0, block)
 
     def _value_at(self, place: Place) -> int:
         if place not in self._current:
@@ -252,7 +257,7 @@ class _Tracing:
     def _update(self, kind: Kind, index: int, operands: dict[str, Any], message: tuple[int, ...]) -> None:
         """Add the task of an instruction that reads and, except for an ADD, changes a block of a replica."""
         group, cell = kind.group, operands["cell"]
-        block = group if self._layers else operands["block"]
+        block = group if self._block_is_group else operands["block"]
         rest = Place("rest", group, cell)
         state = self._value_at(Place("parameters", group, operands["source"])), self._value_at(rest)
         if kind.op == Op.ADD:
@@ -264,7 +269,7 @@ class _Tracing:
             inputs = (self._value_at(Place("sum", group, cell)),)
         elif kind.op == Op.SYNC:
             inputs = (self._value_at(Place("parameters", group, operands["synced_with"])),)
-        replica = cell if self._layers else cell // self._blocks
+        replica = cell if self._block_is_group else cell // self._blocks
         task = Task(action, state + inputs, (), kind, index, block, replica=replica)
         self._task(task, Place("parameters", group, operands["into"]), rest)
 
@@ -272,7 +277,7 @@ class _Tracing:
         self, kind: Kind, index: int, block: int, total: Place, message: tuple[int, ...], opens: bool, state: tuple[int, ...]
     ) -> None:
         before = () if opens else (self._value_at(total),)
-        replica = total.number if self._layers else total.number // self._blocks
+        replica = total.number if self._block_is_group else total.number // self._blocks
         self._task(Task(Action.ADD, message + before + state, (), kind, index, block, replica=replica), total)
 
 

@@ -133,7 +133,7 @@ class Compared:
         lines = []
         settings = {label: {run.name: recorded(run.run) for run in result.outcomes} for label, result in self.results.items()}
         for label, other in itertools.pairwise(settings):
-            if differences := differing(settings[label], settings[other]):
+            if differences := describe_differences(settings[label], settings[other]):
                 text = briefly(differences, separator="; ")
                 lines.append(f"{label} and {other} have runs of the same name with other settings: {text}")
         return lines
@@ -162,7 +162,7 @@ def recorded(run: Run, folder: Path = Path()) -> dict[str, Any]:
     return run.model_dump(mode="json", context={"paths": lambda path: path.relative_to(folder)})
 
 
-def differing(settings: Mapping[str, Mapping[str, Any]], other: Mapping[str, Mapping[str, Any]]) -> list[str]:
+def describe_differences(settings: Mapping[str, Mapping[str, Any]], other: Mapping[str, Mapping[str, Any]]) -> list[str]:
     """Return a text for each setting in which runs of the same name differ, with both values and the names of the runs.
 
     Args:
@@ -171,7 +171,7 @@ def differing(settings: Mapping[str, Mapping[str, Any]], other: Mapping[str, Map
 
     >>> one = {"asgd": {"stop": {"updates": 40}, "cluster": {"workers": 8}}, "ssgd": {"cluster": {"workers": 8}}}
     >>> other = {"asgd": {"stop": {"updates": 20}, "cluster": {"workers": 16}}, "ssgd": {"cluster": {"workers": 16}}}
-    >>> differing(one, other)
+    >>> describe_differences(one, other)
     ['stop.updates 40 and 20 (asgd)', 'cluster.workers 8 and 16']
     """
     shared = [name for name in settings if name in other]

@@ -24,7 +24,7 @@ from fred.base.process import cores
 from fred.base.progress import OfRuns, in_notebook, of_runs
 from fred.outcomes.outcome import Outcome
 from fred.results import folder
-from fred.results.compare import differing, recorded
+from fred.results.compare import describe_differences, recorded
 from fred.results.folder import AboutResult
 from fred.results.result import Result
 from fred.running import stored
@@ -58,7 +58,7 @@ class Memory:
 
     @contextmanager
     def opened(self, scenario: Scenario, only: tuple[str, ...]) -> Iterator[None]:
-        """Report the finished units if a `with` block is interrupted.
+        """Report the finished units if a `with` block is interrupted; as for a `Folder`, but there is nothing to open.
 
         Args:
             scenario: the runs and their seeds.
@@ -151,7 +151,7 @@ class Folder:
         """
         for unit in () if self._fresh else units:
             if unit not in self.outcomes:
-                self._recall(unit)
+                self._reuse(unit)
         missing = _missing(units, self.outcomes, progress)
         compute_units(missing, self._stage, progress, self._means)
         self.outcomes |= {unit: stored.load(self._stage / unit.folder, unit.run) for unit in missing}
@@ -167,11 +167,11 @@ class Folder:
         reused = sum(unit in self._reused for unit in stage.units)
         return Result(stage.scenario, placed, reused, self._recomputed_lines(stage.units), str(self._out))
 
-    def _recall(self, unit: Unit) -> None:
+    def _reuse(self, unit: Unit) -> None:
         """Take a unit from the unfinished folder or from the result that it will replace, or note why that is not possible."""
         reasons = list[str]()
         for place in (self._stage, self._path):
-            outcome, reason = stored.recall(unit, place / unit.folder)
+            outcome, reason = stored.find_reusable(unit, place / unit.folder)
             reasons.append(reason)
             if outcome:
                 is_staged = place == self._stage
@@ -201,13 +201,15 @@ class Folder:
             for name, seed in pairs
             if (self._stage / unit_folder(name, seed) / UNIT).exists()
         ]
-        outcomes = [stored.find(unit, self._stage / unit.folder) for unit in units]
-        done = sum(outcome is not None and not outcome.record.late for outcome in outcomes)  # others will not be recognized
+        # `find_reusable` would read all files, and so delay the end of an interrupted run. The next run calls it; units with a
+        # `late` sentence will not be reused then.
+        outcomes = [stored.find_unchecked(unit, self._stage / unit.folder) for unit in units]
+        done = sum(outcome is not None and not outcome.record.late for outcome in outcomes)
         partial_units = sum((self._stage / work_folder(*pair) / CHECKPOINT).exists() for pair in pairs)
         if done or partial_units:
             part = f", and part of {partial_units}" if partial_units else ""
             return f"{done} of {count_units(scenario, only)} units are kept{part}; the same command goes on from there"
-        reasons = (stored.recall(unit, self._stage / unit.folder)[1] for unit in units)
+        reasons = (stored.find_reusable(unit, self._stage / unit.folder)[1] for unit in units)
         return next((f"finished units will be computed again: {reason}" for reason in reasons if reason), "")
 
 
@@ -240,7 +242,7 @@ def describe_replacement(scenario: Scenario, out: Path) -> list[str]:
     runs = old.get("runs") if isinstance(old, dict) else None
     if not isinstance(runs, dict):
         return []
-    differences = differing(runs, {name: recorded(run, path.parent) for name, run in scenario.runs.items()})
+    differences = describe_differences(runs, {name: recorded(run, path.parent) for name, run in scenario.runs.items()})
     if not differences:
         return []
     settings = briefly(differences, separator="; ")

@@ -87,6 +87,7 @@ def _repeat(path: Path, manifest: Manifest, scratch: Path, progress: OfRuns) -> 
     """Run everything, and write it to `scratch`; return the verdict, and the first difference."""
     result, repeated, timings = folder.load_result(path), dict[Unit, Stored](), Timings()
     runs = _with_inputs(result.scenario).runs
+    # Compute again, not from caches. A user's class may have changed under the same name, and then so have compiled programs.
     cached.forget(compiled=any(own_classes(outcome.run) for outcome in result.outcomes))
     recorded = {Unit(old.name, runs[old.name], old.seed, manifest.inline): old for old in result.outcomes}
     for unit in in_order(list(recorded)):

@@ -176,10 +176,10 @@ def complete(
         cores: largest number of processes for this unit.
     """
     folder, place = stage / unit.work_folder, stage / unit.folder
-    if stored.find(unit, place):
+    if stored.find_unchecked(unit, place):
         return
     with locked(folder, patience):
-        if not stored.find(unit, place):
+        if not stored.find_unchecked(unit, place):
             with _leaving_checkpoints_only(folder):
                 files = folder / "done"
                 shutil.rmtree(files, ignore_errors=True)

@@ -109,7 +109,7 @@ def compute_in_processes(units: Sequence[Unit], stage: Path, progress: OfRuns, j
         except BaseException:
             pool.end()
             raise
-    compute_here([unit for unit in units if not stored.find(unit, stage / unit.folder)], stage, progress, jobs)
+    compute_here([unit for unit in units if not stored.find_unchecked(unit, stage / unit.folder)], stage, progress, jobs)
 
 
 def _compute_among_others(units: Sequence[Unit], stage: Path, futures: Sequence[Future[str]], jobs: int) -> None:

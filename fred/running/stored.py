@@ -144,7 +144,7 @@ class UnitRecord(BaseModel):
     files: dict[FileName, str]  # SHA-256 of each of the unit's other files
     finished: str  # date and time
     seconds: float  # computing time
-    late: str = ""  # actions of the user's code during the run that the identity does not cover
+    late: str = ""  # a sentence: what the user's code did during the run, so that the identity does not cover it
     digest: str = ""  # of all of this
 
     def facts(self) -> dict[str, Any]:
@@ -321,8 +321,8 @@ def read_record(folder: Path) -> UnitRecord:
     return UnitRecord.model_validate_json(disk.text(folder / UNIT))
 
 
-def find(unit: Unit, folder: Path) -> Stored | None:
-    """Return this unit's outcome, if it has been written there; its other files may have changed since."""
+def find_unchecked(unit: Unit, folder: Path) -> Stored | None:
+    """Return this unit's outcome, if it has been written there; only unit.json is read, so other files may have changed."""
     try:
         outcome = load(folder, unit.run)
     except FredError:
@@ -330,10 +330,10 @@ def find(unit: Unit, folder: Path) -> Stored | None:
     return outcome if outcome.record.identity == unit.identity else None
 
 
-def recall(unit: Unit, folder: Path) -> tuple[Stored | None, str]:
+def find_reusable(unit: Unit, folder: Path) -> tuple[Stored | None, str]:
     """Return this unit's outcome, if it is there, unchanged, and would be the same again; else the reason against it.
 
-    The reason is empty if nothing is there, or the outcome of a unit with another identity.
+    All its files are read. The reason is empty if nothing is there, or the outcome of a unit with another identity.
     """
     try:
         outcome = load(folder, unit.run)

@@ -27,10 +27,8 @@ def first_absence(schedule: Schedule, workers: Collection[int] | None = None) ->
         workers: workers to consider; default: all.
     """
     offline, failed, servers = (schedule.intervals.select(kind) for kind in (What.AWAY, What.DETECTING, What.SERVER_AWAY))
-    begins, members = (
-        (*offline.begin_ns.tolist(), *failed.begin_ns.tolist()),
-        (*offline.worker.tolist(), *failed.worker.tolist()),
-    )
+    begins = *offline.begin_ns.tolist(), *failed.begin_ns.tolist()
+    members = *offline.worker.tolist(), *failed.worker.tolist()
     absences = [pair for pair in zip(begins, members, strict=True) if workers is None or pair[1] in workers]
     return min(absences + [(begin, -1) for begin in servers.begin_ns.tolist()], default=None)
 
@@ -89,7 +87,7 @@ def is_undone(schedule: Schedule, seconds: float) -> bool:
 KINDS = ("computing", "wasted", "network", "waiting", "away")
 PARTNERS = ("", "worker", "server", "collective")  # the partner on the network; the one that a worker waits for
 _COMPUTING, _WASTED, _NETWORK, _WAITING, _AWAY = range(len(KINDS))
-_FIRST = (_AWAY, _COMPUTING, _WASTED, _NETWORK)  # priority of simultaneous activities; waiting is the remainder
+_PRIORITIES = (_AWAY, _COMPUTING, _WASTED, _NETWORK)  # of simultaneous activities; waiting is the remainder
 _NOBODY, _WORKER, _SERVER, _COLLECTIVE = range(len(PARTNERS))
 _IntsOrInt = Ints | int
 
@@ -134,7 +132,7 @@ def spans(schedule: Schedule, workers: int | None = None) -> pd.DataFrame:
     """
     table = _Table(schedule, schedule.workers if workers is None else min(workers, schedule.workers))
     free, pieces = table.lifetimes(), list[_Pieces]()
-    for kind in _FIRST:
+    for kind in _PRIORITIES:
         clipped = _clip(table.candidates(kind), free)
         free = _subtract(free, clipped)
         pieces.append(clipped)
@@ -165,15 +163,22 @@ class _Pieces(NamedTuple):
     end: Ints
     kind: Ints
     row: Ints
-    other: Ints
-    number: Ints
+    partner: Ints  # position in PARTNERS
+    partner_number: Ints  # NONE: unknown, or several
 
     @classmethod
     def from_columns(
-        cls, begin: Ints, end: Ints, kind: int, row: _IntsOrInt = NONE, other: _IntsOrInt = _NOBODY, number: _IntsOrInt = NONE
+        cls,
+        begin: Ints,
+        end: Ints,
+        kind: int,
+        row: _IntsOrInt = NONE,
+        partner: _IntsOrInt = _NOBODY,
+        partner_number: _IntsOrInt = NONE,
     ) -> "_Pieces":
         """Return pieces; values common to all are given once."""
-        return cls(begin, end, *(np.broadcast_to(column, begin.shape) for column in (np.int64(kind), row, other, number)))
+        facts = np.int64(kind), row, partner, partner_number
+        return cls(begin, end, *(np.broadcast_to(column, begin.shape) for column in facts))
 
     @classmethod
     def concatenate(cls, parts: "Iterable[_Pieces]") -> "_Pieces":
@@ -297,23 +302,21 @@ class _Table:
             self._located(sender, begin, end, _NETWORK, row, _WORKER, receiver),
         )
 
-    def waiting(self, free: _Pieces) -> _Pieces:
-        """Return the remainder of the line as waiting, each piece for the event that follows."""
-        if not len(free.begin):
-            return free
+    def waiting(self, idle: _Pieces) -> _Pieces:
+        """Return idle pieces as waiting: each for the partner of the worker's next event, or the usual one if none follows."""
+        if not len(idle.begin):
+            return idle
         events = _Pieces.concatenate((self._trips()[0], self._collectives(), self._row_begins()))  # first wins among equals
         events = events.select(np.argsort(events.begin, kind="stable"))
-        position = np.searchsorted(events.begin, free.end).clip(max=max(0, len(events.begin) - 1))
         if not len(events.begin):
-            return free._replace(other=np.full_like(free.other, self._default_partner()))
-        same_worker = (events.begin[position] >= free.end) & (
-            events.begin[position] // self._stride == free.begin // self._stride
-        )
-        other, number = (
-            np.where(same_worker, events.other[position], self._default_partner()),
-            np.where(same_worker, events.number[position], NONE),
-        )
-        return free._replace(other=other, number=number)
+            return idle._replace(partner=np.full_like(idle.partner, self._default_partner()))
+        position = np.searchsorted(events.begin, idle.end).clip(max=len(events.begin) - 1)  # of the next event
+        follows = events.begin[position] >= idle.end  # false after the last event
+        is_same_worker = events.begin[position] // self._stride == idle.begin // self._stride
+        is_known = follows & is_same_worker
+        partner = np.where(is_known, events.partner[position], self._default_partner())
+        partner_number = np.where(is_known, events.partner_number[position], NONE)
+        return idle._replace(partner=partner, partner_number=partner_number)
 
     def frame(self, pieces: _Pieces) -> pd.DataFrame:
         """Return the account as a table, in order."""
@@ -322,9 +325,9 @@ class _Table:
         end = pieces.end - worker * self._stride
         if len(self._ticks):
             begin, end = self._ticks[begin], self._ticks[end]
-        kind, other = by_name(pieces.kind, KINDS), by_name(pieces.other, PARTNERS)
-        columns = {"worker": worker, "begin_ns": begin, "end_ns": end, "kind": kind, "row": pieces.row, "other": other}
-        return pd.DataFrame({**columns, "number": pieces.number}, copy=False)
+        kind, partner = by_name(pieces.kind, KINDS), by_name(pieces.partner, PARTNERS)
+        columns = {"worker": worker, "begin_ns": begin, "end_ns": end, "kind": kind, "row": pieces.row, "other": partner}
+        return pd.DataFrame({**columns, "number": pieces.partner_number}, copy=False)
 
     def _row_begins(self) -> _Pieces:
         """Return the beginnings of rows with their partners; rows of collective operations first."""
@@ -333,9 +336,9 @@ class _Table:
         rows = rows[np.argsort(~self._is_collective(rows), kind="stable")]
         served = self._schedule.is_on_servers(rows)
         begin = np.where(schedule["verb"][rows] == Verb.PULL, schedule["begin_ns"][rows], schedule["time_ns"][rows])
-        other = np.select([served, self._is_collective(rows)], [_SERVER, _COLLECTIVE], self._default_partner())
-        number = np.where(served & (schedule.blocks > 1), schedule["block"][rows], NONE)
-        return self._located(schedule["worker"][rows], begin, begin, _WAITING, rows, other, number)
+        partner = np.select([served, self._is_collective(rows)], [_SERVER, _COLLECTIVE], self._default_partner())
+        partner_number = np.where(served & (schedule.blocks > 1), schedule["block"][rows], NONE)
+        return self._located(schedule["worker"][rows], begin, begin, _WAITING, rows, partner, partner_number)
 
     def _is_collective(self, rows: NDArray[np.intp]) -> NDArray[np.bool_]:
         """Return True for rows for which workers sent messages to each other, to change their own or a shared replica."""
@@ -348,15 +351,16 @@ class _Table:
             return _SERVER
         return _COLLECTIVE if self._schedule.replicas == 1 else _WORKER
 
-    def _row_pieces(self, rows: NDArray[np.intp], begin: str, end: str, kind: int, other: int = _NOBODY) -> _Pieces:
+    def _row_pieces(self, rows: NDArray[np.intp], begin: str, end: str, kind: int, partner: int = _NOBODY) -> _Pieces:
+        """Return the times of rows from one column to another, both in ns."""
         schedule = self._schedule
-        number = schedule["block"][rows] if other and schedule.blocks > 1 else NONE
-        return self._located(schedule["worker"][rows], schedule[begin][rows], schedule[end][rows], kind, rows, other, number)
+        block = schedule["block"][rows] if partner and schedule.blocks > 1 else NONE
+        return self._located(schedule["worker"][rows], schedule[begin][rows], schedule[end][rows], kind, rows, partner, block)
 
-    def _kind_pieces(self, activity: What, kind: int, other: int = _NOBODY) -> _Pieces:
+    def _kind_pieces(self, activity: What, kind: int, partner: int = _NOBODY) -> _Pieces:
         """Return the intervals of this kind, which are stored next to the schedule's rows."""
         intervals = self._schedule.intervals.select(activity)
-        return self._located(intervals.worker, intervals.begin_ns, intervals.end_ns, kind, intervals.row, other)
+        return self._located(intervals.worker, intervals.begin_ns, intervals.end_ns, kind, intervals.row, partner)
 
     def _job_pieces(self, kind: int, *activities: What) -> _Pieces:
         """Return the intervals of the whole job of these kinds, for each worker."""
@@ -374,11 +378,12 @@ class _Table:
         end: Ints,
         kind: int,
         row: _IntsOrInt = NONE,
-        other: _IntsOrInt = _NOBODY,
-        number: _IntsOrInt = NONE,
+        partner: _IntsOrInt = _NOBODY,
+        partner_number: _IntsOrInt = NONE,
     ) -> _Pieces:
         """Return the pieces for these times of workers, without workers outside the table."""
-        pieces = _Pieces.from_columns(self._points(worker, begin), self._points(worker, end), kind, row, other, number)
+        ends = self._points(worker, begin), self._points(worker, end)
+        pieces = _Pieces.from_columns(*ends, kind, row, partner, partner_number)
         return pieces.select((worker >= 0) & (worker < self._workers))
 
     def _points(self, worker: Ints, time: Ints) -> Ints:

@@ -46,6 +46,8 @@ def messages(schedule: Schedule) -> pd.DataFrame:
 
 def _to_servers(schedule: Schedule) -> pd.DataFrame:
     """Return the messages that servers have used or dropped."""
+    # A message leaves when its gradient is computed, and arrives when it is used. Where a server holds it until then, a SENDING
+    # interval of its row has the times of the trip.
     rows = _of_servers(schedule, Verb.PUSH, Verb.ADD, Verb.DROP, Verb.SYNC)
     begin, end = schedule["end_ns"][rows], schedule["time_ns"][rows]
     sending = schedule.intervals.select(What.SENDING)
@@ -53,7 +55,7 @@ def _to_servers(schedule: Schedule) -> pd.DataFrame:
     position = np.searchsorted(rows, sending.row[has_row])
     begin[position], end[position] = sending.begin_ns[has_row], sending.end_ns[has_row]
     sizes = schedule["bytes"][rows]
-    return _table(_TO_SERVERS, begin, end, True, rows, schedule["worker"][rows], _server(schedule, rows), sizes)
+    return _table(_TO_SERVERS, begin, end, rows, schedule["worker"][rows], _server(schedule, rows), sizes, arrived=True)
 
 
 def _never_used(schedule: Schedule) -> pd.DataFrame:
@@ -61,7 +63,7 @@ def _never_used(schedule: Schedule) -> pd.DataFrame:
     _, begin, end, row, worker, _ = schedule.intervals.select(What.SENDING)
     is_lost = row == NONE
     begin, end, worker = begin[is_lost], end[is_lost], worker[is_lost]
-    return _table(_TO_SERVERS, begin, end, False, NONE, worker, NONE, NONE)
+    return _table(_TO_SERVERS, begin, end, NONE, worker, NONE, NONE, arrived=False)
 
 
 def _from_servers(schedule: Schedule) -> pd.DataFrame:
@@ -69,7 +71,7 @@ def _from_servers(schedule: Schedule) -> pd.DataFrame:
     rows = _of_servers(schedule, Verb.PULL)
     begin, end = schedule["begin_ns"][rows], schedule["end_ns"][rows]
     arrived, sizes = end <= schedule.end_ns, schedule["bytes"][rows]
-    return _table(_TO_WORKERS, begin, end, arrived, rows, _server(schedule, rows), schedule["worker"][rows], sizes)
+    return _table(_TO_WORKERS, begin, end, rows, _server(schedule, rows), schedule["worker"][rows], sizes, arrived)
 
 
 def _trips(schedule: Schedule) -> pd.DataFrame:
@@ -77,7 +79,7 @@ def _trips(schedule: Schedule) -> pd.DataFrame:
     _, begin, end, row, sender, receiver = schedule.intervals.select(What.TRIP)
     sizes = np.where(row == NONE, NONE, schedule["bytes"][row] // schedule["messages"][row].clip(1)) if len(row) else row
     arrived = (end < schedule.end_ns) | (begin == end)
-    return _table(_BETWEEN_WORKERS, begin, end, arrived, row, sender, receiver, sizes)
+    return _table(_BETWEEN_WORKERS, begin, end, row, sender, receiver, sizes, arrived)
 
 
 def _of_servers(schedule: Schedule, *verbs: Verb) -> Ints:
@@ -94,11 +96,11 @@ def _table(
     way: int,
     begin: Ints,
     end: Ints,
-    arrived: NDArray[np.bool_] | bool,
     row: Ints | int,
     sender: Ints | int,
     receiver: Ints | int,
     size: Ints | int,
+    arrived: NDArray[np.bool_] | bool,
 ) -> pd.DataFrame:
     """Return a table of messages of one way; values common to all are given once."""
     columns = {"way": way, "begin_ns": begin, "end_ns": end, "arrived": arrived, "row": row, "sender": sender}

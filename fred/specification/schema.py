@@ -37,7 +37,7 @@ def scenario_schema() -> dict[str, Any]:
         ]
         definitions[kind] = {"anyOf": [{"enum": list(table)}, *options]}
     definitions = _resolved(definitions)
-    _write_once([choice for kind in classes for choice in definitions[kind]["anyOf"][1:]], definitions)
+    _share_equal_options([choice for kind in classes for choice in definitions[kind]["anyOf"][1:]], definitions)
     definitions |= {**_USER_CLASSES, "card": _CARD}
     for kind in classes:
         definitions[kind]["anyOf"] += [{"$ref": f"#/$defs/{name}"} for name in _USER_CLASSES]
@@ -85,20 +85,20 @@ def _with_name(name: str, options: dict[str, Any]) -> dict[str, Any]:
     return {**options, "title": name, "properties": properties}
 
 
-def _write_once(choices: list[dict[str, Any]], definitions: dict[str, Any]) -> None:
-    """Move options with equal descriptions in several components into shared definitions."""
-    users = defaultdict[tuple[str, str], list[dict[str, Any]]](list)
-    for choice in choices:
-        for option, description in choice["properties"].items():
-            if set(description) - {"const", "$ref"}:
-                users[option, json.dumps(description)].append(choice["properties"])
+def _share_equal_options(components: list[dict[str, Any]], definitions: dict[str, Any]) -> None:
+    """Move options that are equal in several components, in name and schema, into shared definitions."""
+    components_by_option = defaultdict[tuple[str, str], list[dict[str, Any]]](list)  # their properties
+    for component in components:
+        for option, option_schema in component["properties"].items():
+            if set(option_schema) - {"const", "$ref"}:  # a constant or a reference alone is short already
+                components_by_option[option, json.dumps(option_schema)].append(component["properties"])
     variants = defaultdict[str, int](int)
-    for (option, description), places in users.items():
-        if len(places) > 1:
+    for (option, option_schema), components_properties in components_by_option.items():
+        if len(components_properties) > 1:
             variants[option] += 1
             name = f"{option}.{variants[option]}"
-            definitions[name] = json.loads(description)
-            for properties in places:
+            definitions[name] = json.loads(option_schema)
+            for properties in components_properties:
                 properties[option] = {"$ref": f"#/$defs/{name}"}
 
 

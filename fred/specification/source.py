@@ -186,10 +186,10 @@ class Source:
         if "runs" not in self.document:
             return {name_of_only_run(self.document.get("algorithm")): {}}
         if not isinstance(runs, dict) or not runs:
-            found = f"found a list of {len(runs)}" if isinstance(runs, list) and runs else f"found {quoted(runs)[:80]}"
+            value = f"a list of {len(runs)}" if isinstance(runs, list) and runs else quoted(runs)[:80]
             like = "`{'mine': {'algorithm': ...}}`" if self.path is None else "`mine: {algorithm: ...}`"
             raise FredError(
-                f"{self.locate(('runs',))}: {found}; expected run names, each with what it overrides, such as {like}"
+                f"{self.locate(('runs',))}: found {value}; expected run names, each with what it overrides, such as {like}"
             )
         for name, settings in runs.items():
             if isinstance(settings, dict) and "name" in settings:

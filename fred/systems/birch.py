@@ -116,16 +116,16 @@ class LocalSums(_Bounded):
     def _work(self, sim: Simulation, worker: int, applied: "_Applied") -> Process:
         while True:
             gradients_at_read = applied.gradients  # before the model is on its way
-            start_model: Copy = yield from sim.pull(worker, sim.workers)
+            start_model: Copy = yield from sim.pull(worker, sim.global_replica)
             sim.sync(worker, start_model)
             yield from sim.local_steps(worker, self.steps)
             pseudo_gradient = sim.pseudo_gradient(worker, start_model, sim.own(worker))
             yield from sim.send(pseudo_gradient)
             if applied.accepts(gradients_at_read, self.steps):
-                sim.add(pseudo_gradient, sim.workers)
-                sim.commit(sim.workers, weight=1.0)
+                sim.add(pseudo_gradient, sim.global_replica)
+                sim.commit(sim.global_replica, weight=1.0)
             else:
-                sim.drop(pseudo_gradient, sim.workers)
+                sim.drop(pseudo_gradient, sim.global_replica)
 
 
 class BatchSums(_Bounded):
@@ -197,11 +197,11 @@ class LocalTotal(Protocol):
             steps = _Steps(sim, self.total or sim.workers)
             turns = [sim.process(self._turn(sim, worker, steps)) for worker in range(sim.workers)]
             yield from sim.wait("the server", sim.env.all_of(turns), "all workers' sums")
-            sim.commit(sim.workers, weight=1.0)
+            sim.commit(sim.global_replica, weight=1.0)
 
     def _turn(self, sim: Simulation, worker: int, steps: "_Steps") -> Process:
         yield from sim.present(worker)
-        start_model: Copy = yield from sim.pull(worker, sim.workers)
+        start_model: Copy = yield from sim.pull(worker, sim.global_replica)
         yield from sim.present(worker)
         sim.sync(worker, start_model)
         steps_made = yield from steps.make(worker)
@@ -209,7 +209,7 @@ class LocalTotal(Protocol):
         if steps_made:
             pseudo_gradient = sim.pseudo_gradient(worker, start_model, sim.own(worker))
             yield from sim.send(pseudo_gradient)
-            sim.add(pseudo_gradient, sim.workers)
+            sim.add(pseudo_gradient, sim.global_replica)
 
 
 class _Steps:

@@ -173,16 +173,17 @@ class ChocoGossip(Protocol):
     def _work(
         self, sim: Simulation, worker: int, receivers: list[int], weights: dict[int, float], inboxes: list[Inbox]
     ) -> Process:
-        replica = sim.workers + worker  # the replica
+        public_copy = sim.workers + worker  # number of its replica
         number = 0
         while True:
             yield from sim.present(worker)
             gradient = sim.compute(worker, sim.own(worker))
             yield gradient.finished
             sim.push(gradient, worker, NOTHING)
-            sim.add(sim.pseudo_gradient(worker, sim.read(worker, replica, sent=False), sim.own(worker)), replica, NOTHING)
-            sim.commit(replica)
-            model = sim.publish(worker, len(receivers), size=sim.sizes.message.total, replica=replica)
+            change = sim.pseudo_gradient(worker, sim.read(worker, public_copy, sent=False), sim.own(worker))
+            sim.add(change, public_copy, NOTHING)
+            sim.commit(public_copy)
+            model = sim.publish(worker, len(receivers), size=sim.sizes.message.total, replica=public_copy)
             for receiver in receivers:
                 inboxes[receiver].expect(sim.transfer(worker, receiver), number, worker, model)
             yield from inboxes[worker].wait(worker, number, len(receivers))

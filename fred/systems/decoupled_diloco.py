@@ -177,7 +177,7 @@ class _Fragment:
 
     def receive(self, worker: int) -> Process:
         """Receive the server's fragment and continue from it."""
-        model: Copy = yield from self._sim.pull(worker, self._sim.workers, block=self._block)
+        model: Copy = yield from self._sim.pull(worker, self._sim.global_replica, block=self._block)
         self._sim.sync(worker, model, block=self._block)
         self._received[worker], self._steps[worker] = model, 0
 
@@ -203,6 +203,7 @@ class _Fragment:
             yield max(0, begin + self._period - sim.now)
 
     def _answer(self, worker: int) -> None:
+        """Start to send the change of a learner's fragment since it received the last one."""
         sim = self._sim
         self._pending.discard(worker)
         parts = [fragment._received[worker] for fragment in self._fragments]
@@ -213,7 +214,7 @@ class _Fragment:
     def _send(self, pseudo_gradient: Gradient, steps: int, number: int) -> Process:
         yield from self._sim.send(pseudo_gradient, block=self._block if len(self._fragments) > 1 else None)
         if number != self._number:
-            self._sim.drop(pseudo_gradient, self._sim.workers, block=self._block)
+            self._sim.drop(pseudo_gradient, self._sim.global_replica, block=self._block)
             return
         self._answers.append((pseudo_gradient, steps))
         if len(self._answers) == self._quorum:
@@ -224,7 +225,7 @@ class _Fragment:
         sim, answers = self._sim, self._answers
         self._pending, self._answers, self._number = set(), [], self._number + 1
         for pseudo_gradient, steps in answers:
-            sim.add(pseudo_gradient, sim.workers, block=self._block, weight=float(steps))
-        sim.commit(sim.workers, self._block, weight=1 / sum(steps for _, steps in answers))
+            sim.add(pseudo_gradient, sim.global_replica, block=self._block, weight=float(steps))
+        sim.commit(sim.global_replica, self._block, weight=1 / sum(steps for _, steps in answers))
         for worker in self._received:
             sim.process(self.receive(worker), worker)

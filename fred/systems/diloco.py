@@ -219,19 +219,20 @@ w <- w - outer step(D); m_i and v_i follow a_i, unless i is out"""
 
     def init(self, params: Params, /, workers: int) -> State:
         usual = jax.tree.map(lambda _: jnp.zeros(workers), params)
-        return super().init(params, workers).replace(usual=usual, spread=usual, workers=jnp.zeros(workers))
+        return super().init(params, workers).replace(usual=usual, spread=usual, by_worker=jnp.zeros(workers))
 
     def contribute(self, state: State, message: Message, /, timestamp: Scalar, worker: Scalar) -> Message:
         """Return the `message`, a pseudo-gradient, in its worker's row [workers, ...]."""
-        places = len(state.workers)
-        return jax.tree.map(lambda leaf: jnp.zeros((places, *leaf.shape)).at[worker].set(leaf), message)
+        workers = len(state.by_worker)  # a shape, which a compiled function must know
+        return jax.tree.map(lambda leaf: jnp.zeros((workers, *leaf.shape)).at[worker].set(leaf), message)
 
     def apply_round(self, state: State, total: Message, /, timestamp: Scalar, count: Scalar) -> State:
         """Step the outer optimizer with a weighted mean of the pseudo-gradients; `total` has 1 / `count` of each."""
-        places = jax.tree.map(lambda leaf: count * leaf, total)
-        lengths = jax.tree.map(lambda leaf: jnp.sqrt(jnp.square(leaf).reshape(len(leaf), -1).sum(1)), places)
+        pseudo_gradients = jax.tree.map(lambda leaf: count * leaf, total)
+        lengths = jax.tree.map(lambda leaf: jnp.sqrt(jnp.square(leaf).reshape(len(leaf), -1).sum(1)), pseudo_gradients)
         inliers = jax.tree.map(partial(self._inliers, state), lengths, state.usual, state.spread)
-        stepped = super().apply_round(state, jax.tree.map(self._mean, places, lengths, inliers), timestamp, count)
+        mean = jax.tree.map(self._mean, pseudo_gradients, lengths, inliers)
+        stepped = super().apply_round(state, mean, timestamp, count)
         usual = jax.tree.map(partial(self._moving_mean, state), lengths, state.usual, inliers)
         spread = jax.tree.map(partial(self._spread, state), lengths, state.usual, usual, state.spread, inliers)
         return stepped.replace(usual=usual, spread=spread)
@@ -240,10 +241,10 @@ w <- w - outer step(D); m_i and v_i follow a_i, unless i is out"""
         """Return True for each worker whose pseudo-gradient is no outlier [workers]."""
         return (state.clock < self.warm_up) | (lengths - usual <= self.deviations * jnp.sqrt(spread))
 
-    def _mean(self, places: jax.Array, lengths: jax.Array, inliers: jax.Array) -> jax.Array:
-        """Return the mean of the pseudo-gradients that take part, weighted by length and clipped."""
+    def _mean(self, pseudo_gradients: jax.Array, lengths: jax.Array, inliers: jax.Array) -> jax.Array:
+        """Return the mean of an array's pseudo-gradients [workers, ...] that take part, weighted by length and clipped."""
         weights = jnp.where(inliers, jax.nn.softmax(jnp.where(inliers, -lengths / self.temperature, -jnp.inf)), 0.0)
-        mean = (weights.reshape(-1, *[1] * (places.ndim - 1)) * places).sum(0)
+        mean = (weights.reshape(-1, *[1] * (pseudo_gradients.ndim - 1)) * pseudo_gradients).sum(0)
         length = jnp.sqrt(jnp.square(mean).sum())
         return mean * (self.longest / jnp.maximum(length, self.longest))
 

@@ -86,7 +86,7 @@ class Elastic(Centred):
 
     def _work(self, sim: Simulation, worker: int) -> Process:
         share = self.elasticity or _USUAL / sim.workers
-        server = sim.workers  # its replica follows those of the workers
+        server = sim.global_replica
         model: Copy = yield from self._fetch(sim, worker)
         while True:
             for _ in range(self.period):
@@ -135,7 +135,7 @@ class Accumulating(Centred):
 
     def _push(self, sim: Simulation, accrued: list[Gradient]) -> Process:
         """Send the sum of the pseudo-gradients to the server as one message."""
-        server = sim.workers  # its replica follows those of the workers
+        server = sim.global_replica
         *earlier_sums, last = accrued
         yield from sim.send(last)
         for pseudo_gradient in earlier_sums:

@@ -176,16 +176,19 @@ r = outer_rate if the largest tau in the round is at most tau_c, else min(outer_
     def init(self, params: Params, /, workers: int) -> State:
         zeros = jax.tree.map(jnp.zeros_like, params)
         state = super().init(params, workers)
-        return state.replace(first=zeros, second=zeros, largest=zeros, workers=jnp.zeros(workers))
+        return state.replace(first=zeros, second=zeros, largest=zeros, no_staleness=jnp.zeros(workers))
 
     def contribute(self, state: State, message: Message, /, timestamp: Scalar, worker: Scalar) -> Message:
-        """Return the `message`, a pseudo-gradient, and its staleness in its worker's row; a second one counts as fresh."""
+        """Return the `message`, a pseudo-gradient, and its staleness at its worker's place [workers]."""
+        # A worker's second message in a round has staleness 0, for it reads the model after sending the first. So the sum over
+        # the round has at most one staleness in each place.
         staleness = jnp.float32(state.clock - timestamp)
-        return {"pseudo_gradient": message, "staleness": state.workers.at[worker].set(staleness)}
+        return {"pseudo_gradient": message, "staleness": state.no_staleness.at[worker].set(staleness)}
 
     def apply_round(self, state: State, total: Message, /, timestamp: Scalar, count: Scalar) -> State:
         """Step with `total`, the mean of `count` pseudo-gradients and of their staleness."""
-        pseudo_gradient, stalest = total["pseudo_gradient"], jnp.round(count * total["staleness"].max())
+        pseudo_gradient = total["pseudo_gradient"]
+        stalest = jnp.round(count * total["staleness"].max())  # from the mean back to the sum, an integer
         first = jax.tree.map(lambda m, d: self.beta_1 * m + (1 - self.beta_1) * d, state.first, pseudo_gradient)
         second = jax.tree.map(lambda v, d: self.beta_2 * v + (1 - self.beta_2) * d * d, state.second, pseudo_gradient)
         largest = jax.tree.map(jnp.maximum, state.largest, second)

@@ -171,7 +171,7 @@ class _Worker:
             gradient = sim.compute(self.number, self._compose())
             yield gradient.finished
             for server in servers:
-                sim.process(server.bring(gradient, version), self.number)
+                sim.process(server.deliver_block(gradient, version), self.number)
 
     def _count_blocks(self, version: int) -> int:
         return sum(block.timestamp >= version for block in self._newest)
@@ -195,8 +195,8 @@ class _Server:
         self._versions_received: set[tuple[int, int]] = set()  # worker and version of each of them
         self._arrivals = _Arrivals(sim, self._complete, f"server {number}", self._reason)
 
-    def bring(self, gradient: Gradient, version: int) -> Process:
-        """Receive the block of a worker's gradient."""
+    def deliver_block(self, gradient: Gradient, version: int) -> Process:
+        """Send the server its block of a worker's gradient, which joins the round unless it comes too late or twice."""
         yield from self._sim.send(gradient, self._number)
         repeated = (gradient.worker, version) in self._versions_received  # from one who has crashed since
         if repeated or version < self._sim.clock(block=self._number):

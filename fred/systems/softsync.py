@@ -130,6 +130,7 @@ class Softsync(Central):
         return self.gradients or workers // self.n
 
     def _work(self, sim: Simulation, worker: int, servers: "list[_Server]") -> Process:
+        """Compute one gradient after the other, and send each to all servers; wait for its updates, with `wait`."""
         updates: list[simpy.Event] = []
 
         def accept(gradient: Gradient, block: int) -> None:
@@ -205,23 +206,24 @@ class InTurn(Protocol):
         size = self.group_size or max(1, round(sim.workers**0.5))
         groups = [range(first, min(first + size, sim.workers)) for first in range(0, sim.workers, size)]
         for number, members in enumerate(groups):
-            sim.process(self._group(sim, members, number + 1, len(groups)))
+            sim.process(self._run_group(sim, members, first_steps=number + 1, later_steps=len(groups)))
 
-    def _group(self, sim: Simulation, members: range, first: int, steps: int) -> Process:
-        """Run the rounds of a group; the first round has `first` steps, the others `steps`."""
-        number = first
+    def _run_group(self, sim: Simulation, members: range, first_steps: int, later_steps: int) -> Process:
+        """Run the rounds of a group, with `first_steps` in the first round and `later_steps` in the others."""
+        steps = first_steps
         while True:
             pseudo_gradients = list[Gradient]()
-            turns = [sim.process(self._turn(sim, worker, number, pseudo_gradients)) for worker in members]
+            turns = [sim.process(self._turn(sim, worker, steps, pseudo_gradients)) for worker in members]
             yield from sim.wait(f"the group of worker {members[0]}", sim.env.all_of(turns), "all of it")
             for pseudo_gradient in pseudo_gradients:
-                sim.add(pseudo_gradient, sim.workers)
-            sim.commit(sim.workers, weight=1.0)
-            number = steps
+                sim.add(pseudo_gradient, sim.global_replica)
+            sim.commit(sim.global_replica, weight=1.0)
+            steps = later_steps
 
     def _turn(self, sim: Simulation, worker: int, steps: int, pseudo_gradients: list[Gradient]) -> Process:
+        """Make a worker's local steps of one round, and add their pseudo-gradient to those that have arrived."""
         yield from sim.present(worker)
-        start_model: Copy = yield from sim.pull(worker, sim.workers)
+        start_model: Copy = yield from sim.pull(worker, sim.global_replica)
         yield from sim.present(worker)
         sim.sync(worker, start_model)
         yield from sim.local_steps(worker, steps)

@@ -157,7 +157,7 @@ class LateAveraging(Protocol):
             updates += 1
             if updates % self.every == 0 and (self.delay is not None or not pending):
                 model = sim.own(worker)
-                averages.bring(number, worker, model)
+                averages.add(number, worker, model)
                 pending.append((number, updates, model))
                 number += 1
             while pending and self._due(pending[0], updates, averages):
@@ -189,7 +189,7 @@ class _Averages:
         self._complete: deque[int] = deque()  # those to which all have contributed and which are not over
         self._means: dict[int, dict[int, tuple[Copy, Cost]]] = {}  # for the workers that have not merged it
 
-    def bring(self, number: int, worker: int, model: Copy) -> None:
+    def add(self, number: int, worker: int, model: Copy) -> None:
         """Add a worker's model; the allreduce begins when all have been added."""
         sim, models = self._sim, self._models[number]
         models[worker] = model

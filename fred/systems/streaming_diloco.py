@@ -155,15 +155,18 @@ class Streaming(Protocol):
                 sim.push(gradient, worker, NOTHING, block)
             made_updates = updates[worker] = updates[worker] + 1
             if (made_updates + self.delay) % self._spacing == 0:
-                global_model, local_model = compose_replica(sim, worker, sim.workers), compose_replica(sim, worker, worker)
-                synchronizations.bring(
+                global_model, local_model = (
+                    compose_replica(sim, worker, sim.global_replica),
+                    compose_replica(sim, worker, worker),
+                )
+                synchronizations.add(
                     (made_updates + self.delay) // self._spacing - 1, sim.pseudo_gradient(worker, global_model, local_model)
                 )
             if made_updates % self._spacing == 0:
                 number = made_updates // self._spacing - 1
                 yield from synchronizations.wait(number, worker)
                 block = number % self.fragments
-                global_model = sim.read(worker, sim.workers, sent=False, block=block)
+                global_model = sim.read(worker, sim.global_replica, sent=False, block=block)
                 sim.sync(worker, global_model, keep=self.mixing, weight=1 - self.mixing, block=block)
 
 
@@ -210,17 +213,17 @@ class OverlappedSteps(Protocol):
             sim.process(self._work(sim, worker, rounds))
 
     def _work(self, sim: Simulation, worker: int, rounds: "_Rounds") -> Process:
-        outer = sim.workers + worker
+        outer_model = sim.workers + worker  # number of its replica
         for number in count(1):
-            start_model = sim.read(worker, outer, sent=False)
+            start_model = sim.read(worker, outer_model, sent=False)
             sim.sync(worker, start_model)
             yield from sim.local_steps(worker, self.period)
             yield from rounds.wait(number - 1, worker)
             pseudo_gradient = sim.pseudo_gradient(worker, start_model, sim.own(worker))
             if self.eager:
-                sim.add(pseudo_gradient, outer, NOTHING)
-            sim.commit(outer, weight=1 / sim.workers)
-            rounds.bring(number, pseudo_gradient)
+                sim.add(pseudo_gradient, outer_model, NOTHING)
+            sim.commit(outer_model, weight=1 / sim.workers)
+            rounds.add(number, pseudo_gradient)
 
 
 class _Rounds:
@@ -231,7 +234,7 @@ class _Rounds:
         self._pseudo_gradients: list[Gradient] = []
         self._ends: defaultdict[int, simpy.Event] = defaultdict(sim.env.event)
 
-    def bring(self, number: int, pseudo_gradient: Gradient) -> None:
+    def add(self, number: int, pseudo_gradient: Gradient) -> None:
         """Add a worker's pseudo-gradient; the allreduce begins when all have been added."""
         self._pseudo_gradients.append(pseudo_gradient)
         if len(self._pseudo_gradients) == self._sim.workers:
@@ -251,6 +254,6 @@ class _Rounds:
             cost = operation.cost
             for worker in range(sim.workers):
                 if not self._eager or worker != pseudo_gradient.worker:
-                    sim.add(pseudo_gradient, sim.workers + worker, cost)
+                    sim.add(pseudo_gradient, sim.workers + worker, cost)  # to the worker's outer model
                     cost = NOTHING
         self._ends[number].succeed()

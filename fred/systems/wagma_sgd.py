@@ -127,16 +127,16 @@ class GroupAveraging(Protocol):
             sim.sync(worker, mean, *(operation.late_factors if late else operation.on_time_factors), operation.cost)
 
 
-def differing(iteration: int, workers: int, size: int, fixed: bool = False) -> list[int]:
+def differing_bits(iteration: int, workers: int, size: int, fixed: bool = False) -> list[int]:
     """Return the log2(size) bits in which members of one group differ; they rotate from iteration to iteration.
 
     Args:
         iteration: from 0.
         workers, size: numbers of all workers and of members of a group: powers of two.
-        fixed: whether to use the bits of iteration 0 always.
+        fixed: True to use the bits of iteration 0 always.
 
     Example: eight workers in pairs.
-        >>> [differing(iteration, workers=8, size=2) for iteration in range(4)]
+        >>> [differing_bits(iteration, workers=8, size=2) for iteration in range(4)]
         [[1], [2], [4], [1]]
     """
     phases, bits = int(math.log2(workers)), int(math.log2(size))
@@ -160,18 +160,18 @@ class _Operation:
 
     def __init__(self, sim: Simulation, iteration: int, bits: list[int], is_global: bool, workers: list[int], waits: bool):
         self.iteration, self.bits = iteration, bits
-        self.is_global = is_global  # whether it is global, as the network's `collective` does it
+        self.is_global = is_global  # then the network's `collective` does it
         self.workers = workers  # the participants
-        self.waits = waits  # whether it begins with the last of them to arrive, or with the first
+        self.waits = waits  # True: it begins with the last of them to arrive; False: with the first
         self.cost = NOTHING  # known when it is over
         self.size = size = 1 << len(bits)  # of each group
         self.on_time_factors, self.late_factors = (0.0, 1.0), (1 / (size + 1), size / (size + 1))  # keep, weight
         # The mask clears the bits in which members of a group differ: what is left is the group's first member.
         self.group_mask = ~sum(bits)
-        self.firsts = sorted({worker & self.group_mask for worker in workers})
+        self.first_members = sorted({worker & self.group_mask for worker in workers})
         self.arrived = 0  # workers
-        self.active = False  # whether it has begun everywhere, so that workers which arrive now are late
-        self.means: dict[int, Copy] = {}  # by the group's first member, once it is over
+        self.active = False  # True: it has begun everywhere, so workers that arrive now are late
+        self.means: dict[int, Copy] = {}  # of each group, by its first member, once the operation is over
         self.over: simpy.Event = sim.env.event()
 
 
@@ -180,12 +180,12 @@ class _Averaging:
 
     def __init__(self, sim: Simulation, protocol: GroupAveraging):
         self._sim, self._protocol = sim, protocol
-        self._operations: dict[tuple[int, int], _Operation] = {}  # by iteration and first worker
-        self._models = [sim.own(worker) for worker in range(sim.workers)]  # finished last: what each would contribute
-        self._finished = [0] * sim.workers  # iterations
-        depth = math.ceil(math.log2(sim.workers))
+        self._operations: dict[tuple[int, int], _Operation] = {}  # by iteration and first participant
+        self._models = [sim.own(worker) for worker in range(sim.workers)]  # each worker's last finished one
+        self._finished = [0] * sim.workers  # iterations of each worker
+        depth = math.ceil(math.log2(sim.workers))  # of the tree by which the first worker activates the others
         self._activation = depth * sim.mean_latency
-        self._group_size = protocol.group_size or 2 ** -(-depth // 2)
+        self._group_size = protocol.group_size or 2 ** -(-depth // 2)  # about the root of the number of workers
 
     def enter(self, worker: int) -> _Operation | None:
         """Enter a finished local update; return the operation in which the model takes part, if there is one."""
@@ -195,7 +195,7 @@ class _Averaging:
         is_global = period is not None and (iteration + 1) % period == 0
         if self._group_size == 1 and not is_global:
             return None  # a group of its own
-        operation = self._operation(worker, iteration, is_global)
+        operation = self._find_or_open(worker, iteration, is_global)
         self._models[worker] = self._sim.own(worker)
         operation.arrived += 1
         last = operation.arrived == len(operation.workers)
@@ -205,19 +205,17 @@ class _Averaging:
             del self._operations[iteration, operation.workers[0]]
         return operation
 
-    def _operation(self, worker: int, iteration: int, is_global: bool) -> _Operation:
+    def _find_or_open(self, worker: int, iteration: int, is_global: bool) -> _Operation:
         """Return the operation in which a worker takes part in an iteration; opens it if there is none yet."""
         workers, fixed = self._sim.workers, self._protocol.groups == "fixed"
         waits = is_global or self._protocol.group_waits
-        bits = differing(iteration, workers, workers if is_global else self._group_size, fixed)
-        first = worker & ~sum(bits) if waits else 0
-        operation = self._operations.get((iteration, first))
-        if operation is None:
-            participants = members(worker, bits) if waits else list(range(workers))
-            operation = self._operations[iteration, first] = _Operation(
-                self._sim, iteration, bits, is_global, participants, waits
-            )
-        return operation
+        bits = differing_bits(iteration, workers, workers if is_global else self._group_size, fixed)
+        # A group that waits has an operation of its own. Otherwise the first worker of all starts all groups, in one operation.
+        participants = members(worker, bits) if waits else list(range(workers))
+        key = iteration, participants[0]
+        if key not in self._operations:
+            self._operations[key] = _Operation(self._sim, iteration, bits, is_global, participants, waits)
+        return self._operations[key]
 
     def _begin(self, operation: _Operation) -> None:
         """Begin the operation everywhere, with the last finished model of each worker."""
@@ -232,14 +230,16 @@ class _Averaging:
         differ = network is not None and (
             network.two_levels or network.contention or network.regions or network.sharing == "fair"
         )
-        firsts = operation.firsts if differ else operation.firsts[:1]
+        first_members = operation.first_members if differ else operation.first_members[:1]
         awaited = operation.workers if operation.waits else ()
-        return sim.slowest([sim.allreduce(members(first, operation.bits), algorithm, awaited=awaited) for first in firsts])
+        return sim.slowest(
+            [sim.allreduce(members(first, operation.bits), algorithm, awaited=awaited) for first in first_members]
+        )
 
     def _average(self, operation: _Operation, models: list[Copy], allreduce: Operation) -> None:
         operation.cost = allreduce.cost
         share = 1 / operation.size
-        for first in operation.firsts:
+        for first in operation.first_members:
             parts = [(models[member], share) for member in members(first, operation.bits)]
             operation.means[first] = self._sim.mix(first, parts)
         operation.over.succeed()

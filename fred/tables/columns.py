@@ -160,15 +160,22 @@ class File(ABC):
         return self._parse_cells(name, column.to_pylist(), None)
 
     def _parse_cells(self, name: str, cells: Sequence[str | None], units: Mapping[str, float] | None) -> Floats:
-        """Return the numbers in a column of text."""
+        """Return the numbers in a column of text.
+
+        Args:
+            name: name of the column.
+            cells: its texts; None: missing.
+            units: factors by unit; None: the column has times, in s if they have units.
+        """
         try:
             if name in self._moments:
                 return quantities.parse_moments(cells)
             values, unit, notes = quantities.parse_numbers(cells, units, self._comma)
         except quantities.CellError as error:
-            expected = f"a time in column `{name}`, {error.expected}"
-            expected = f"{error.expected} in column `{name}`" if units or name in self._moments else expected
-            cure = self._comma_cure(name) if "comma is clear" in expected else ""
+            is_duration = not units and name not in self._moments
+            column = f"column `{name}`"
+            expected = f"a time in {column}, {error.expected}" if is_duration else f"{error.expected} in {column}"
+            cure = self._comma_cure(name) if error.ambiguous == "comma" else ""
             place = self.describe_row(error.row)
             raise FredError(f"{place}: expected {expected}; found {quoted(cells[error.row])}{cure}") from None
         self.notes += [f"{note} in `{name}`" for note in notes if f"{note} in `{name}`" not in self.notes]

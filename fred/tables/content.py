@@ -24,7 +24,7 @@ from fred.base.errors import FredError, briefly
 _MOST_BYTES = 2**33  # bytes after unpacking; more is a mistake or an attack
 _MOST_RATIO, _ANY_RATIO_BYTES = 300, 2**28  # times as many bytes after unpacking; up to so many bytes any ratio will do
 _TAR = slice(257, 262)  # where a tape archive has its mark
-_TRIAL, _REPORTS = "params.json", ("progress.csv", "result.json")  # in the folder of a trial of Ray
+_TRIAL_MARKER, _REPORTS = "params.json", ("progress.csv", "result.json")  # files in the folder of a trial of Ray
 _STEP_WORDS = re.compile(rb"step|iter|epoch", re.IGNORECASE)
 _HEAD = 2**15  # bytes that tell what a file is
 _PACKED: dict[bytes, tuple[str, Callable[[IO[bytes]], Any]]] = {  # first bytes -> ending, reader
@@ -113,7 +113,7 @@ def read_contents(paths: Sequence[Path]) -> list[Content]:
     """
     members: list[Content] = []
     for path in paths:
-        files, notes = _files(path)
+        files, notes = _files_with_times(path)
         contents, stream_notes = _select_stream([member for file in files for member in _members(file)])
         notes = (*notes, *stream_notes)
         members += [replace(member, notes=(*notes, *member.notes)) for member in contents[:1]] + contents[1:]
@@ -133,14 +133,18 @@ def read_content(path: Path) -> Content:
     return members[0]
 
 
-def _files(path: Path) -> tuple[list[Path], tuple[str, ...]]:
-    """Return the files that a path means, and a note about those of a folder that are left out."""
+def _files_with_times(path: Path) -> tuple[list[Path], tuple[str, ...]]:
+    """Return the files that a path means, and a note about those of a folder that are left out.
+
+    Of a folder these are the reports of Ray's trials in it or up to two folders below, or else its own files, or else those of
+    all folders below it.
+    """
     try:
         if not path.is_dir():
             return [path], ()
-        trials = [trial.parent for depth in ("", "*/", "*/*/") for trial in path.glob(depth + _TRIAL)]
-        reports = _trial_reports([file for trial in trials for file in trial.iterdir()])
-        for entries in (reports, path.iterdir(), path.rglob("*")):  # the files of its folders only if it has none itself
+        trial_folders = [marker.parent for depth in ("", "*/", "*/*/") for marker in path.glob(depth + _TRIAL_MARKER)]
+        reports = _trial_reports([file for folder in trial_folders for file in folder.iterdir()])
+        for entries in (reports, path.iterdir(), path.rglob("*")):
             files, notes = _select_files(path, sorted(entry for entry in entries if entry.is_file()))
             if files:
                 return files, notes
@@ -177,8 +181,8 @@ def _select_files(path: Path, files: Sequence[Path]) -> tuple[list[Path], tuple[
 
 def _trial_reports(files: Sequence[Path]) -> list[Path]:
     """Return the reports of Ray's trials, which lie next to files of their state."""
-    trials = {file.parent for file in files if file.name == _TRIAL}
-    reports = ([file for file in files if file.name == name and file.parent in trials] for name in _REPORTS)
+    trial_folders = {file.parent for file in files if file.name == _TRIAL_MARKER}
+    reports = ([file for file in files if file.name == name and file.parent in trial_folders] for name in _REPORTS)
     return next((group for group in reports if group), [])
 
 
@@ -291,8 +295,8 @@ def _decode(path: Path, data: bytes) -> Content:
         line = 1 + data[: error.start].count(b"\n")
         text, encoding = data.decode("cp1252", errors="replace"), "cp1252"
         return Content(path, text.encode(), "text", (f"text in Windows-1252, because line {line} is not UTF-8",), encoding)
-    plain = encoding == "utf-8-sig"
-    return Content(path, text.encode(), "text", () if plain else (f"text in {encoding}",), "" if plain else encoding)
+    is_utf_8 = encoding == "utf-8-sig"
+    return Content(path, text.encode(), "text", () if is_utf_8 else (f"text in {encoding}",), "" if is_utf_8 else encoding)
 
 
 def matrix_command(load: str, stem: str) -> str:

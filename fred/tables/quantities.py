@@ -54,11 +54,12 @@ class CellError(ValueError):
     Args:
         row: number of the cell, from 0.
         expected: description of the expected content.
+        ambiguous: what may have two meanings, for which a command can decide: `comma`, or `date`.
     """
 
-    def __init__(self, row: int, expected: str):
+    def __init__(self, row: int, expected: str, ambiguous: Literal["", "comma", "date"] = ""):
         super().__init__(f"row {row}: expected {expected}")
-        self.row, self.expected = row, expected
+        self.row, self.expected, self.ambiguous = row, expected, ambiguous
 
 
 def is_missing(cell: str | None) -> bool:
@@ -255,7 +256,7 @@ def _find_decimal_mark(
     is_clear = comma and not other_digits
     if thousands and not is_clear and not any(len(digits) > 3 for digits in other_digits):
         row = next(row for row, part in enumerate(parts) if part and "," in part[0])
-        raise CellError(row, "a number whose comma is clear: 1633 or 1.633, without separators of thousands")
+        raise CellError(row, "a number whose comma is clear: 1633 or 1.633, without separators of thousands", "comma")
     return ",", ("decimals after a comma",)
 
 
@@ -302,7 +303,7 @@ def _days_first(texts: Sequence[str]) -> bool:
         return True
     first, second = (max(int(match[place]) for _, match in matches) for place in (1, 3))
     if first <= 12 and second <= 12 and any(match[1] != match[3] for _, match in matches):
-        raise CellError(matches[0][0], "a date of which day and month can be told apart, such as 2025-06-21 10:54")
+        raise CellError(matches[0][0], "a date of which day and month can be told apart, such as 2025-06-21 10:54", "date")
     return first > 12
 
 

@@ -19,7 +19,7 @@ from fred.tables.opening import open_table
 from fred.tables.quantities import VAGUE_NAMES, UnitFactor, split_unit, to_snake_case
 from fred.tables.records import read_record
 from fred.tables.table_commands import clear_dates_command, drop_columns_command
-from fred.tables.table_kinds import Column, Kind, match_column, renaming_cure, unknown_columns_error
+from fred.tables.table_kinds import Column, Kind, match_column, missing_columns_cure, unknown_columns_error
 
 _SENDERS = ("from", "source", "src", "sender", "origin", "from_region", "source_region", "src_region", "a")
 _RECEIVERS = ("to", "destination", "dest", "dst", "receiver", "target", "to_region", "destination_region", "dst_region", "b")
@@ -235,7 +235,7 @@ def _columns(file: File, kind: Kind, source: Content) -> dict[str, tuple[str, fl
     for column in kind.columns:
         is_replaced = "length" in matches and column.holds == "times" and column.name != kind.column_names("times")[0]
         if column.required and column.name not in matches and not is_replaced:
-            cure = renaming_cure(file, kind, source, matches, unknown)
+            cure = missing_columns_cure(file, kind, source, matches, unknown)
             raise FredError(f"{file.path} has no column `{column.name}`; it has {listed(file.header)}; {kind.expected}; {cure}")
     if unknown:
         raise unknown_columns_error(file, kind, source, matches, unknown)
@@ -276,8 +276,8 @@ def _times(file: File, cells: dict[str, tuple[str, float]], source: Content | No
     except quantities.CellError as error:
         name, row = dated[error.row // len(texts[dated[0]])], error.row % len(texts[dated[0]])
         expected = f"{error.expected} in column `{cells[name][0]}`, as in other rows; found {quoted(texts[name][row])}"
-        is_ambiguous = "told apart" in error.expected
-        cure = f"; {clear_dates_command(source, [cells[name][0] for name in dated])}" if is_ambiguous and source else ""
+        headers = [cells[name][0] for name in dated]
+        cure = f"; {clear_dates_command(source, headers)}" if error.ambiguous == "date" and source else ""
         raise FredError(f"{file.describe_row(row)}: expected {expected}{cure}") from None
     dates = dict(zip(dated, np.split(moments, len(dated)), strict=True)) if dated else {}
     return {name: dates[name] if name in dates else _lengths(file, *cells[name]) for name in cells}

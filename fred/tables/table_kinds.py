@@ -131,8 +131,8 @@ _MACHINES, _DAYS = 1000, 30  # of the example, to be replaced
 Matches = Mapping[str, tuple[str, float]]  # header and factor of each column of a kind
 
 
-def renaming_cure(file: File, kind: Kind, source: Content, matches: Matches, unknown: Sequence[str]) -> str:
-    """Return a command that writes a table with the columns it lacks, from those that may be meant.
+def missing_columns_cure(file: File, kind: Kind, source: Content, matches: Matches, unknown: Sequence[str]) -> str:
+    """Return a command that writes a table with the columns it lacks, and what it assumes, in words.
 
     Args:
         file: the table.
@@ -145,35 +145,41 @@ def renaming_cure(file: File, kind: Kind, source: Content, matches: Matches, unk
         return advice
     if states := monitors.find_state_columns(file):
         machine, time, state = states
-        change = (
-            f".rename(columns={dict(zip(states, ('machine', 'time', 'state'), strict=True))})[['machine', 'time', 'state']]"
-        )
+        columns = ["machine", "time", "state"]
+        change = f".rename(columns={dict(zip(states, columns, strict=True))})[{columns}]"
         return f"if `{state}` is the state of `{machine}` from `{time}` on: {rewrite_command(source, change)}"
-    candidates_by_content = _candidates_by_content(file, unknown)
-    names: dict[str, str] = {}
-    end = kind.column_names("times")[1:]
-    missing = [column for column in kind.columns if column.required and column.name not in matches]
-    missing = [column for column in missing if not ("length" in matches and column.name in end)]
-    for column in missing:
-        if candidates := [header for header in candidates_by_content[column.holds] if header not in names]:
-            names[candidates[0]] = column.name
-    values: dict[str, str] = {}
-    parts = [f"`{header}` is `{name}`" for header, name in names.items()]
+    end_columns = kind.column_names("times")[1:]
+    replaced = end_columns if "length" in matches else ()
+    missing = [column for column in kind.columns if column.required and column.name not in {*matches, *replaced}]
+    names = _guess_names(file, missing, unknown)
+    defaults: dict[str, str] = {}  # values of missing columns that no column can be
+    assumptions = [f"`{header}` is `{name}`" for header, name in names.items()]
     for column in missing:
         if column.name in names.values():
             continue
         if column.holds == "names":
-            values[column.name], part = "0", "all rows are of one machine"
-        elif [column.name] == end:
-            values[column.name], part = "None", f"`{column.name}` is open, until the end"
+            defaults[column.name], assumption = "0", "all rows are of one machine"
+        elif column.name in end_columns:
+            defaults[column.name], assumption = "None", f"`{column.name}` is open, until the end"
         else:
             return "write a table with these columns"
-        parts.append(part)
-    choices = _find_choices(file, [header for header in unknown if header not in names])
-    columns = [*(header for header, _ in matches.values()), *names.values(), *values, *choices]
+        assumptions.append(assumption)
+    kept_columns = [header for header, _ in matches.values()]
+    row_selectors = _find_choices(file, [header for header in unknown if header not in names])
     change = f".rename(columns={names})" if names else ""
-    change += f".assign({', '.join(f'{name}={value}' for name, value in values.items())})" if values else ""
-    return f"if {' and '.join(parts)}: {rewrite_command(source, f'{change}[{columns}]')}"
+    change += f".assign({', '.join(f'{name}={value}' for name, value in defaults.items())})" if defaults else ""
+    change += f"[{[*kept_columns, *names.values(), *defaults, *row_selectors]}]"
+    return f"if {' and '.join(assumptions)}: {rewrite_command(source, change)}"
+
+
+def _guess_names(file: File, missing: Sequence[Column], unknown: Sequence[str]) -> dict[str, str]:
+    """Return the name of the missing column that an unknown one may be, by its header."""
+    candidates_by_content = _candidates_by_content(file, unknown)
+    names: dict[str, str] = {}
+    for column in missing:
+        if candidates := [header for header in candidates_by_content[column.holds] if header not in names]:
+            names[candidates[0]] = column.name
+    return names
 
 
 def _candidates_by_content(file: File, unknown: Sequence[str]) -> dict[str, list[str]]:

@@ -169,8 +169,8 @@ def find_groups(seconds: NDArray[np.float64]) -> NDArray[np.int64]:
         seconds: compute times, s [iterations, workers], all positive.
 
     >>> rng = np.random.default_rng(0)
-    >>> shared, own = rng.lognormal(sigma=0.5, size=(200, 2)), rng.lognormal(sigma=0.1, size=(200, 4))
-    >>> find_groups(shared[:, [0, 1, 1, 0]] * own).tolist()
+    >>> groups, workers = rng.lognormal(sigma=0.5, size=(200, 2)), rng.lognormal(sigma=0.1, size=(200, 4))
+    >>> find_groups(groups[:, [0, 1, 1, 0]] * workers).tolist()
     [0, 1, 1, 0]
     """
     iterations, workers = seconds.shape

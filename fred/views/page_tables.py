@@ -193,7 +193,7 @@ def _caption(frame: pd.DataFrame, seeds: "pd.Series[int]") -> str:
     """Return the caption, which explains the numbers."""
     many = f"{seeds.min()} to {seeds.max()}" if seeds.min() < seeds.max() else f"{seeds.max()}"
     text = f"Means over {many} seeds, ± half the range." if seeds.max() > 1 else "One seed."
-    if len({tuple(own) for _, own in frame.groupby("name", sort=False)["seed"]}) > 1:
+    if len({tuple(run_seeds) for _, run_seeds in frame.groupby("name", sort=False)["seed"]}) > 1:
         text += " Do not compare runs with different seeds."
     aged = " Model age is in iterations." if _has_values(frame, "model_age_max") else ""
     return f"{text} Staleness is in updates.{aged}"

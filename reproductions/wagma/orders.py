@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 
 from fred.protocols.gossip import Exponential, Ring, Topology
-from fred.systems.wagma_sgd import differing, members
+from fred.systems.wagma_sgd import differing_bits, members
 from reproductions.combined import all_of, under_choices
 from reproductions.verdicts import Found, Measured, Verdict, less, level, no_worse, rising
 from reproductions.wagma import accuracy, further, paper
@@ -148,7 +148,7 @@ def _order(smaller: "pd.Series[float]", larger: "pd.Series[float]") -> Found:
 
 def _propagation() -> Measured:
     groups = [
-        [members(worker, differing(iteration, _WORKERS, 8)) for worker in range(_WORKERS)] for iteration in range(_WORKERS)
+        [members(worker, differing_bits(iteration, _WORKERS, 8)) for worker in range(_WORKERS)] for iteration in range(_WORKERS)
     ]
     gossip = [reached(_graphs(topology)) for topology in (Exponential(neighbours=1), Exponential(neighbours=2), Ring())]
     said = f"SGP {gossip[0]} and, with two neighbours, {gossip[1]}; D-PSGD {gossip[2]}"

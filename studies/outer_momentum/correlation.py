@@ -56,7 +56,7 @@ class Listening(OuterSteps):
         yield 1_000_000  # a millisecond after each outer step
         while True:
             yield round(self.period * SECONDS * 1e9)
-            _HEARD.append(sim.statistic(sim.workers))
+            _HEARD.append(sim.statistic(sim.global_replica))
 
 
 def correlation(case: Case, rate: float, outer_rate: float) -> float:

@@ -258,8 +258,8 @@ class SyntheticRegression(_Synthetic):
     >>> import numpy as np
     >>> from fred.learning.data.dataset import SyntheticRegression
     >>> data = SyntheticRegression(examples=100, features=2, noise=0.0, evaluation=50).load(seed=0)
-    >>> found = np.linalg.lstsq(data.train.inputs, data.train.answers)[0]
-    >>> bool(np.allclose(data.evaluation.inputs @ found, data.evaluation.answers, atol=1e-5))
+    >>> weights = np.linalg.lstsq(data.train.inputs, data.train.answers)[0]
+    >>> bool(np.allclose(data.evaluation.inputs @ weights, data.evaluation.answers, atol=1e-5))
     True
     """
 

@@ -37,7 +37,7 @@ _FILES = {
 }
 
 
-def folder(directory: InputPath | None, name: str) -> Path:
+def data_folder(directory: InputPath | None, name: str) -> Path:
     """Return the folder of a data set's files: the given one, or else $FRED_DATA/<name>. Raises FredError."""
     if directory is None and not os.environ.get("FRED_DATA"):
         raise FredError(
@@ -46,7 +46,7 @@ def folder(directory: InputPath | None, name: str) -> Path:
         )
     path = Path(os.environ["FRED_DATA"]) / name if directory is None else directory.located()
     try:
-        path.is_dir()
+        path.is_dir()  # raises if it may not be read; `read_file` refuses a folder that does not exist
     except OSError as error:
         raise FredError(f"cannot read {path}: {error.strerror}") from None
     return path
@@ -127,7 +127,7 @@ class MNIST(Data):
         classes, different = int(train.answers.max()) + 1, len(np.unique(train.answers))
         if classes > 2 * max(different, 10):
             raise FredError(
-                f"{folder(self.directory, 'mnist')}: labels run up to {classes - 1}, but only {different} "
+                f"{data_folder(self.directory, 'mnist')}: labels run up to {classes - 1}, but only {different} "
                 "different ones occur; expected class numbers from 0 without large gaps"
             )
         return Dataset(train, _take_first("mnist", evaluation, self.evaluation), outputs=classes)
@@ -137,13 +137,13 @@ class MNIST(Data):
         labels = self._array(f"{part}-labels-idx1-ubyte")
         if images.ndim != 3 or labels.ndim != 1 or len(images) != len(labels) or not len(labels):
             raise FredError(
-                f"{folder(self.directory, 'mnist')}: expected as many labels as images, found labels {labels.shape} and "
+                f"{data_folder(self.directory, 'mnist')}: expected as many labels as images, found labels {labels.shape} and "
                 f"images {images.shape} in `{part}-*`"
             )
         return Examples(np.divide(images, 255, dtype=np.float32)[..., None], labels.astype(np.int32))
 
     def _array(self, name: str) -> np.ndarray:
-        directory = folder(self.directory, "mnist")
+        directory = data_folder(self.directory, "mnist")
         content = read_file(directory, name, _size, _MD5[name] if self.canonical else None)
         return parse_idx(content, directory / name)
 
@@ -157,7 +157,7 @@ class CIFAR10(Data):
     evaluation: Count | None = Field(default=None, description="number of images to evaluate on, the first ones; absent: all")
 
     def load(self, seed: int) -> Dataset:
-        directory = folder(self.directory, "cifar10")
+        directory = data_folder(self.directory, "cifar10")
         train, evaluation = self._examples(directory, "data_batch"), self._examples(directory, "test_batch")
         return Dataset(train, _take_first("cifar10", evaluation, self.evaluation), outputs=10)
 

@@ -69,8 +69,8 @@ class Model(Component):
             ...     def apply(self, params, inputs):
             ...         return inputs @ params["slope"]
             ...     def training(self, params, inputs, key):
-            ...         kept = jax.random.bernoulli(key, 1 - self.rate, inputs.shape)
-            ...         return self.apply(params, jnp.where(kept, inputs / (1 - self.rate), 0.0))
+            ...         mask = jax.random.bernoulli(key, 1 - self.rate, inputs.shape)
+            ...         return self.apply(params, jnp.where(mask, inputs / (1 - self.rate), 0.0))
             >>> scenario = fred.scenario({
             ...     "task": {"data": "synthetic-regression", "model": Forgetful(rate=0.2), "batch_size": 4},
             ...     "cluster": {"workers": 2, "compute": {"name": "constant", "seconds": 0.5}},

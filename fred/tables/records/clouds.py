@@ -74,10 +74,10 @@ def read_aws_prices(file: Content, kind: str) -> Record:
         series = {name: columns[name] for name in _SERIES if name in columns}
         (value, _), *_ = Counter(zip(*series.values(), strict=True)).most_common(1)
         choice = dict(zip(series, value, strict=True))
-        kept = {name: choice[name] for name in several}
+        selection = {name: choice[name] for name in several}
         raise FredError(
             f"{file.path} has prices of {' and '.join(parts)}; expected one of each: put yours in place of "
-            f"{listed([*kept.values()])}, in {_command(choice)}, or in {_selection_command(file, kept)}"
+            f"{listed([*selection.values()])}, in {_command(choice)}, or in {_selection_command(file, selection)}"
         )
     rows = list(zip(columns["timestamp"], columns["spot_price"], strict=True))
     return Record(rows_table(file, ("begin", "per_hour"), rows, place))
