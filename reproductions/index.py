@@ -33,7 +33,7 @@ _STUDIES = {  # page, in results/studies unless it has a folder -> question, ans
     "asked": (
         "Which clients should a server ask?",
         "FedBuff where devices differ, also with as many clients at work as rounds; spare clients help rounds; else open",
-        "5 seeds, surely in all three cases whose devices differ",
+        "5 seeds; of three cases whose devices differ surely in two, in the third the tuning of rounds failed",
         "16 min, one core",
     ),
     "low-communication": (

@@ -60,7 +60,7 @@ class Cluster:
         return float(np.random.default_rng([self.seed, 3]).uniform(1.5, 3.0))
 
     @cached_property
-    def who(self) -> str:
+    def slow_workers(self) -> str:
         """Return the kind of slow workers: always the same node, another node in each spell, or another worker."""
         return str(np.random.default_rng([self.seed, 4]).choice(["a node", "nodes in turn", "workers in turn"]))
 
@@ -87,19 +87,19 @@ class Cluster:
 
     def _spells(self, rng: np.random.Generator, rounds: int) -> list[tuple[int, int]]:
         """Return first and end of each spell; the record begins anywhere in a cycle."""
-        found, at = [], -int(rng.uniform(3, 4) * self.cycle)
+        spells, at = [], -int(rng.uniform(3, 4) * self.cycle)
         while at < rounds:
             begin = at + 5 + int(rng.exponential((1 - self.share) * self.cycle - 5))
             mean = self.share * self.cycle
             at = begin + max(5, round(rng.exponential(mean) if self.exponential else rng.uniform(0.6, 1.4) * mean))
             if at > 0:
-                found.append((max(begin, 0), max(at, 0)))
-        return found
+                spells.append((max(begin, 0), max(at, 0)))
+        return spells
 
     def _slow(self, rng: np.random.Generator) -> Bools:
-        if self.who == "a node":
+        if self.slow_workers == "a node":
             return np.asarray(NODE_OF == 1)
-        if self.who == "nodes in turn":
+        if self.slow_workers == "nodes in turn":
             return np.asarray(rng.integers(NODES) == NODE_OF)
         return np.asarray(np.arange(WORKERS) == rng.integers(WORKERS))
 
@@ -112,11 +112,11 @@ class Cluster:
         before, _ = self.trace(_BEFORE, ROUNDS)
         seconds, slow = self.trace(_AFTER, _LONG)
         rule = rule_named(RULE).trained(before, NODE_OF)
-        own, every = (closed_loop.run(each, seconds, NODE_OF) for each in (rule, AllWorkers()))
-        columns = np.stack([own.cutoff, own.time, every.cutoff, every.time]).astype(float)
-        counted = slow[closed_loop.WARM_UP :]
+        cutoff, sync = (closed_loop.run(candidate, seconds, NODE_OF) for candidate in (rule, AllWorkers()))
+        columns = np.stack([cutoff.cutoff, cutoff.time, sync.cutoff, sync.time]).astype(float)
+        measured = slow[closed_loop.WARM_UP :]
         share = self._share_in_the_long_run()
-        parts = [part * columns[:, at].mean(axis=1) for at, part in ((counted, share), (~counted, 1 - share)) if at.any()]
+        parts = [part * columns[:, at].mean(axis=1) for at, part in ((measured, share), (~measured, 1 - share)) if at.any()]
         gradients, seconds_own, gradients_all, seconds_all = np.sum(parts, axis=0)
         return float(gradients / seconds_own * seconds_all / gradients_all)
 
@@ -124,8 +124,8 @@ class Cluster:
         if not self.spells:
             return 0.0
         rounds = 1_000_000
-        found = self._spells(np.random.default_rng([self.seed, 8]), rounds)
-        return sum(min(end, rounds) - begin for begin, end in found) / rounds
+        spells = self._spells(np.random.default_rng([self.seed, 8]), rounds)
+        return sum(min(end, rounds) - begin for begin, end in spells) / rounds
 
 
 def rows(seeds: range, spells: bool, traces: int = TRACES) -> Iterator[dict[str, object]]:
@@ -141,12 +141,18 @@ def rows(seeds: range, spells: bool, traces: int = TRACES) -> Iterator[dict[str,
         gain = cluster.gain()
         for number in range(traces):
             seconds, _ = cluster.trace(number)
-            found = diagnose(Trace(seconds, tuple(f"w{worker}" for worker in range(WORKERS)), NODE_OF))
-            rule = next(each.ratio for each in found.gains if each.remedy.kind == "rule")
+            answer = diagnose(Trace(seconds, tuple(f"w{worker}" for worker in range(WORKERS)), NODE_OF))
+            rule = next(gain.ratio for gain in answer.gains if gain.remedy.kind == "rule")
             yield {
-                **{"cluster": seed, "spells": spells, "who": cluster.who, "times": cluster.times, "cycle": cluster.cycle},
+                **{
+                    "cluster": seed,
+                    "spells": spells,
+                    "who": cluster.slow_workers,
+                    "times": cluster.times,
+                    "cycle": cluster.cycle,
+                },
                 **{"trace": number, "true": gain, RULE: rule.value, "low": rule.low, "high": rule.high},
-                **{"verdict": found.verdict, "more": found.more_iterations, "seen": found.spells},
+                **{"verdict": answer.verdict, "more": answer.more_iterations, "seen": answer.spells},
             }
 
 

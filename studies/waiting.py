@@ -125,11 +125,11 @@ def _late_change(rng: np.random.Generator, iterations: int, workers: int) -> Flo
     return times
 
 
-def _waits(own: Make) -> Make:
+def _waits(kind: Make) -> Make:
     """Return a kind whose times end when the slowest worker arrives; clocks are inexact, rounded, or exact."""
 
     def make(rng: np.random.Generator, iterations: int, workers: int) -> Floats:
-        times = own(rng, iterations, workers).max(axis=1, keepdims=True).repeat(workers, axis=1)
+        times = kind(rng, iterations, workers).max(axis=1, keepdims=True).repeat(workers, axis=1)
         typical = float(np.median(np.abs(times - np.median(times)))) or 0.01 * float(times.mean())
         error = rng.choice([0.01, 0.05, 0.15]) * typical
         digits = max(1, int(np.ceil(-np.log10(typical))) + 1)
@@ -139,17 +139,17 @@ def _waits(own: Make) -> Make:
     return make
 
 
-def _meets(own: Make) -> Make:
+def _meets(kind: Make) -> Make:
     """Return a kind in which all workers meet every 2 to 20 iterations, from a random one on."""
 
     def make(rng: np.random.Generator, iterations: int, workers: int) -> Floats:
-        times = own(rng, iterations, workers)
+        times = kind(rng, iterations, workers)
         every = int(rng.integers(2, min(20, iterations // 4) + 1))
         phase = int(rng.integers(every))
         for begin in range(phase, iterations - every + 1, every):
             sums = times[begin : begin + every].sum(axis=0)
             times[begin + every - 1] += sums.max() - sums
-        error = 0.1 * rng.random() * float(np.std(own(rng, 50, workers)[:, -1]))
+        error = 0.1 * rng.random() * float(np.std(kind(rng, 50, workers)[:, -1]))
         return np.maximum(times + rng.normal(0, error, times.shape), 1e-9)
 
     return make
@@ -165,9 +165,9 @@ def bad_clocks(rng: np.random.Generator, iterations: int, workers: int) -> Float
 def groups(rng: np.random.Generator, iterations: int, workers: int) -> Floats:
     """Return times of workers that wait within groups of two to four."""
     size = int(rng.integers(2, 5))
-    own = equal(rng, iterations, max(2, workers // size))
-    times = own.repeat(size, axis=1)
-    return np.maximum(times + rng.normal(0, 0.02 * float(np.std(own)), times.shape), 1e-9)
+    pace = equal(rng, iterations, max(2, workers // size))
+    times = pace.repeat(size, axis=1)
+    return np.maximum(times + rng.normal(0, 0.02 * float(np.std(pace)), times.shape), 1e-9)
 
 
 COMPUTE: dict[str, Make] = {
@@ -218,12 +218,12 @@ def states(make: Make, first: int, logs: int, iterations: tuple[int, int]) -> li
         logs: number of logs.
         iterations: fewest and most iterations of a log; workers are 2 to 16.
     """
-    seen: list[str] = []
+    answers: list[str] = []
     for seed in range(first, first + logs):
         rng = np.random.default_rng(seed)
         size = int(rng.integers(*iterations, endpoint=True)), int(rng.integers(2, 16, endpoint=True))
-        seen.append(find_waiting(make(rng, *size)).state)
-    return seen
+        answers.append(find_waiting(make(rng, *size)).state)
+    return answers
 
 
 def main() -> None:
@@ -235,8 +235,8 @@ def main() -> None:
     options = parser.parse_args()
     print("| logs | kinds | no verdict | may contain waiting | groups | nothing |\n|---|---|---|---|---|---|")
     for name, kinds, iterations in TABLE:
-        seen = {kind: states(make, options.seed, options.logs, iterations) for kind, make in kinds.items()}
-        rows = seen if options.kinds else {name: [state for several in seen.values() for state in several]}
+        answers = {kind: states(make, options.seed, options.logs, iterations) for kind, make in kinds.items()}
+        rows = answers if options.kinds else {name: [state for several in answers.values() for state in several]}
         for row, several in rows.items():
             shares = [100 * several.count(state) / len(several) for state in _STATES]
             cells = [

@@ -62,9 +62,9 @@ def test_holms_method_keeps_false_verdicts_of_a_family_below_the_nominal_share()
 
 @pytest.mark.skipif(not STUDY.measured, reason="the study has not been run: python -m studies.coverage")
 def test_the_page_says_what_was_measured():
-    assert STUDY.page.read_text(encoding="utf-8") == page.text(STUDY.read())
+    assert STUDY.page.read_text(encoding="utf-8") == page.text(STUDY.read_tables())
 
 
 def test_stopping_by_width_uses_about_as_many_seeds_as_needed():
-    row = stopping(CHOSEN_ON[0], needed=15, first=10, samples=1000)
+    row = stopping(CHOSEN_ON[0], seeds_needed=15, first=10, samples=1000)
     assert 14 < row["seeds"] < 20 and 0.91 < row["holds"] < 0.97

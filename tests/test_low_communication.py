@@ -12,9 +12,9 @@ from fred.schedule.schedule import Verb
 from studies.kit.tuning import REPORTED, tuned
 from studies.low_communication import page
 from studies.low_communication.cases import CASES, MODEL_BYTES, ROUNDS, Case
-from studies.low_communication.measure import KEPT, POINTS, SEARCHES, STUDY
-from studies.low_communication.page import Results, least
-from studies.low_communication.systems import FRAGMENTS, PLAIN, SYSTEMS
+from studies.low_communication.measure import FINALISTS, POINTS, SEARCHES, STUDY
+from studies.low_communication.page import Results, least_loss
+from studies.low_communication.systems import FRAGMENTS, PLAIN_AVERAGE, SYSTEMS
 
 measured = pytest.mark.skipif(not STUDY.measured, reason="the study has not been run: python -m studies.low_communication")
 
@@ -45,7 +45,7 @@ def test_a_search_that_begins_at_a_special_case_is_never_worse_than_it():
     case, knobs = Case(4), SYSTEMS["local-sgd"].grid(Case(4))
     special = {knob: values[0] for knob, values in knobs.items()}
     start = SYSTEMS["diloco"].start(special, case)
-    assert start == special | {"outer": PLAIN} and SYSTEMS["diloco"].run(start) == SYSTEMS["local-sgd"].run(special)
+    assert start == special | {"outer": PLAIN_AVERAGE} and SYSTEMS["diloco"].run(start) == SYSTEMS["local-sgd"].run(special)
     rng = np.random.default_rng(0)
     noise = dict[str, float]()
 
@@ -54,19 +54,22 @@ def test_a_search_that_begins_at_a_special_case_is_never_worse_than_it():
 
     for _ in range(20):
         noise.clear()
-        best = tuned(losses, SYSTEMS["diloco"].grid(case), POINTS, KEPT, SEARCHES["first"], start=start)
+        best = tuned(losses, SYSTEMS["diloco"].grid(case), POINTS, FINALISTS, SEARCHES["first"], start=start)
         assert best.value <= losses([start], SEARCHES["first"]).mean() and best.points == POINTS
 
 
 def test_by_time_begins_where_as_many_steps_end():
-    assert SYSTEMS["diloco-by-time"].start({"rate": 0.02, "period": 4, "outer": PLAIN}, Case(4, slow=True))["every"] == 16.0
+    assert (
+        SYSTEMS["diloco-by-time"].start({"rate": 0.02, "period": 4, "outer": PLAIN_AVERAGE}, Case(4, slow=True))["every"]
+        == 16.0
+    )
     assert not set(REPORTED) & {seed for seeds in SEARCHES.values() for seed in seeds}
 
 
 def _rows(values):
     return pd.DataFrame(
         [
-            (case, system, search, seed, least(seed) + 0.1 + values(system, search, seed))
+            (case, system, search, seed, least_loss(seed) + 0.1 + values(system, search, seed))
             for case in CASES
             for system in SYSTEMS
             for search in SEARCHES
@@ -85,11 +88,11 @@ def test_the_margin_is_the_luck_of_searches_and_a_smaller_difference_counts_as_n
     difference = 0.02 * (1 - sum((-1) ** (seed + 1) for seed in REPORTED) / len(REPORTED))
     assert results.luck("4", "diloco") == pytest.approx(difference)
     assert results.margin == pytest.approx(1.96 * difference / np.sqrt(2))
-    verdicts = results.from_best("4")
+    verdicts = results.difference_to_best("4")
     assert verdicts["sync"].below(results.margin) == "yes" and verdicts["decoupled"].below(results.margin) == "no"
 
 
 @measured
 @pytest.mark.slow
 def test_the_page_says_what_was_measured():
-    assert STUDY.page.read_text(encoding="utf-8") == page.text(STUDY.read())
+    assert STUDY.page.read_text(encoding="utf-8") == page.text(STUDY.read_tables())

@@ -9,19 +9,17 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from studies.kit.tuning import REPORTED
 from studies.outer_momentum import page
-from studies.outer_momentum.cases import MOMENTA, REPORTED, Case, cases
-from studies.outer_momentum.compared import CASE
-from studies.outer_momentum.correlation import Correlated
-from studies.outer_momentum.measure import STUDY
-from studies.outer_momentum.rounds import of_rounds, pairs, rounds
+from studies.outer_momentum.cases import CASES, MOMENTA, PAIRS, ROUNDS, Case
+from studies.outer_momentum.measure import STUDY, Correlated, measure_rounds
 
 MEASURED = pytest.mark.skipif(not STUDY.measured, reason="the study has not been run: python -m studies.outer_momentum")
 
 
 def test_the_effective_step_is_the_sum_over_all_past_pseudo_gradients():
     for system, momentum, rho in itertools.product(("diloco", "slowmo"), MOMENTA, (0.0, 0.4, 0.97)):
-        rate = Case(system=system).rate(1.4, momentum, rho)
+        rate = Case(system=system).grid(momentum, rho)[1.4]
         past = sum((momentum * rho) ** distance for distance in range(3000))  # of the momentum, along the newest one
         step = rate * (past if system == "slowmo" else 1 + momentum * past)
         assert step == pytest.approx(1.4, rel=1e-3), (system, momentum, rho)
@@ -42,14 +40,14 @@ def test_the_correlation_is_that_of_successive_pseudo_gradients():
 @pytest.mark.slow
 @MEASURED
 def test_the_page_says_what_was_measured():
-    assert STUDY.page.read_text(encoding="utf-8") == page.text(STUDY.read())
+    assert STUDY.page.read_text(encoding="utf-8") == page.text(STUDY.read_tables())
 
 
 @MEASURED
 def test_every_case_has_all_ways_to_choose_rates_on_all_seeds():
-    losses = STUDY.read()[""]
-    groups: dict[Any, pd.DataFrame] = dict(list(losses.groupby(CASE, sort=False)))
-    assert len(groups) == len(list(cases()))
+    losses = STUDY.read_tables()[""]
+    groups: dict[Any, pd.DataFrame] = dict(list(page.label_cases(losses).groupby("label", sort=False)))
+    assert len(groups) == len(CASES)
     for group in groups.values():
         by_way = group.groupby(["kind", "momentum"])
         ways: dict[Any, list[int]] = {way: sorted(rows["seed"]) for way, rows in by_way}
@@ -59,17 +57,17 @@ def test_every_case_has_all_ways_to_choose_rates_on_all_seeds():
 
 @MEASURED
 def test_rounds_with_the_published_momentum_have_both_systems_and_those_at_an_edge_are_left_out():
-    published = STUDY.read()["published"]
-    assert set(zip(published["task"], published["system"], strict=True)) == set(rounds())
-    found = page.of_published(published)
-    assert set(found) < set(pairs()) and ("grammar", "H = 10") not in found and ("digits", "H = 20") in found
+    published = STUDY.read_tables()["published"]
+    assert set(zip(published["task"], published["system"], strict=True)) == set(ROUNDS)
+    differences = page.published_rounds(published)
+    assert set(differences) < set(PAIRS) and ("grammar", "H = 10") not in differences and ("digits", "H = 20") in differences
 
 
 @pytest.mark.slow
 @MEASURED
 def test_a_round_is_measured_again_with_the_same_losses():
-    published = STUDY.read()["published"]
+    published = STUDY.read_tables()["published"]
     own = published[(published["task"] == "digits") & (published["system"] == "local 300")]
-    again = of_rounds("digits", "local 300")
+    again = measure_rounds("digits", "local 300")
     assert again["loss"].tolist() == pytest.approx(own["loss"].tolist(), rel=1e-5)
     assert float(again["point"].iloc[0]) == float(own["point"].iloc[0])

@@ -8,10 +8,9 @@ from fred.base.intervals import Verdict
 from fred.schedule.minibatches import divide
 from studies.kit.tuning import REPORTED
 from studies.local_updates import page
-from studies.local_updates.experiments import EXPERIMENTS, LOSS, RATES, SECONDS, below, gap, optimizer
+from studies.local_updates.experiments import EXPERIMENTS, LOSS, RATES, SECONDS, Claim, Spoiled, below, optimizer
 from studies.local_updates.measure import STUDY, TUNING
-from studies.local_updates.page import judged
-from studies.local_updates.spoiled import Spoiled
+from studies.local_updates.page import judge
 
 
 def rows(**systems: list[float]) -> pd.DataFrame:
@@ -35,26 +34,26 @@ def test_verdicts_are_given_only_where_the_whole_interval_is_on_one_side():
     losses = rows(low=[1.0, 1.1, 1.2, 1.1, 1.0], high=[2.0, 2.2, 2.1, 2.0, 2.1], like=[1.1, 1.0, 1.1, 1.2, 1.0])
 
     def answer(claim):
-        found = judged("one", claim, losses)
-        assert found
-        return found.answer
+        value = judge("one", claim, losses)
+        assert value
+        return value.below(claim.high)
 
     assert answer(below("", "", LOSS, "low", "high")) == Verdict.YES
     assert answer(below("", "", LOSS, "high", "low")) == Verdict.NO
     assert answer(below("", "", LOSS, "low", "like")) == Verdict.OPEN
     assert answer(below("", "", LOSS, "like", "low", 0.5)) == Verdict.YES
-    assert answer(gap("", "", ("like", "low"), ("high", "low"))) == Verdict.YES
-    ratio = judged("one", below("", "", SECONDS, "low", "high"), losses)
-    assert ratio and ratio.value.startswith("× 0.5") and ratio.answer == Verdict.YES
+    assert answer(Claim("", "", LOSS, {"like": 1.0, "low": 0.0, "high": -1.0})) == Verdict.YES
+    value = judge("one", below("", "", SECONDS, "low", "high"), losses)
+    assert value and value.ratio.startswith("**0.5") and value.lower == Verdict.YES
 
 
 def test_a_missed_target_leaves_no_end_and_an_optimum_at_an_edge_no_claim():
     table = rows(late=[1.0, float("nan"), 1.2, 1.1, 1.0], early=[0.5, 0.6, 0.5, 0.5, 0.5])
-    late = judged("one", below("", "", SECONDS, "late", "early"), table)
-    assert late and late.value.startswith("> ") and late.interval[1] == np.inf
-    early = judged("one", below("", "", SECONDS, "early", "late"), table)
-    assert early and early.value.startswith("< ") and early.interval[0] == -np.inf and early.answer == Verdict.YES
-    assert judged("one", below("", "", SECONDS, "early", "late"), table.assign(edges="rate")) is None
+    late = judge("one", below("", "", SECONDS, "late", "early"), table)
+    assert late and late.ratio.startswith("**> ") and late.open_interval[1] == np.inf
+    early = judge("one", below("", "", SECONDS, "early", "late"), table)
+    assert early and early.ratio.startswith("**< ") and early.open_interval[0] == -np.inf and early.lower == Verdict.YES
+    assert judge("one", below("", "", SECONDS, "early", "late"), table.assign(edges="rate")) is None
 
 
 def test_one_worker_of_four_has_wrong_labels():
@@ -68,4 +67,4 @@ def test_one_worker_of_four_has_wrong_labels():
 @pytest.mark.slow
 @pytest.mark.skipif(not STUDY.measured, reason="the study has not been run: python -m studies.local_updates")
 def test_the_page_is_that_of_the_measurements():
-    assert STUDY.page.read_text(encoding="utf-8") == page.text(STUDY.read())
+    assert STUDY.page.read_text(encoding="utf-8") == page.text(STUDY.read_tables())

@@ -246,9 +246,9 @@ class TestTuningOfStudies:
         def measure(points, seeds):
             return np.array([[values[settings["a"]][seed - 1] for seed in seeds] for settings in points])
 
-        assert tuned(measure, {"a": [1, 2, 3]}, kept=3) == Tuned({"a": 3}, 2 / 3, 3, ("a",))
-        assert tuned(measure, {"a": [1, 2, 3]}, kept=2) == Tuned({"a": 2}, 1.0, 3, ())
-        assert tuned(measure, {"a": [4, 1, 2]}, kept=3).settings == {"a": 2}
+        assert tuned(measure, {"a": [1, 2, 3]}, finalists=3) == Tuned({"a": 3}, 2 / 3, 3, ("a",))
+        assert tuned(measure, {"a": [1, 2, 3]}, finalists=2) == Tuned({"a": 2}, 1.0, 3, ())
+        assert tuned(measure, {"a": [4, 1, 2]}, finalists=3).settings == {"a": 2}
 
 
 def test_a_way_that_is_named_counts_for_columns_of_either_kind():

@@ -1,6 +1,5 @@
 """The page and its figure: systems compared over the seeds, with intervals; the comparisons of one question are a family."""
 
-import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 
@@ -14,7 +13,7 @@ from fred.views.figures import Picture, style
 from studies.asked import setup
 from studies.asked.setup import AS_MANY, BASE, BUDGET, CASES, CONTROL, STUDY, SYSTEMS
 from studies.kit import effort, figure, pages
-from studies.kit.comparison import TRIED
+from studies.kit.comparison import TRIALS
 from studies.kit.difference import Difference
 from studies.kit.pages import count, table
 from studies.kit.study import Tables
@@ -23,9 +22,9 @@ from studies.kit.tuning import REPORTED
 MARGIN = float(np.log(1.1))  # a time that is longer by less is as good
 ROUNDS = [name for name, system in SYSTEMS.items() if system.rounds]
 ALWAYS = [name for name, system in SYSTEMS.items() if not system.rounds]
-OTHERS = [name for name in SYSTEMS if name != BASE]
+COMPARED = [name for name in SYSTEMS if name != BASE]
 DROPPING = ("spare", "deadline", "by speed")  # systems that leave slow clients out
-MIXED, SORTED = "devices", "slow-differ"  # cases that differ in which clients have the slow devices alone
+MIXED, SESSIONS = "devices", "sessions"  # cases
 _HOME = ("case", "fastest", "s", "as good", "open", f"`{BASE}`, s", "fewest uploads", "fairest: worst tenth")
 _EQUAL = ("case", "fastest rounds, clients", "s", "FedBuff, as many, s", "all, s", "as many / rounds", "all / as many")
 Values = NDArray[np.float64]  # [seeds]
@@ -58,62 +57,62 @@ class Results:
         """Return the number of seeds with which a system missed the target."""
         return int(self._rows[case, system, way]["target_seconds"].isna().sum())
 
-    def _logs(self, case: str, system: str, way: str = "tuned") -> Values:
+    def logs(self, case: str, system: str, way: str = "tuned") -> Values:
+        """Return the logarithms of times to the target [seeds]."""
         return np.asarray(np.log(self.values(case, system, "target_seconds", way)), float)
 
     def seconds(self, case: str, system: str, way: str = "tuned") -> float:
         """Return the geometric mean of times to the target."""
-        return float(np.exp(self._logs(case, system, way).mean()))
+        return float(np.exp(self.logs(case, system, way).mean()))
 
     def fastest(self, case: str, systems: Sequence[str] = tuple(SYSTEMS), way: str = "tuned") -> str:
         """Return the system with the least geometric mean of times to the target in a case."""
-        return min(systems, key=lambda system: self._logs(case, system, way).mean())
+        return min(systems, key=lambda system: self.logs(case, system, way).mean())
 
-    def sooner(self, case: str) -> dict[str, Difference]:
+    def time_ratios(self, case: str) -> dict[str, Difference]:
         """Return the logarithm of each other system's time to the target over that of a uniform sample: a family."""
-        base = self._logs(case, BASE)
-        return Difference.family({system: self._logs(case, system) - base for system in OTHERS})
+        base = self.logs(case, BASE)
+        return Difference.family({system: self.logs(case, system) - base for system in COMPARED})
 
     def less_fair(self, case: str) -> dict[str, Difference]:
         """Return the error of each other system's worst tenth of the clients, less that of a uniform sample: a family."""
         base = self.values(case, BASE, "worst_error")
-        return Difference.family({system: self.values(case, system, "worst_error") - base for system in OTHERS})
+        return Difference.family({system: self.values(case, system, "worst_error") - base for system in COMPARED})
 
     def as_good(self, case: str) -> dict[str, Verdict]:
         """Return whether each other system's time is at most 10 % longer than that of the fastest in a case: a family."""
         first = self.fastest(case)
-        others = {name: self._logs(case, name) - self._logs(case, first) for name in SYSTEMS if name != first}
-        return {name: difference.below(MARGIN) for name, difference in Difference.family(others, [MARGIN]).items()}
+        rivals = {name: self.logs(case, name) - self.logs(case, first) for name in SYSTEMS if name != first}
+        return {name: difference.below(MARGIN) for name, difference in Difference.family(rivals, [MARGIN]).items()}
 
     def without_rounds(self) -> dict[tuple[str, str], Difference]:
         """Return the logarithm of the time of each system without rounds over that of the fastest rounds: one family."""
-        best = {case: self._logs(case, self.fastest(case, ROUNDS)) for case in CASES}
+        best = {case: self.logs(case, self.fastest(case, ROUNDS)) for case in CASES}
         pairs = ((system, case) for system in ALWAYS for case in CASES)
-        return Difference.family({(system, case): self._logs(case, system) - best[case] for system, case in pairs})
+        return Difference.family({(system, case): self.logs(case, system) - best[case] for system, case in pairs})
+
+    def failed_tuning(self) -> dict[tuple[str, str], Difference]:
+        """Return the logarithm of the tuned time over that with one setting for all cases where it is surely longer."""
+        pairs = ((system, case) for system in SYSTEMS for case in CASES)
+        ratios = {pair: self.logs(pair[1], pair[0]) - self.logs(pair[1], pair[0], "one setting") for pair in pairs}
+        families = {pair: Difference.family({pair: ratio})[pair] for pair, ratio in ratios.items()}
+        return {pair: ratio for pair, ratio in families.items() if ratio.lower == Verdict.NO}
 
     def of_concurrency(self) -> list[dict[str, Difference]]:
         """Return times of FedBuff with as many clients over those of the fastest rounds, and with all over these: families."""
-        few = {case: self._logs(case, AS_MANY) for case in CASES}
-        equal = {case: few[case] - self._logs(case, self.fastest(case, ROUNDS)) for case in CASES}
-        return [Difference.family(equal), Difference.family({case: self._logs(case, "FedBuff") - few[case] for case in CASES})]
+        few = {case: self.logs(case, AS_MANY) for case in CASES}
+        equal = {case: few[case] - self.logs(case, self.fastest(case, ROUNDS)) for case in CASES}
+        return [Difference.family(equal), Difference.family({case: self.logs(case, "FedBuff") - few[case] for case in CASES})]
 
     def concurrency(self) -> Iterator[list[str]]:
         """Yield, for each case, the times of rounds and of FedBuff with as many and with all clients, and their ratios."""
-        equal, more = self.of_concurrency()
+        equal, gains = self.of_concurrency()
         for case in CASES:
-            rounds, gain = self.fastest(case, ROUNDS), equal[case].mean.value + more[case].mean.value
-            share = f"{more[case].mean.value / gain:.0%}" if equal[case].lower == Verdict.YES else "–"
+            rounds, gain = self.fastest(case, ROUNDS), equal[case].mean.value + gains[case].mean.value
+            share = f"{gains[case].mean.value / gain:.0%}" if equal[case].lower == Verdict.YES else "–"
             times = [self.time(case, system) for system in (rounds, AS_MANY, "FedBuff")]
-            ratios = equal[case].ratio, more[case].ratio
+            ratios = equal[case].ratio, gains[case].ratio
             yield [f"`{case}`", f"{rounds}, {CONTROL.at_work[case]}", *times, *ratios, share]
-
-    def added_where_slow_differ(self, column: str) -> dict[str, Difference]:
-        """Return the growth of an error if the slow devices, instead of any, have the last digits: a family.
-
-        Both cases have the one setting for all cases, so nothing else differs.
-        """
-        first, second = ({name: self.values(case, name, column, "one setting") for name in SYSTEMS} for case in (SORTED, MIXED))
-        return Difference.family({name: first[name] - second[name] for name in SYSTEMS})
 
     def uploads(self, case: str, system: str) -> float:
         """Return the mean number of messages to the server until the target, at the run's mean rate."""
@@ -158,10 +157,10 @@ class Results:
         """Yield, for each case, the fastest system, those as good, the cheapest, and the fairest."""
         for case in CASES:
             first, answers = self.fastest(case), self.as_good(case)
-            good, unknown = ([name for name in answers if answers[name] == word] for word in (Verdict.YES, Verdict.OPEN))
+            as_good, unknown = ([name for name in answers if answers[name] == word] for word in (Verdict.YES, Verdict.OPEN))
             cheap, fair = self.cheapest(case), self.fairest(case)
             ends = [self.time(case, BASE), f"{cheap}, {self.uploads(case, cheap):,.0f}", f"{fair}, {self.error(case, fair)}"]
-            yield [f"`{case}`", f"**{first}**", self.time(case, first), listed(good), listed(unknown), *ends]
+            yield [f"`{case}`", f"**{first}**", self.time(case, first), listed(as_good), listed(unknown), *ends]
 
     def verdicts(self) -> Iterator[list[str]]:
         """Yield a row for each question, with the answer in each case."""
@@ -173,14 +172,9 @@ class Results:
                 yield [f"Is `{system}` {word} than `{BASE}`?", *(families[case][system].lower.value for case in CASES)]
 
     def families(self) -> tuple[_ByCase, _ByCase, dict[tuple[str, str], Difference]]:
-        """Return `sooner` and `less_fair` of all cases, and `without_rounds`."""
-        quicker, unfair = {case: self.sooner(case) for case in CASES}, {case: self.less_fair(case) for case in CASES}
+        """Return `time_ratios` and `less_fair` of all cases, and `without_rounds`."""
+        quicker, unfair = {case: self.time_ratios(case) for case in CASES}, {case: self.less_fair(case) for case in CASES}
         return quicker, unfair, self.without_rounds()
-
-    def added(self) -> Iterator[list[str]]:
-        """Yield the growth of errors, for each system, if the slow devices have the last digits."""
-        columns = [self.added_where_slow_differ(column) for column in ("error", "client_error", "worst_error")]
-        yield from ([name, *(column[name].cell(2) for column in columns)] for name in SYSTEMS)
 
 
 def text(tables: Tables) -> str:
@@ -189,29 +183,27 @@ def text(tables: Tables) -> str:
     Args:
         tables: the measurements, and the points that were tried.
     """
-    results, tried = Results(tables[""]), tables[TRIED]
+    results, trials = Results(tables[""]), tables[TRIALS]
     quicker, unfair, always = results.families()
     errors = {"error of the worst tenth": [difference for case in CASES for difference in unfair[case].values()]}
     times = {f"time over that of `{BASE}`": [difference for case in CASES for difference in quicker[case].values()]}
     times |= {"time without rounds over that with": [*always.values()]}
     times |= {"time at equal concurrency over that of rounds": [*results.of_concurrency()[0].values()]}
-    made = {
+    parts = {
         "home": table(_HOME, results.home()),
         "concurrency": table((*_EQUAL, "share of concurrency"), results.concurrency()),
         "verdicts": table(("question", *CASES), results.verdicts()),
         "times": _by_case(SYSTEMS, results.times),
-        "ratios": _by_case(OTHERS, lambda case, system: quicker[case][system].ratio),
+        "ratios": _by_case(COMPARED, lambda case, system: quicker[case][system].ratio),
         "against": _by_case(ALWAYS, lambda case, system: always[system, case].ratio),
         "fair": _by_case(SYSTEMS, results.fair),
-        "less_fair": _by_case(OTHERS, lambda case, system: unfair[case][system].cell(2)),
-        "added": table(("system", "held-out digits", "mean client", "worst tenth"), results.added()),
+        "less_fair": _by_case(COMPARED, lambda case, system: unfair[case][system].cell(2)),
         "uploads": _by_case(SYSTEMS, results.messages),
         "systems": table(("system", "whom the server asks, and waits for", "knobs"), _systems()),
-        "settings": _by_case(SYSTEMS, lambda case, system: _setting(tried, case, system)),
-        "cases": table(("case", "data and devices"), ([f"`{name}`", case.about] for name, case in CASES.items())),
-        "effort": effort.block(STUDY, REPORTED, errors, times, tried),
+        "cases": table(("case", "data and devices"), ([f"`{name}`", case.description] for name, case in CASES.items())),
+        "effort": effort.block(STUDY, REPORTED, errors, times, trials),
     }
-    return STUDY.fill(made | constants() | facts(results))
+    return STUDY.fill(parts | constants() | facts(results))
 
 
 def _by_case(systems: Iterable[str], cell: Callable[[str, str], str]) -> str:
@@ -220,13 +212,7 @@ def _by_case(systems: Iterable[str], cell: Callable[[str, str], str]) -> str:
 
 def _systems() -> Iterator[list[str]]:
     for name, system in SYSTEMS.items():
-        yield [name, system.about, ", ".join(knob.replace("_", " ") for knob in system.knobs)]
-
-
-def _setting(tried: pd.DataFrame, case: str, system: str) -> str:
-    row = tried[(tried["case"] == case) & (tried["system"] == system) & tried["chosen"]].iloc[0]
-    edges, settings = row["edges"].split(), json.loads(row["settings"])
-    return ", ".join(f"{name.replace('_', ' ')} {value:g}{'*' * (name in edges)}" for name, value in settings.items())
+        yield [name, system.description, ", ".join(knob.replace("_", " ") for knob in system.knobs)]
 
 
 def constants() -> dict[str, object]:
@@ -241,25 +227,22 @@ def facts(results: Results) -> dict[str, str]:
     Args:
         results: the measurements.
     """
-    grown, (equal, _) = results.added_where_slow_differ("worst_error"), results.of_concurrency()
-    quicker, unfair, always = results.families()
-    words = {f"{_key(name)}_count": count(always[name, case].lower for case in CASES) for name in ALWAYS}
-    for name in OTHERS:
-        words[f"{_key(name)}_sooner"] = count(quicker[case][name].lower for case in CASES)
-        words[f"{_key(name)}_fairer"] = count(unfair[case][name].lower for case in CASES)
-    for name in SYSTEMS:
-        words[f"{_key(name)}_grown_worst"] = f"{grown[name].mean.value:+.2f}"
-        words[f"{_key(name)}_uploads"] = f"{results.uploads(MIXED, name):,.0f}"
+    (equal, _), failures = results.of_concurrency(), results.failed_tuning()
+    spare = results.logs(SESSIONS, AS_MANY) - results.logs(SESSIONS, "spare", "one setting")
+    words = {f"{_key(name)}_uploads": f"{results.uploads(MIXED, name):,.0f}" for name in SYSTEMS}
     means = {name: np.mean([np.log(results.seconds(case, name, "one setting")) for case in CASES]) for name in SYSTEMS}
     best = min(means, key=means.__getitem__)
     return words | {
         "fastest": ", ".join(results.fastest(case) for case in CASES),
         "fastest_rounds": ", ".join(results.fastest(case, ROUNDS) for case in CASES),
         "uniform_missed": str(sum(results.missed(case, BASE) for case in CASES if CASES[case].devices != "alike")),
-        "against_count": str(len(always)),
+        "against_count": str(len(ALWAYS) * len(CASES)),
         "equal_count": count(equal[case].lower for case in CASES if CASES[case].devices != "alike"),
         "one_setting": f"{best}, {np.exp(means[best]):.0f} s",
-        "grown_surely": ", ".join(name for name, growth in grown.items() if growth.lower == Verdict.NO) or "none",
+        "failed": listed([f"`{system}` in `{case}`: {ratio.ratio}" for (system, case), ratio in failures.items()]),
+        "spare_tuned": results.time(SESSIONS, "spare"),
+        "spare_once": results.time(SESSIONS, "spare", "one setting"),
+        "equal_spare": Difference.family({SESSIONS: spare})[SESSIONS].ratio,
     }
 
 
@@ -273,7 +256,7 @@ def draw(tables: Tables) -> Picture:
     Args:
         tables: the measurements.
     """
-    results, labels = Results(tables[""]), {name: case.about for name, case in CASES.items()}
+    results, labels = Results(tables[""]), {name: case.description for name, case in CASES.items()}
     with style():
         picture = Picture(figsize=(10, 4.9), layout="constrained")
         panels = picture.subplots(1, 2, sharey=True)

@@ -13,13 +13,13 @@ import fred
 from fred.learning.data.dataset import Dataset
 from fred.learning.data.images import Digits
 from fred.schedule.minibatches import Parts, divide, divide_by_shares
-from studies.kit.comparison import TRIED, Comparison, by_logarithm
+from studies.kit.comparison import TRIALS, Comparison, by_logarithm
 from studies.kit.study import Study
 from studies.kit.tuning import Knobs, Settings
 
-STUDY = Study("asked", "Which clients should be asked, and which waited for?", ("", TRIED), core_hours=0.27)
-POINTS, KEPT = 12, 2  # of each system in each case; the best of those are tried with all tuning seeds
-ENOUGH = 0.6  # loss, nats, at which runs of the tuning end: well below that at the target
+STUDY = Study("asked", "Which clients should be asked, and which waited for?", ("", TRIALS), core_hours=0.27)
+POINTS, FINALISTS = 12, 2  # of each system in each case; the best of those are tried with all tuning seeds
+TUNING_END = 0.6  # loss, nats, at which runs of the tuning end: well below that at the target
 WORST = 0.1  # share of clients whose error counts as that of the worst
 LAST = 7  # 7, 8 and 9 are the last digits
 CLIENTS = 30
@@ -67,13 +67,13 @@ class Case:
     """A case of the tables.
 
     Args:
-        about: in words.
+        description: in words.
         skewed: True if clients have different classes.
         devices: `alike`; `mixed`: speeds have nothing to do with data; `sorted`: the slowest have most of the last digits.
         sessions: True if clients come and go.
     """
 
-    about: str
+    description: str
     skewed: bool
     devices: str
     sessions: bool = False
@@ -100,8 +100,8 @@ class Case:
             "devices": {"kinds": kinds(self.devices), "assignment": "in-order"},
         }
         if self.sessions:
-            away = {"name": "exponential", "scale": OFFLINE}
-            cluster["faults"] = [{"name": "crashes", "mean_up": ONLINE, "away": away}]
+            absence = {"name": "exponential", "scale": OFFLINE}
+            cluster["faults"] = [{"name": "crashes", "mean_up": ONLINE, "away": absence}]
         return cluster
 
 
@@ -116,7 +116,7 @@ def kinds(devices: str) -> list[dict[str, float]]:
     factors = np.exp(SPREAD * stats.norm.ppf((np.arange(CLIENTS) + 0.5) / CLIENTS))[::-1]
     if devices == "mixed":
         factors = factors[np.random.default_rng(0).permutation(CLIENTS)]
-    return [{"speed": float(f"{each:.3g}"), "upload": float(f"{UPLOAD * each:.3g}")} for each in factors]
+    return [{"speed": float(f"{factor:.3g}"), "upload": float(f"{UPLOAD * factor:.3g}")} for factor in factors]
 
 
 CASES = {
@@ -141,7 +141,7 @@ class System:
     """A system and its knobs.
 
     Args:
-        about: whom the server asks, and whom it waits for.
+        description: whom the server asks, and whom it waits for.
         algorithm: its name.
         knobs: ordered values of each tuned setting, by name.
         protocol: fixed options of the protocol.
@@ -149,7 +149,7 @@ class System:
         at_work: largest number of clients at work at once, by case; empty: all.
     """
 
-    about: str
+    description: str
     algorithm: str
     knobs: Knobs
     protocol: dict[str, Any] = field(default_factory=dict)
@@ -200,7 +200,7 @@ CONTROL = System("as many as the fastest rounds ask", "fedbuff", _BUFFER, rounds
 _MEASURED = SYSTEMS | {AS_MANY: CONTROL}
 
 
-def scores(case: str, system: str, some: Sequence[Settings], seeds: Sequence[int]) -> NDArray[np.float64]:
+def scores(case: str, system: str, points: Sequence[Settings], seeds: Sequence[int]) -> NDArray[np.float64]:
     """Return the time to the target [settings, seeds], s.
 
     A run that misses the target counts as its length, times one more than the logarithm of its error over the target.
@@ -208,12 +208,12 @@ def scores(case: str, system: str, some: Sequence[Settings], seeds: Sequence[int
     Args:
         case: name of the case.
         system: name of the system.
-        some: settings.
+        points: settings.
         seeds: of the runs.
     """
-    runs = {f"p{number}": _MEASURED[system].run(each, case) for number, each in enumerate(some)}
-    settings = CASES[case].settings() | {"stop": {"seconds": BUDGET, "target_loss": ENOUGH}}
-    result = fred.run(fred.scenario(settings, seeds=list(seeds), runs=runs))
+    runs = {f"p{number}": _MEASURED[system].run(settings, case) for number, settings in enumerate(points)}
+    shared = CASES[case].settings() | {"stop": {"seconds": BUDGET, "target_loss": TUNING_END}}
+    result = fred.run(fred.scenario(shared, seeds=list(seeds), runs=runs))
     return np.array([[_score(result.outcome(name, seed).metrics) for seed in seeds] for name in runs])
 
 
@@ -224,16 +224,16 @@ def _score(metrics: pd.DataFrame) -> float:
     return float(reached.iloc[0]) if len(reached) else BUDGET * (1 + np.log(last / TARGET))
 
 
-def report(case: str, system: str, some: Sequence[Settings], seeds: Sequence[int]) -> pd.DataFrame:
+def report(case: str, system: str, points: Sequence[Settings], seeds: Sequence[int]) -> pd.DataFrame:
     """Return the measurements of a system in a case, a row for each setting and seed.
 
     Args:
         case: name of the case.
         system: name of the system.
-        some: settings.
+        points: settings.
         seeds: of the runs.
     """
-    runs = {f"p{number}": _MEASURED[system].run(settings, case) for number, settings in enumerate(some)}
+    runs = {f"p{number}": _MEASURED[system].run(settings, case) for number, settings in enumerate(points)}
     result = fred.run(fred.scenario(CASES[case].settings(), seeds=list(seeds), runs=runs))
     columns = ["seed", "target_seconds", "error", "loss", "gradients_computed", "gradients_applied", "messages_to_servers"]
     rows = result.summary.reindex(columns=columns).assign(setting=result.summary["name"].str[1:].astype(int))
@@ -263,6 +263,6 @@ COMPARISON = Comparison(
     scores,
     report,
     points=POINTS,
-    kept=KEPT,
-    once=by_logarithm,
+    finalists=FINALISTS,
+    average=by_logarithm,
 )

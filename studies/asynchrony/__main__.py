@@ -1,8 +1,7 @@
 """`python -m studies.asynchrony [--report]`: measure all cases (about three hours on one core), and write the page."""
 
-from studies.asynchrony.figure import draw
-from studies.asynchrony.measure import STUDY, measure
-from studies.asynchrony.page import text
+from studies.asynchrony.page import draw, text
+from studies.asynchrony.setup import STUDY, measure
 
 if __name__ == "__main__":
     STUDY.run(measure, text, draw)

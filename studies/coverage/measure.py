@@ -27,12 +27,12 @@ RESAMPLES = 9999
 SEEDS, TRIALS = (3, 5, 8, 10), 10_000
 OF_TAILS, EIGHT = (5, 10), 8  # seeds, and comparisons of a family, of whose most certain one the interval is measured
 LOGARITHMS = "Student's t of logarithms"
-ALIKE: dict[str, Draw] = {  # laws of a run's values; all runs of a family are alike
+COMMON_LAWS: dict[str, Draw] = {  # laws of a run's values; all runs of a family are alike
     "normal": lambda rng, shape: rng.normal(size=shape),
     "exponential": lambda rng, shape: rng.exponential(size=shape),
 }
 SIZES, OF_FAMILIES = (8, 54), 2_000
-NEEDED, MOST = (15, 30), 120  # seeds, of studies that add seeds until intervals are narrow
+SEEDS_NEEDED, MOST = (15, 30), 120  # seeds, of studies that add seeds until intervals are narrow
 _CHUNK = 500
 
 
@@ -105,7 +105,7 @@ def bca(values: Floats, misses: float = MISSES) -> Ends:
     below = ((means < mean[:, None]).mean(axis=1) + (means <= mean[:, None]).mean(axis=1)) / 2
     left_out = (values - mean[:, None]) / (seeds - 1)
     skew = (left_out**3).sum(axis=1) / (6 * (left_out**2).sum(axis=1) ** 1.5)
-    low, high = (_quantile(means, _corrected(ndtri(below), skew, ndtri(each))) for each in (tail, 1 - tail))
+    low, high = (_quantile(means, _corrected(ndtri(below), skew, ndtri(level))) for level in (tail, 1 - tail))
     return low, high
 
 
@@ -156,14 +156,14 @@ def measure() -> None:
     STUDY.write("", pd.concat(parts(STUDY, _shares_of, [(law.name, seeds) for law, seeds in shares])))
     tails = [(law.name, seeds) for law in CHOSEN_ON for seeds in OF_TAILS]
     STUDY.write("tails", pd.concat(parts(STUDY, _tails_of, tails, "tails")))
-    stops = [(law.name, needed) for law in CHOSEN_ON for needed in NEEDED]
+    stops = [(law.name, number) for law in CHOSEN_ON for number in SEEDS_NEEDED]
     STUDY.write("stopping", pd.concat(parts(STUDY, _stopping_of, stops, "stopping")))
-    families = [(name, seeds, size) for name in ALIKE for seeds in (5, 10) for size in SIZES]
+    families = [(name, seeds, size) for name in COMMON_LAWS for seeds in (5, 10) for size in SIZES]
     STUDY.write("families", pd.concat(parts(STUDY, _family_of, families, "families")))
 
 
 def _shares_of(law: str, seeds: int) -> pd.DataFrame:
-    chosen_on = law in {known.name for known in CHOSEN_ON}
+    chosen_on = law in {candidate.name for candidate in CHOSEN_ON}
     return pd.DataFrame(coverage(LAWS[law], seeds, list(METHODS) if chosen_on else ["Student's t"])).round(4)
 
 
@@ -171,11 +171,11 @@ def _tails_of(law: str, seeds: int) -> pd.DataFrame:
     return pd.DataFrame(coverage(LAWS[law], seeds, list(METHODS), MISSES / EIGHT)).dropna().round(4)
 
 
-def _stopping_of(law: str, needed: int) -> pd.DataFrame:
-    usual, early = (stopping(LAWS[law], needed, first) for first in (FIRST_LOOK, FEWEST_SEEDS))
-    (fixed,) = (row for row in coverage(LAWS[law], needed, ["Student's t"]) if row["method"] == "Student's t")
+def _stopping_of(law: str, seeds_needed: int) -> pd.DataFrame:
+    usual, early = (stopping(LAWS[law], seeds_needed, first) for first in (FIRST_LOOK, FEWEST_SEEDS))
+    (fixed,) = (row for row in coverage(LAWS[law], seeds_needed, ["Student's t"]) if row["method"] == "Student's t")
     shares = {"fixed": fixed["holds"], "stopping": usual["holds"], "early": early["holds"]}
-    return pd.DataFrame([{"law": law, "needed": needed, "seeds": usual["seeds"], **shares}]).round(4)
+    return pd.DataFrame([{"law": law, "needed": seeds_needed, "seeds": usual["seeds"], **shares}]).round(4)
 
 
 def _family_of(name: str, seeds: int, size: int) -> pd.DataFrame:
@@ -198,8 +198,8 @@ def coverage(
     values = law.draw(np.random.default_rng([place, seeds]), (trials, seeds))
     usual = float(np.median(np.diff(student(values, misses), axis=0)))
     for method in methods:
-        found = [METHODS[method](values[begin : begin + _CHUNK], misses) for begin in range(0, trials, _CHUNK)]
-        low, high = (np.concatenate(ends) for ends in zip(*found, strict=True))
+        chunks = [METHODS[method](values[begin : begin + _CHUNK], misses) for begin in range(0, trials, _CHUNK)]
+        low, high = (np.concatenate(ends) for ends in zip(*chunks, strict=True))
         width = float(np.median(high - low)) / usual
         yield {"law": law.name, "seeds": seeds, "method": method, **_shares((low, high), law.mean), "width": width}
     if law.mean_logarithm is not None:
@@ -212,25 +212,25 @@ def _shares(ends: Ends, mean: float) -> dict[str, float]:
     return {"holds": 1 - below - above, "below": below, "above": above}
 
 
-def stopping(law: Law, needed: int, first: int, samples: int = TRIALS) -> dict[str, float]:
+def stopping(law: Law, seeds_needed: int, first: int, samples: int = TRIALS) -> dict[str, float]:
     """Return coverage and the mean number of seeds if seeds are added until half of the interval is narrow enough.
 
     Args:
         law: of the values.
-        needed: number of seeds with which an interval is as narrow as that, by the true deviation.
+        seeds_needed: number of seeds with which an interval is as narrow as that, by the true deviation.
         first: number of seeds at which the width is first looked at.
         samples: how many.
     """
-    values = law.draw(np.random.default_rng([needed, first]), (samples, MOST))
-    narrow = quantile(needed) * float(values.std()) / np.sqrt(needed)
+    values = law.draw(np.random.default_rng([seeds_needed, first]), (samples, MOST))
+    narrow = quantile(seeds_needed) * float(values.std()) / np.sqrt(seeds_needed)
     until, seeds = Until(within=0.5, seeds=MOST), first
-    holds, stopped_at = np.zeros(samples, bool), np.zeros(samples, int)
+    holds, seeds_used = np.zeros(samples, bool), np.zeros(samples, int)
     while True:
         low, high = student(values[:, :seeds])
-        now = (stopped_at == 0) & (((high - low) / 2 <= narrow) | (seeds == MOST))
-        holds[now], stopped_at[now] = ((low <= law.mean) & (law.mean <= high))[now], seeds
+        now = (seeds_used == 0) & (((high - low) / 2 <= narrow) | (seeds == MOST))
+        holds[now], seeds_used[now] = ((low <= law.mean) & (law.mean <= high))[now], seeds
         if seeds == MOST:
-            return {"holds": float(holds.mean()), "seeds": float(stopped_at.mean())}
+            return {"holds": float(holds.mean()), "seeds": float(seeds_used.mean())}
         seeds = until.next_look(seeds)
 
 
@@ -238,20 +238,20 @@ def family(name: str, seeds: int, size: int, families: int = OF_FAMILIES) -> dic
     """Return the share of families with a false verdict, each interval alone and by Holm's method, of runs that are alike.
 
     Args:
-        name: of the law of a run's values, a key of ALIKE.
+        name: of the law of a run's values, a key of COMMON_LAWS.
         seeds: number of values of each run.
         size: number of runs that are compared with the same baseline.
         families: how many.
     """
     rng = np.random.default_rng([seeds, size])
-    alone = together = 0
+    errors_alone = errors_together = 0
     for _ in range(families):
-        means = _against_the_baseline(ALIKE[name](rng, (size + 1, seeds)))
-        alone += any(verdict(mean.interval()) != "open" for mean in means)
-        together += any(verdict(interval) != "open" for interval in intervals(means))
-    shares = {"alone": alone / families, "together": together / families}
+        means = _against_the_baseline(COMMON_LAWS[name](rng, (size + 1, seeds)))
+        errors_alone += any(verdict(mean.interval()) != "open" for mean in means)
+        errors_together += any(verdict(interval) != "open" for interval in intervals(means))
+    shares = {"alone": errors_alone / families, "together": errors_together / families}
     return {"law": name, "seeds": seeds, "comparisons": size, **shares, "independent": 1 - (1 - MISSES) ** size}
 
 
 def _against_the_baseline(values: Floats) -> list[Mean]:
-    return [Mean.estimate(own - values[0]) for own in values[1:]]
+    return [Mean.estimate(run - values[0]) for run in values[1:]]

@@ -22,7 +22,7 @@ def text(tables: Tables) -> str:
         tables: shares of intervals that hold the mean; the same of a higher level; families; stopping rules.
     """
     columns = [f"{seeds} seeds" for seeds in SEEDS]
-    made = {
+    parts = {
         "chosen_on": table(("law", "method", *columns, "width"), rows(tables[""], CHOSEN_ON)),
         "judged_on": table(("law", "method", *columns, "width"), rows(tables[""], JUDGED_ON)),
         "tails": table(("law", "method", "5 seeds", "width", "10 seeds", "width"), tail_rows(tables["tails"])),
@@ -39,7 +39,7 @@ def text(tables: Tables) -> str:
             },
         ),
     }
-    return STUDY.fill(made | {"trials": TRIALS, "level": 100 - 100 * MISSES / EIGHT})
+    return STUDY.fill(parts | {"trials": TRIALS, "level": 100 - 100 * MISSES / EIGHT})
 
 
 def _halves(shares: "pd.Series[float]", draws: int) -> list[float]:
@@ -47,16 +47,16 @@ def _halves(shares: "pd.Series[float]", draws: int) -> list[float]:
     return [100 * 1.96 * math.sqrt(share * (1 - share) / draws) for share in shares]
 
 
-def rows(found: pd.DataFrame, laws: Sequence[Law]) -> Iterator[list[object]]:
+def rows(shares: pd.DataFrame, laws: Sequence[Law]) -> Iterator[list[object]]:
     """Yield a row for each law and method: coverage by number of seeds.
 
     Args:
-        found: a row for each law, number of seeds, and method.
+        shares: a row for each law, number of seeds, and method.
         laws: on which.
     """
     for law in laws:
-        for method, own in found[found["law"] == law.name].groupby("method", sort=False):
-            by_seeds = own.set_index("seeds").to_dict("index")
+        for method, group in shares[shares["law"] == law.name].groupby("method", sort=False):
+            by_seeds = group.set_index("seeds").to_dict("index")
             cells = (_cell(by_seeds[seeds]) for seeds in SEEDS)
             width = by_seeds[_WIDTH_AT]["width"]
             yield [law.name, method, *cells, "–" if math.isnan(width) else f"{width:.2f}"]
@@ -72,8 +72,8 @@ def tail_rows(tails: pd.DataFrame) -> Iterator[list[object]]:
     Args:
         tails: a row for each law, number of seeds, and method.
     """
-    for (law, method), own in tails.groupby(["law", "method"], sort=False):
-        by_seeds = own.set_index("seeds").to_dict("index")
+    for (law, method), group in tails.groupby(["law", "method"], sort=False):
+        by_seeds = group.set_index("seeds").to_dict("index")
         cells = ((f"{100 * by_seeds[seeds]['holds']:.1f}", f"{by_seeds[seeds]['width']:.2f}") for seeds in OF_TAILS)
         yield [law, method, *(cell for pair in cells for cell in pair)]
 

@@ -11,17 +11,17 @@ from numpy.typing import NDArray
 from fred.base.intervals import Mean, Verdict
 from fred.views.figures import Picture, style
 from studies.failures.setup import (
-    AWAY,
     BASE,
     BUDGET,
     DAYS,
     DETECT,
+    FINALISTS,
     HOUR,
     JOIN,
-    KEPT,
     LOAD,
     MOST,
     NONE,
+    OUTAGE,
     PAUSE,
     POINTS,
     RATES,
@@ -37,7 +37,7 @@ from studies.failures.setup import (
 )
 from studies.kit import effort
 from studies.kit.claims import Claim, claims_table
-from studies.kit.comparison import TRIED
+from studies.kit.comparison import TRIALS
 from studies.kit.difference import Difference
 from studies.kit.figure import MARKS
 from studies.kit.pages import count, table
@@ -74,8 +74,8 @@ def missed(rows: pd.DataFrame) -> int:
 
 
 def _cost(rows: pd.DataFrame, system: str) -> Values:
-    lost = values(rows, system, MOST, "target_seconds") - values(rows, system, NONE, "target_seconds")
-    return lost / np.maximum(1, values(rows, system, MOST, "failures")) / _MINUTE
+    delay = values(rows, system, MOST, "target_seconds") - values(rows, system, NONE, "target_seconds")
+    return delay / np.maximum(1, values(rows, system, MOST, "failures")) / _MINUTE
 
 
 def costs(rows: pd.DataFrame) -> dict[str, Difference]:
@@ -91,7 +91,7 @@ def costs_less_base(rows: pd.DataFrame) -> dict[str, Difference]:
 def slower(rows: pd.DataFrame) -> dict[str, Difference]:
     """Return the logarithm of each system's time to the target with failures over that without."""
     pairs = {name: [values(rows, name, hours, "target_seconds") for hours in (MOST, NONE)] for name in timed(rows)}
-    return Difference.family({name: np.log(failing / plain) for name, (failing, plain) in pairs.items()})
+    return Difference.family({name: np.log(failing / steady) for name, (failing, steady) in pairs.items()})
 
 
 def spreads(rows: pd.DataFrame) -> dict[str, float]:
@@ -109,8 +109,8 @@ def in_a_month(rows: pd.DataFrame, system: str) -> float:
         system: name.
     """
     if SYSTEMS[system].stops:
-        away = DETECT + (JOIN if SYSTEMS[system].spares else REPAIR)
-        return 1 / goodput(daly_interval(PAUSE, MONTH * HOUR), PAUSE, MONTH * HOUR, away, LOAD) - 1
+        outage = DETECT + (JOIN if SYSTEMS[system].spares else REPAIR)
+        return 1 / goodput(daly_interval(PAUSE, MONTH * HOUR), PAUSE, MONTH * HOUR, outage, LOAD) - 1
     return costs(rows)[system].mean.value * _MINUTE / (MONTH * HOUR)
 
 
@@ -132,28 +132,29 @@ def text(tables: Tables) -> str:
     Args:
         tables: times to the target, points that were tried, work that lasts, goodput of long runs.
     """
-    rows, less = tables[""], costs_less_base(tables[""])
+    rows, differences = tables[""], costs_less_base(tables[""])
     header = ("failures", "work between checkpoints, min", "failures seen", "measured", "Daly", "difference, %")
-    made = {
+    parts = {
         "work": table(_HOME, work_rows(tables["work"])),
         "cost": table(_COST, cost_rows(rows)),
-        "claims": claims_table(map(_claim, less, less.values()), rows),
+        "claims": claims_table(map(_claim, differences, differences.values()), rows),
         "goodput": table(header, goodput_rows(tables["goodput"])),
         "effort": effort.block(
             STUDY,
             REPORTED,
-            {"cost of a failure, min": costs(rows).values(), f"cost less that of `{BASE}`, min": less.values()},
+            {"cost of a failure, min": costs(rows).values(), f"cost less that of `{BASE}`, min": differences.values()},
             {"time to the target with failures over that without": slower(rows).values()},
-            tables[TRIED],
+            tables[TRIALS],
         ),
     }
-    numbers = {"workers": WORKERS, "target": TARGET, "base": BASE, "points": POINTS, "kept": KEPT, "away": f"{AWAY / 60:.0f}"}
-    return STUDY.fill(made | numbers | {"days": DAYS, "seeds": len(REPORTED), "budget": f"{BUDGET / HOUR:.0f}"} | facts(tables))
+    numbers = {"workers": WORKERS, "target": TARGET, "base": BASE, "points": POINTS, "finalists": FINALISTS, "days": DAYS}
+    words = {"seeds": len(REPORTED), "budget": f"{BUDGET / HOUR:.0f}", "away": f"{OUTAGE / 60:.0f}"}
+    return STUDY.fill({**parts, **numbers, **words, **facts(tables)})
 
 
-def _claim(system: str, less: Difference) -> Claim:
+def _claim(system: str, difference: Difference) -> Claim:
     sentence = f"A failure costs less than with `{BASE}`: {system}"
-    return Claim(sentence, f"system in ['{BASE}', '{system}']", f"{less.cell(0)} min", less.interval)
+    return Claim(sentence, f"system in ['{BASE}', '{system}']", f"{difference.cell(0)} min", difference.interval)
 
 
 def facts(tables: Tables) -> dict[str, str]:
@@ -162,16 +163,16 @@ def facts(tables: Tables) -> dict[str, str]:
     Args:
         tables: as of the page.
     """
-    rows, own = tables[""], costs(tables[""])
+    rows, cost_of = tables[""], costs(tables[""])
     spread = spreads(rows)
-    numbers = {f"{_key(name)}_cost": cost.cell(0).replace("*", "").replace("+", "") for name, cost in own.items()}
+    numbers = {f"{_key(name)}_cost": cost.cell(0).replace("*", "").replace("+", "") for name, cost in cost_of.items()}
     numbers |= {f"{_key(name)}_work": f"{work(tables['work'], name, MOST)[0]:.2f}" for name in SYSTEMS}
     numbers |= {f"{_key(name)}_slower": f"{np.exp(ratio.mean.value):.2f}" for name, ratio in slower(rows).items()}
     return numbers | {
-        "less_count": count(less.lower for less in costs_less_base(rows).values()),
-        "others": str(len(own) - 1),
+        "less_count": count(difference.lower for difference in costs_less_base(rows).values()),
+        "others": str(len(cost_of) - 1),
         "going_on": "{:.2f} to {:.2f}".format(*_going_on(tables["work"])),
-        "free": ", ".join(name for name, cost in own.items() if cost.lower == Verdict.OPEN) or "none",
+        "free": ", ".join(name for name, cost in cost_of.items() if cost.lower == Verdict.OPEN) or "none",
         "spread": f"{100 * np.median(list(spread.values())):.0f}",
         "spread_most": f"{100 * max(spread.values()):.0f} % ({max(spread, key=spread.__getitem__)})",
         "steady": f"{sum(value <= 0.1 for value in spread.values())} of {len(spread)}",
@@ -207,12 +208,12 @@ def cost_rows(rows: pd.DataFrame) -> Iterator[list[str]]:
     Args:
         rows: a row for each system, rate of failures and seed.
     """
-    ratios, own = slower(rows), costs(rows)
+    ratios, cost_of = slower(rows), costs(rows)
     for name in timed(rows):
         hours = values(rows, name, NONE, "target_seconds").mean() / HOUR
         settings = json.loads(rows[rows["system"] == name]["settings"].iloc[0])
         words = ", ".join(f"{key.replace('_', ' ')} {value}" for key, value in settings.items())
-        yield [name, f"{hours:.1f}", ratios[name].ratio, own[name].cell(0), f"{100 * in_a_month(rows, name):.2f}", words]
+        yield [name, f"{hours:.1f}", ratios[name].ratio, cost_of[name].cell(0), f"{100 * in_a_month(rows, name):.2f}", words]
 
 
 def goodput_rows(long: pd.DataFrame) -> Iterator[list[str]]:
@@ -221,13 +222,13 @@ def goodput_rows(long: pd.DataFrame) -> Iterator[list[str]]:
     Args:
         long: a row for each long run with checkpoints.
     """
-    for between in RATES:
-        own = long[np.isclose(long["hours"], between)]
-        every = rounds_between_checkpoints(between) * own["round"].iloc[0]
-        form = goodput(every, PAUSE, between * HOUR, DETECT + REPAIR, LOAD)
-        measured, number = own["failures_goodput"].mean(), own["failures_number"].sum()
+    for interval in RATES:
+        runs = long[np.isclose(long["hours"], interval)]
+        every = rounds_between_checkpoints(interval) * runs["round"].iloc[0]
+        form = goodput(every, PAUSE, interval * HOUR, DETECT + REPAIR, LOAD)
+        measured, number = runs["failures_goodput"].mean(), runs["failures_number"].sum()
         numbers = (f"{every / 60:.0f}", f"{number}", f"{measured:.4f}", f"{form:.4f}", f"{100 * (measured / form - 1):+.1f}")
-        yield [RATES[between], *numbers]
+        yield [RATES[interval], *numbers]
 
 
 def draw(tables: Tables) -> Picture:

@@ -14,12 +14,12 @@ from fred.components.component import NANOSECONDS
 from fred.learning.data.dataset import Dataset
 from fred.learning.data.language import Bigrams
 from fred.schedule.schedule import Schedule, What
-from studies.kit.comparison import TRIED, Comparison
+from studies.kit.comparison import TRIALS, Comparison
 from studies.kit.runs import parts
 from studies.kit.study import Study
 from studies.kit.tuning import Geometric, Knobs, Settings
 
-STUDY = Study("failures", "What does a failure cost, by system?", ("", TRIED, "work", "goodput"))
+STUDY = Study("failures", "What does a failure cost, by system?", ("", TRIALS, "work", "goodput"))
 WORKERS = 8
 ROUND = 139.1  # s: mean time of the slowest of eight gradients
 BUDGET, LOOK = 16 * 3600.0, 120.0  # s of virtual time, and between two evaluations
@@ -30,12 +30,12 @@ RATES = {24.0: "one a day", 4.0: "six a day", 1.0: "one an hour"}
 MOST = 1.0  # hours between failures where the cost of one is measured
 PAUSE = 60.0  # s for which a checkpoint stops the job
 DETECT, REPAIR, JOIN, LOAD = 60.0, 1800.0, 120.0, 240.0  # s
-AWAY = DETECT + REPAIR + LOAD  # s without one machine
-POINTS, KEPT, FURTHER = 5, 2, 8  # of each system; the best are tried with all tuning seeds
+OUTAGE = DETECT + REPAIR + LOAD  # s without one machine
+POINTS, FINALISTS, EXTRA = 5, 2, 8  # of each system; the best are tried with all tuning seeds
 REPORTED = tuple(range(11, 19))  # seeds
 DAYS = 3  # length of a run that measures the work that lasts
 LONG = {1.0: 400, 4.0: 200, 24.0: 50}  # hours between failures, and failures of a run for the goodput
-_PLAIN = 1000 * ROUND  # s without failures, for the mean time of a round
+_CALM = 1000 * ROUND  # s without failures, for the mean time of a round
 
 _OUTER = ((0.0, 0.7), (0.0, 1.0), (0.5, 0.7), (0.5, 1.0), (0.9, 0.4), (0.9, 0.7))  # momentum and outer rate
 _AVERAGES = (0.0, 1.0)  # the outer step of local SGD
@@ -64,7 +64,7 @@ class System:
         stops: True if a failure stops the whole job, which goes back to a checkpoint; else it stops one worker.
         round_updates: updates in the time of a step.
         spares: machines that stand by.
-        alike: system that is the same without failures.
+        twin: system that is the same without failures.
     """
 
     meets: str
@@ -75,14 +75,14 @@ class System:
     stops: bool = False
     round_updates: int = 1
     spares: int = 0
-    alike: str | None = None
+    twin: str | None = None
 
-    def run(self, settings: Settings, between: float) -> dict[str, Any]:
+    def run(self, settings: Settings, interval: float) -> dict[str, Any]:
         """Return a run, as a scenario has it.
 
         Args:
             settings: value of each knob; without `outer` the outer step of local SGD.
-            between: hours between two failures of the job.
+            interval: hours between two failures of the job.
         """
         algorithm: dict[str, Any] = {"name": self.algorithm, "learning_rate": settings.get("rate", 1.0)}
         if "outer" in self.knobs:
@@ -90,20 +90,20 @@ class System:
             algorithm |= {"outer_rate": rate, "outer": {"name": "sgd", "momentum": momentum, "nesterov": True}}
         options = {name: value for name, value in settings.items() if name not in ("rate", "outer")}
         run = {"algorithm": algorithm, "protocol": {**self.protocol, **options}}
-        return run if between == NONE else run | {"cluster": self.cluster(between)}
+        return run if interval == NONE else run | {"cluster": self.cluster(interval)}
 
-    def cluster(self, between: float) -> dict[str, Any]:
+    def cluster(self, interval: float) -> dict[str, Any]:
         """Return the part of the cluster that differs between systems: failures.
 
         Args:
-            between: hours between two failures of the job.
+            interval: hours between two failures of the job.
         """
-        mean_up = WORKERS * between * HOUR  # of each machine
+        mean_up = WORKERS * interval * HOUR  # of each machine
         if not self.stops:
-            return {"faults": [{"name": "crashes", "mean_up": mean_up, "away": _constant(AWAY)}]}
+            return {"faults": [{"name": "crashes", "mean_up": mean_up, "away": _constant(OUTAGE)}]}
         failures = {
             "causes": [{"mean_up": mean_up, "repair": _constant(REPAIR)}],
-            "checkpoint": {"every_updates": self.round_updates * rounds_between_checkpoints(between), "pause": PAUSE},
+            "checkpoint": {"every_updates": self.round_updates * rounds_between_checkpoints(interval), "pause": PAUSE},
             "detect": _constant(DETECT),
             "load": _constant(LOAD),
         }
@@ -114,50 +114,50 @@ def _constant(seconds: float) -> dict[str, Any]:
     return {"name": "constant", "seconds": seconds}
 
 
-def daly_interval(pause: float, between: float) -> float:
+def daly_interval(pause: float, interval: float) -> float:
     """Return the best time between two checkpoints, s [Daly 2006, Future Generation Computer Systems 22, equation 37].
 
     Args:
         pause: time for which a checkpoint stops the job, s.
-        between: mean time between failures of the job, s.
+        interval: mean time between failures of the job, s.
 
     >>> round(daly_interval(60, 3600)), round(daly_interval(60, 604800))
     (618, 8479)
     """
-    root = math.sqrt(pause / (2 * between))
-    return math.sqrt(2 * pause * between) * (1 + root / 3 + root**2 / 9) - pause
+    root = math.sqrt(pause / (2 * interval))
+    return math.sqrt(2 * pause * interval) * (1 + root / 3 + root**2 / 9) - pause
 
 
-def goodput(every: float, pause: float, between: float, away: float, load: float) -> float:
+def goodput(every: float, pause: float, interval: float, outage: float, load: float) -> float:
     """Return the share of time with work that lasts. Failures have exponential times, and strike while the job works or loads.
 
     Args:
         every: work between two checkpoints, s.
         pause: time for which a checkpoint stops the job, s.
-        between: mean time between failures of the job, s.
-        away: time until a failure is detected and repaired, in which none strikes, s.
+        interval: mean time between failures of the job, s.
+        outage: time until a failure is detected and repaired, in which none strikes, s.
         load: time to load a checkpoint, s.
 
-    >>> round(goodput(600, 60, 3600, away=1860, load=240), 3), round(goodput(600, 60, 1e9, away=1860, load=240), 3)
+    >>> round(goodput(600, 60, 3600, outage=1860, load=240), 3), round(goodput(600, 60, 1e9, outage=1860, load=240), 3)
     (0.511, 0.909)
     """
-    return every / ((between + away) * math.exp(load / between) * math.expm1((every + pause) / between))
+    return every / ((interval + outage) * math.exp(load / interval) * math.expm1((every + pause) / interval))
 
 
-def rounds_between_checkpoints(between: float) -> int:
+def rounds_between_checkpoints(interval: float) -> int:
     """Return the number of synchronous rounds next to Daly's interval.
 
     Args:
-        between: hours between two failures of the job.
+        interval: hours between two failures of the job.
 
     >>> [rounds_between_checkpoints(hours) for hours in (1, 4, 24)]
     [4, 9, 23]
     """
-    return max(1, round(daly_interval(PAUSE, between * HOUR) / ROUND))
+    return max(1, round(daly_interval(PAUSE, interval * HOUR) / ROUND))
 
 
-_SYNCHRONOUS = {"rate": Geometric.between(71, 200, ratio=math.sqrt(2))}
-_ASYNCHRONOUS = {"rate": Geometric.between(8.9, 25, ratio=math.sqrt(2))}
+_SYNCHRONOUS = {"rate": Geometric.spanning(71, 200, ratio=math.sqrt(2))}
+_ASYNCHRONOUS = {"rate": Geometric.spanning(8.9, 25, ratio=math.sqrt(2))}
 _LOCAL = {**_SYNCHRONOUS, "period": _PERIODS}
 _OUTER_KNOBS = {**_SYNCHRONOUS, "outer": _OUTER, "period": _PERIODS}
 _PERIOD = {"period": 16}
@@ -165,7 +165,7 @@ _PERIOD = {"period": 16}
 SYSTEMS = {
     "checkpoints": System("all stop, go back, wait for the repair", "ssgd", _SYNCHRONOUS, stops=True),
     "checkpoints, a spare": System(
-        "all stop, go back, a spare joins", "ssgd", _SYNCHRONOUS, stops=True, spares=1, alike="checkpoints"
+        "all stop, go back, a spare joins", "ssgd", _SYNCHRONOUS, stops=True, spares=1, twin="checkpoints"
     ),
     "backup workers": System(
         "rounds need 7 or 6 of 8",
@@ -179,13 +179,13 @@ SYSTEMS = {
         "ssgd",
         _SYNCHRONOUS,
         protocol={"timeout": DETECT},
-        alike="checkpoints",
+        twin="checkpoints",
     ),
     "elastic, same batch": System(
         "the others compute its share (Rennala)", "rennala", {**_SYNCHRONOUS, "batch": (4, 6, 8, 12, 16)}, usual={"batch": 8}
     ),
     "asynchronous, checkpoints": System(
-        "all stop, go back, wait for the repair", "asgd", _ASYNCHRONOUS, stops=True, round_updates=WORKERS, alike="asynchronous"
+        "all stop, go back, wait for the repair", "asgd", _ASYNCHRONOUS, stops=True, round_updates=WORKERS, twin="asynchronous"
     ),
     "asynchronous": System("the others go on", "asgd", _ASYNCHRONOUS),
     "local SGD": System("the others wait at the next average", "local-sgd", _LOCAL, usual=_PERIOD),
@@ -196,7 +196,7 @@ SYSTEMS = {
         _OUTER_KNOBS,
         protocol={"fragments": 1, "elastic": True},
         usual=_PERIOD,
-        alike="DiLoCo",
+        twin="DiLoCo",
     ),
     "Decoupled DiLoCo": System("the others go on; it rejoins from the server", "decoupled-diloco", _OUTER_KNOBS, usual=_PERIOD),
 }
@@ -214,7 +214,7 @@ def settings() -> dict[str, Any]:
     }
 
 
-def scores(case: str, system: str, some: Sequence[Settings], seeds: Sequence[int]) -> NDArray[np.float64]:
+def scores(case: str, system: str, points: Sequence[Settings], seeds: Sequence[int]) -> NDArray[np.float64]:
     """Return the time to the target without failures [settings, seeds], s.
 
     A run that misses the target counts as its length, times one more than the logarithm of its loss over the target.
@@ -222,27 +222,27 @@ def scores(case: str, system: str, some: Sequence[Settings], seeds: Sequence[int
     Args:
         case: the only one.
         system: name of the system.
-        some: settings.
+        points: settings.
         seeds: of the runs.
     """
-    runs = {f"p{number}": SYSTEMS[system].run(knobs, NONE) for number, knobs in enumerate(some)}
+    runs = {f"p{number}": SYSTEMS[system].run(knobs, NONE) for number, knobs in enumerate(points)}
     summary = fred.run(fred.scenario(settings(), seeds=list(seeds), runs=runs)).summary
     missed = BUDGET * (1 + np.maximum(0, np.log(pd.to_numeric(summary["loss"]).fillna(np.inf) / TARGET)))
     by_seed = summary.assign(score=pd.to_numeric(summary["target_seconds"]).fillna(missed))
     return by_seed.pivot(index="name", columns="seed", values="score").loc[list(runs), list(seeds)].to_numpy(float)
 
 
-def report(case: str, system: str, some: Sequence[Settings], seeds: Sequence[int]) -> pd.DataFrame:
+def report(case: str, system: str, points: Sequence[Settings], seeds: Sequence[int]) -> pd.DataFrame:
     """Return the times to the target and the failures until then, without failures and with one an hour.
 
     Args:
         case: the only one.
         system: name of the system.
-        some: settings.
+        points: settings.
         seeds: of the runs.
     """
-    keys = {f"p{number}-{hours:g}": (number, hours) for number in range(len(some)) for hours in (NONE, MOST)}
-    runs = {name: SYSTEMS[system].run(some[number], hours) for name, (number, hours) in keys.items()}
+    keys = {f"p{number}-{hours:g}": (number, hours) for number in range(len(points)) for hours in (NONE, MOST)}
+    runs = {name: SYSTEMS[system].run(points[number], hours) for name, (number, hours) in keys.items()}
     result = fred.run(fred.scenario(settings(), seeds=list(seeds), runs=runs))
     rows = result.summary[["seed", "target_seconds", "loss"]].copy()
     rows["setting"], rows["hours"] = zip(*(keys[name] for name in result.summary["name"]), strict=True)
@@ -271,10 +271,10 @@ COMPARISON = Comparison(
     scores,
     report,
     points=POINTS,
-    kept=KEPT,
-    further=FURTHER,
+    finalists=FINALISTS,
+    extra=EXTRA,
     special={name: ["local SGD"] for name in ("DiLoCo", "Decoupled DiLoCo")},
-    alike={name: system.alike for name, system in SYSTEMS.items() if system.alike},
+    twins={name: system.twin for name, system in SYSTEMS.items() if system.twin},
     reported=REPORTED,
 )
 
@@ -293,19 +293,19 @@ def work(system: str) -> pd.DataFrame:
     return shares.rename(columns={"value": "work"}).reset_index().assign(system=system)
 
 
-def long_goodput(between: float) -> pd.DataFrame:
+def long_goodput(interval: float) -> pd.DataFrame:
     """Return the goodput of synchronous SGD with checkpoints over many failures, without learning, by seed.
 
     Args:
-        between: hours between two failures of the job.
+        interval: hours between two failures of the job.
     """
     algorithm = {"algorithm": {"name": "ssgd", "learning_rate": 0.1}}
-    runs = {"job": algorithm | {"cluster": SYSTEMS[BASE].cluster(between)}, "plain": algorithm | {"stop": {"seconds": _PLAIN}}}
-    common = {"cluster": _CLUSTER, "stop": {"seconds": LONG[between] * between * HOUR}}
+    runs = {"job": algorithm | {"cluster": SYSTEMS[BASE].cluster(interval)}, "plain": algorithm | {"stop": {"seconds": _CALM}}}
+    common = {"cluster": _CLUSTER, "stop": {"seconds": LONG[interval] * interval * HOUR}}
     summary = fred.run(fred.scenario(common, seeds=list(REPORTED[:5]), runs=runs)).summary
-    job, plain = (summary[summary["name"] == name] for name in ("job", "plain"))
-    mean_round = _PLAIN / (plain["gradients_applied"].mean() / WORKERS)
-    return job[["seed", "failures_number", "failures_goodput"]].assign(hours=between, round=mean_round)
+    job, calm = (summary[summary["name"] == name] for name in ("job", "plain"))
+    mean_round = _CALM / (calm["gradients_applied"].mean() / WORKERS)
+    return job[["seed", "failures_number", "failures_goodput"]].assign(hours=interval, round=mean_round)
 
 
 def measure() -> None:

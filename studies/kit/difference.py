@@ -1,5 +1,6 @@
 """Differences over the seeds, with intervals; the differences of one question are a family."""
 
+import math
 from collections.abc import Hashable, Mapping, Sequence
 from typing import NamedTuple, Self, TypeVar
 
@@ -17,26 +18,36 @@ class Difference(NamedTuple):
     Args:
         mean: over the seeds.
         interval: widened as one of a family.
+        bound: `>` if the mean is a lower bound, since the first quantity is a time that missed its target on a seed; `<` if it
+            is an upper bound, since the second one did; both if both did.
     """
 
     mean: Mean
     interval: Interval
+    bound: str = ""
 
     @classmethod
-    def family(cls, values: Mapping[Key, NDArray[np.float64]], bounds: Sequence[float] = (0.0,)) -> dict[Key, Self]:
+    def family(
+        cls,
+        values: Mapping[Key, NDArray[np.float64]],
+        bounds: Sequence[float] = (0.0,),
+        missed: Mapping[Key, str] | None = None,
+    ) -> dict[Key, Self]:
         """Return differences whose intervals are widened as those of one family.
 
         Args:
             values: differences [seeds], by name.
             bounds: numbers that the differences are compared with.
+            missed: `bound` of each difference; None: no target was missed.
         """
-        means = {key: Mean.estimate(each) for key, each in values.items()}
-        return dict(zip(means, map(cls, means.values(), intervals(list(means.values()), bounds)), strict=True))
+        means = {key: Mean.estimate(sample) for key, sample in values.items()}
+        ends = dict(zip(means, intervals(list(means.values()), bounds), strict=True))
+        return {key: cls(mean, ends[key], (missed or {}).get(key, "")) for key, mean in means.items()}
 
     @property
     def lower(self) -> Verdict:
         """Return whether the difference is below 0."""
-        return verdict(self.interval)
+        return self.below(0.0)
 
     @property
     def half(self) -> float:
@@ -49,21 +60,38 @@ class Difference(NamedTuple):
         Args:
             bound: in the unit of the differences.
         """
-        return verdict(self.interval, high=bound)
+        return verdict(self.open_interval, high=bound)
 
-    def within(self, margin: float) -> Verdict:
+    def subtract(self, bound: float) -> Self:
+        """Return the distance from a bound, to draw it.
+
+        Args:
+            bound: in the unit of the differences.
+        """
+        low, high = self.interval
+        return self._replace(mean=self.mean._replace(value=self.mean.value - bound), interval=(low - bound, high - bound))
+
+    def equals_within(self, margin: float) -> Verdict:
         """Return whether the difference is between a margin below 0 and the same above.
 
         Args:
             margin: in the unit of the differences.
         """
-        return verdict(self.interval, -margin, margin)
+        return verdict(self.open_interval, -margin, margin)
+
+    @property
+    def open_interval(self) -> Interval:
+        """Return the interval, open at the end towards which a missed target may move it."""
+        low, high = self.interval
+        return -math.inf if "<" in self.bound else low, math.inf if ">" in self.bound else high
 
     @property
     def ratio(self) -> str:
         """Return, for a difference of logarithms, the ratio in the cell of a table; bold if the interval excludes 1."""
         value, low, high = np.exp([self.mean.value, *self.interval])
-        return bold(f"{value:.2f} ({low:.2f} to {high:.2f})", self.lower)
+        sign = f"{self.bound} " if self.bound else ""
+        words = "both missed" if len(self.bound) > 1 else f"{sign}{value:.2f} ({low:.2f} to {high:.2f})"
+        return bold(words, self.lower)
 
     def cell(self, digits: int = 3) -> str:
         """Return the cell of a table; bold if the interval excludes 0.

@@ -21,7 +21,7 @@ def block(
     seeds: Sequence[int] | str,
     families: Families,
     ratios: Families | None = None,
-    tried: pd.DataFrame | None = None,
+    trials: pd.DataFrame | None = None,
     by: Sequence[str] = ("case", "system"),
 ) -> str:
     """Return the block.
@@ -31,13 +31,13 @@ def block(
         seeds: that are reported, or words for other draws.
         families: differences, in their units, by question.
         ratios: differences of logarithms, by question.
-        tried: a row for each point that was tried and seed, `chosen` and `edges`; or one for each search, with its number of
+        trials: a row for each point that was tried and seed, `chosen` and `edges`; or one for each search, with its number of
             `points`. None if nothing is tuned.
         by: columns of the searches.
     """
-    tuning = "" if tried is None or "seed" not in tried else f"{tried['seed'].nunique()} to tune, "
+    tuning = "" if trials is None or "seed" not in trials else f"{trials['seed'].nunique()} to tune, "
     draws = seeds if isinstance(seeds, str) else f"{tuning}{len(seeds)} reported"
-    row = [_hours(study), draws, *_search(tried, by)]
+    row = [_hours(study), draws, *_search(trials, by)]
     parts = [table(("core hours", "seeds", "points", "optima at an edge"), [row])]
     rows = [[name, *_power(differences)] for name, differences in families.items()]
     rows += [[f"{name} (ratio)", *_power(differences, ratio=True)] for name, differences in (ratios or {}).items()]
@@ -52,21 +52,21 @@ def _hours(study: Study) -> str:
     return "not recorded" if study.core_hours is None else f"{study.core_hours:g}, not recorded"
 
 
-def _search(tried: pd.DataFrame | None, by: Sequence[str]) -> list[str]:
+def _search(trials: pd.DataFrame | None, by: Sequence[str]) -> list[str]:
     """Return the number of points of each search, and the share of searches that ended at an edge."""
-    if tried is None:
+    if trials is None:
         return ["nothing is tuned", "–"]
-    searches = tried.groupby(list(by), sort=False)
-    points = searches["settings"].nunique() if "settings" in tried else searches.size()
-    points = searches["points"].first().astype(int) if "points" in tried else points
-    edges = tried[tried["chosen"]].groupby(list(by), sort=False)["edges"].first() != ""
+    searches = trials.groupby(list(by), sort=False)
+    points = searches["settings"].nunique() if "settings" in trials else searches.size()
+    points = searches["points"].first().astype(int) if "points" in trials else points
+    edges = trials[trials["chosen"]].groupby(list(by), sort=False)["edges"].first() != ""
     numbers = f"{points.min()}" if points.min() == points.max() else f"{points.min()} to {points.max()}"
     total = f"{len(points)} x {numbers} = {points.sum():,}"
     return [total, f"{edges.sum()} of {len(edges)} ({edges.mean():.0%})"]
 
 
 def _power(differences: Collection[Difference | float], ratio: bool = False) -> list[str]:
-    halves = np.array([one.half if isinstance(one, Difference) else one for one in differences])
-    shown = np.array([np.median(halves), halves.min(), halves.max()])
-    words = [f"x {number:.2f}" for number in np.exp(shown)] if ratio else [f"{number:.2g}" for number in shown]
+    halves = np.array([entry.half if isinstance(entry, Difference) else entry for entry in differences])
+    summary = np.array([np.median(halves), halves.min(), halves.max()])
+    words = [f"x {number:.2f}" for number in np.exp(summary)] if ratio else [f"{number:.2g}" for number in summary]
     return [str(len(halves)), *words]

@@ -10,7 +10,7 @@ from typing import Any
 import pandas as pd
 
 from fred.base.process import cores
-from studies.kit.study import Study, read
+from studies.kit.study import Study, read_table
 
 SECONDS = "seconds"  # end of the name of the table with the seconds of all parts
 
@@ -38,7 +38,7 @@ def parts(
             path, seconds = future.result()
             _record(study, path.stem, seconds)
             print(path.stem, flush=True)
-    return [read(path) for path in todo]
+    return [read_table(path) for path in todo]
 
 
 def part_path(study: Study, item: tuple[Any, ...], end: str = "") -> Path:
@@ -57,9 +57,9 @@ def _measured(measure: Callable[..., pd.DataFrame], part: tuple[Path, tuple[Any,
     path, item = part
     begin = time.process_time()
     table = measure(*item)
-    unfinished = path.with_suffix(".unfinished")
-    table.to_csv(unfinished, index=False, float_format="%.6g")
-    unfinished.replace(path)
+    partial = path.with_suffix(".unfinished")
+    table.to_csv(partial, index=False, float_format="%.6g")
+    partial.replace(path)
     return path, time.process_time() - begin
 
 
@@ -67,5 +67,5 @@ def _record(study: Study, part: str, seconds: float) -> None:
     path = study.path(SECONDS)
     path.parent.mkdir(parents=True, exist_ok=True)
     table = pd.DataFrame([{"part": part, "seconds": round(seconds, 1)}])
-    earlier = read(path) if path.is_file() else table[:0]
+    earlier = read_table(path) if path.is_file() else table[:0]
     pd.concat([earlier[earlier["part"] != part], table]).to_csv(path, index=False)

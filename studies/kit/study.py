@@ -68,9 +68,9 @@ class Study:
         self.path(end).parent.mkdir(parents=True, exist_ok=True)
         table.to_csv(self.path(end), index=False, float_format="%.6g")
 
-    def read(self) -> dict[str, pd.DataFrame]:
+    def read_tables(self) -> dict[str, pd.DataFrame]:
         """Return the measured tables, by the ends of their names."""
-        return {end: read(self.path(end)) for end in self.tables}
+        return {end: read_table(self.path(end)) for end in self.tables}
 
     def fill(self, parts: Mapping[str, object]) -> str:
         """Return the page: `page.md` of the study's folder with these tables and numbers.
@@ -98,14 +98,14 @@ class Study:
         parser.add_argument("--report", action="store_true", help="measure nothing: the page from the last measurements")
         if not parser.parse_args().report:
             measure()
-        tables = self.read()
+        tables = self.read_tables()
         if draw:
             draw(tables).save(self.path(suffix=".svg"))
         self.page.write_text(text(tables), encoding="utf-8")
         print(f"wrote {self.page.relative_to(ROOT)}")
 
 
-def read(path: Path) -> pd.DataFrame:
+def read_table(path: Path) -> pd.DataFrame:
     """Read a measured table; no edge is an empty string, no number a NaN.
 
     Args:

@@ -11,9 +11,9 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
-POINTS, KEPT = 16, 4  # tried on the first seed, and of those on the others too
+POINTS, FINALISTS = 16, 4  # tried on the first seed, and of those on the others too
 TUNING, REPORTED = (1, 2, 3), (11, 12, 13, 14, 15)  # seeds
-BEYOND = 8  # places that a search may go beyond each end of a geometric grid
+EXTENSION = 8  # places that a search may go beyond each end of a geometric grid
 
 Knobs = Mapping[str, Sequence[Any]]
 Settings = dict[str, Any]
@@ -24,15 +24,15 @@ _Point = tuple[int, ...]  # place of each knob's value
 class Geometric(tuple[float, ...]):
     """Values with a constant ratio, of two significant digits, which a search continues beyond either end.
 
-    >>> rates = Geometric.between(0.1, 0.4, ratio=2)
-    >>> rates, rates.at(-1), rates.at(4)
+    >>> rates = Geometric.spanning(0.1, 0.4, ratio=2)
+    >>> rates, rates.value_at(-1), rates.value_at(4)
     ((0.1, 0.2, 0.4), 0.05, 1.6)
     """
 
     __slots__ = ()
 
     @classmethod
-    def between(cls, least: float, largest: float, ratio: float) -> Self:
+    def spanning(cls, least: float, largest: float, ratio: float) -> Self:
         """Return the values from the least to about the largest.
 
         Args:
@@ -43,7 +43,7 @@ class Geometric(tuple[float, ...]):
         number = 1 + round(float(np.log(largest / least) / np.log(ratio)))
         return cls(_two_digits(least * ratio**place) for place in range(number))
 
-    def at(self, place: int) -> float:
+    def value_at(self, place: int) -> float:
         """Return the value at a place, which may lie beyond the ends.
 
         Args:
@@ -76,9 +76,9 @@ def tuned(
     measure: Measure,
     knobs: Knobs,
     points: int = POINTS,
-    kept: int = KEPT,
+    finalists: int = FINALISTS,
     seeds: Sequence[int] = TUNING,
-    further: int = 0,
+    extra: int = 0,
     special: Sequence[Settings] = (),
     start: Settings | None = None,
 ) -> Tuned:
@@ -88,39 +88,39 @@ def tuned(
         measure: returns the criterion [settings, seeds] of some settings with some seeds; anything but a number is the worst.
         knobs: ordered values of each setting, by path.
         points: number of points that are tried on the first seed; fewer if the grid has fewer.
-        kept: number of points, the best of those, that are tried on the other seeds, too.
+        finalists: number of points, the best of those, that are tried on the other seeds, too.
         seeds: to tune with.
-        further: largest number of further points, which are tried while the best one has an untried neighbour.
+        extra: largest number of further points, which are tried while the best one has an untried neighbour.
         special: settings that compete with the best ones on all seeds: those chosen for special cases of the system. So a
             system is never tuned worse than one that it contains.
         start: point of the grid where the search begins, such as the tuned one of a special case; it is tried on all seeds,
             so no other choice can be worse than it. None: the middle.
 
-    >>> bowl = lambda some, seeds: np.array([[(each["a"] - 5) ** 2 + seed for seed in seeds] for each in some])
+    >>> bowl = lambda points, seeds: np.array([[(point["a"] - 5) ** 2 + seed for seed in seeds] for point in points])
     >>> tuned(bowl, {"a": [1, 2, 3, 4, 5, 6]}, points=5, seeds=(1, 2))
     Tuned(settings={'a': 5}, value=1.5, points=5, edges=())
-    >>> tuned(bowl, {"a": Geometric.between(0.5, 2, ratio=2)}, points=3, seeds=(1, 2), further=9)
+    >>> tuned(bowl, {"a": Geometric.spanning(0.5, 2, ratio=2)}, points=3, seeds=(1, 2), extra=9)
     Tuned(settings={'a': 4.0}, value=2.5, points=5, edges=())
     """
-    first = None if start is None else tuple(list(values).index(start[name]) for name, values in knobs.items())
-    tried = search(
-        lambda some: _worst_if_missing(measure([_settings(knobs, point) for point in some], seeds[:1]))[:, 0],
+    origin = None if start is None else tuple(list(values).index(start[name]) for name, values in knobs.items())
+    scores = search(
+        lambda places: _worst_if_missing(measure([_settings(knobs, point) for point in places], seeds[:1]))[:, 0],
         knobs,
         points,
-        further,
-        first,
+        extra,
+        origin,
     )
-    best = sorted(tried, key=lambda point: (point != first, tried[point]))[:kept]
-    others = _worst_if_missing(measure([_settings(knobs, point) for point in best], seeds[1:]))
-    means = [float(np.mean([tried[point], *values])) for point, values in zip(best, others, strict=True)]
-    chosen = best[int(np.argmin(means))]
-    result = Tuned(_settings(knobs, chosen), min(means), len(tried), tuple(_edges(knobs, chosen, tried)))
+    best = sorted(scores, key=lambda point: (point != origin, scores[point]))[:finalists]
+    other_scores = _worst_if_missing(measure([_settings(knobs, point) for point in best], seeds[1:]))
+    means = [float(np.mean([scores[point], *values])) for point, values in zip(best, other_scores, strict=True)]
+    winner = best[int(np.argmin(means))]
+    result = Tuned(_settings(knobs, winner), min(means), len(scores), tuple(_edges(knobs, winner, scores)))
     if special:
-        scores = _worst_if_missing(measure(list(special), seeds)).mean(axis=1)
-        least = int(np.argmin(scores))
-        if scores[least] < result.value:
-            result = Tuned(dict(special[least]), float(scores[least]), len(tried), ())
-        result = result._replace(points=len(tried) + len(special))
+        values = _worst_if_missing(measure(list(special), seeds)).mean(axis=1)
+        least = int(np.argmin(values))
+        if values[least] < result.value:
+            result = Tuned(dict(special[least]), float(values[least]), len(scores), ())
+        result = result._replace(points=len(scores) + len(special))
     return result
 
 
@@ -128,7 +128,7 @@ def search(
     measure: Callable[[Sequence[_Point]], Iterable[float]],
     knobs: Knobs,
     points: int,
-    further: int = 0,
+    extra: int = 0,
     start: _Point | None = None,
 ) -> dict[_Point, float]:
     """Return the criterion at the points that were tried, by the places of their values.
@@ -137,25 +137,25 @@ def search(
         measure: returns the criterion of some points; less is better.
         knobs: ordered values of each setting, by path.
         points: number of points to try.
-        further: largest number of points to try after these, while the best one has an untried neighbour.
+        extra: largest number of points to try after these, while the best one has an untried neighbour.
         start: the first point; None: the middle.
     """
     ranges = [_places(values) for values in knobs.values()]
-    wanted = [start or tuple((len(values) - 1) // 2 for values in knobs.values())]
-    tried = dict[_Point, float]()
-    while wanted:
-        tried.update(zip(wanted, map(float, measure(wanted)), strict=True))
-        ranked = sorted(tried, key=tried.__getitem__)
-        untried = [[place for place in _neighbours(point, ranges) if place not in tried] for point in ranked]
-        if len(tried) < points:
-            wanted = next(filter(None, untried), [])[: points - len(tried)]
+    batch = [start or tuple((len(values) - 1) // 2 for values in knobs.values())]
+    scores = dict[_Point, float]()
+    while batch:
+        scores.update(zip(batch, map(float, measure(batch)), strict=True))
+        ranked = sorted(scores, key=scores.__getitem__)
+        neighbours = [[place for place in _neighbours(point, ranges) if place not in scores] for point in ranked]
+        if len(scores) < points:
+            batch = next(filter(None, neighbours), [])[: points - len(scores)]
         else:
-            wanted = untried[0][: max(0, points + further - len(tried))]
-    return tried
+            batch = neighbours[0][: max(0, points + extra - len(scores))]
+    return scores
 
 
 def _places(values: Sequence[Any]) -> range:
-    return range(-BEYOND, len(values) + BEYOND) if isinstance(values, Geometric) else range(len(values))
+    return range(-EXTENSION, len(values) + EXTENSION) if isinstance(values, Geometric) else range(len(values))
 
 
 def _neighbours(point: _Point, ranges: Sequence[range]) -> Iterator[_Point]:
@@ -167,14 +167,14 @@ def _neighbours(point: _Point, ranges: Sequence[range]) -> Iterator[_Point]:
 
 def _settings(knobs: Knobs, point: _Point) -> Settings:
     pairs = zip(knobs.items(), point, strict=True)
-    return {name: values.at(place) if isinstance(values, Geometric) else values[place] for (name, values), place in pairs}
+    return {name: values.value_at(place) if isinstance(values, Geometric) else values[place] for (name, values), place in pairs}
 
 
-def _edges(knobs: Knobs, chosen: _Point, tried: Iterable[_Point]) -> Iterator[str]:
+def _edges(knobs: Knobs, winner: _Point, points: Iterable[_Point]) -> Iterator[str]:
     """Yield the knobs whose chosen value is the last one of the grid or, if the grid goes on, of those that were tried."""
     for knob, (name, values) in enumerate(knobs.items()):
-        places = {point[knob] for point in tried} if isinstance(values, Geometric) else _places(values)
-        if len(values) > 2 and chosen[knob] in (min(places), max(places)):
+        places = {point[knob] for point in points} if isinstance(values, Geometric) else _places(values)
+        if len(values) > 2 and winner[knob] in (min(places), max(places)):
             yield name
 
 

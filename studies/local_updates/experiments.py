@@ -6,9 +6,14 @@ from itertools import pairwise
 from math import log
 from typing import Any, NamedTuple
 
-from studies.local_updates.spoiled import Spoiled
+import numpy as np
 
-Settings = dict[str, Any]
+from fred.base import numerics
+from fred.learning.data.dataset import Dataset, Examples
+from fred.learning.data.images import Digits
+from fred.schedule.minibatches import divide
+from studies.kit.tuning import Settings
+
 TARGET = 0.7  # a loss
 RATES = {  # of local steps, from which the search goes on
     "sgd": (0.01, 0.03, 0.1, 0.3, 1.0),
@@ -18,18 +23,24 @@ _DILOCO, _STREAMING, _EAGER = "arXiv:2311.08105", "arXiv:2501.18512", "arXiv:250
 _EDIT, _NOLOCO, _SWARM, _SPARSE = "arXiv:2412.07210", "arXiv:2506.10911", "arXiv:1910.12308", "arXiv:2508.15706"
 _DEMO, _DESLOC, _DELAYED = "arXiv:2411.19870", "arXiv:2505.22549", "arXiv:2401.09135"
 _FEDBUFF, _DECOUPLED = "arXiv:2106.06639", "arXiv:2604.21428"
-_PLAIN = {"name": "sgd"}  # outer optimizer without momentum
+_NO_MOMENTUM = {"name": "sgd"}  # outer optimizer without momentum
 
 
-class Quantity(NamedTuple):
-    """A measurement of a run."""
+class Spoiled(Digits):
+    """Digits divided among workers; those of the first worker have random labels."""
 
-    column: str
-    ratio: bool  # systems are compared by ratios, else by differences
+    workers: int = 4
+
+    def load(self, seed: int) -> Dataset:
+        clean = super().load(seed)
+        order, begins = divide(seed, len(clean.train), self.workers)
+        part = order[: begins[1]]
+        answers = clean.train.answers.copy()
+        answers[part] = (10 * numerics.uniforms(seed, "wrong labels", part, 0, 1)[:, 0]).astype(np.int32)
+        return Dataset(Examples(clean.train.inputs, answers), clean.evaluation, clean.outputs)
 
 
-LOSS, SECONDS = Quantity("loss", ratio=False), Quantity("target_seconds", ratio=True)
-DURATION, EXAMPLES = Quantity("virtual_seconds", ratio=True), Quantity("examples", ratio=True)
+LOSS, SECONDS, DURATION, EXAMPLES = "loss", "target_seconds", "virtual_seconds", "examples"  # columns of the measurements
 
 
 class Claim(NamedTuple):
@@ -38,30 +49,27 @@ class Claim(NamedTuple):
     Args:
         sentence: in our words.
         source: paper.
-        quantity: whose values; of ratios their logarithms.
+        quantity: column of the values; of all but losses their logarithms.
         factors: of each system.
         high: bound.
     """
 
     sentence: str
     source: str
-    quantity: Quantity
+    quantity: str
     factors: Mapping[str, float]
     high: float = 0.0
 
+    @property
+    def is_ratio(self) -> bool:
+        """Return True if systems are compared by ratios, else by differences."""
+        return self.quantity != LOSS
 
-def below(sentence: str, source: str, quantity: Quantity, one: str, other: str, margin: float = 0.0) -> Claim:
+
+def below(sentence: str, source: str, quantity: str, system: str, baseline: str, margin: float = 0.0) -> Claim:
     """Return the claim that one system has less than another; with a margin, at most so much or such a multiple more."""
-    high = log(margin) if quantity.ratio and margin else margin
-    return Claim(sentence, source, quantity, {one: 1.0, other: -1.0}, high)
-
-
-def gap(sentence: str, source: str, smaller: tuple[str, str], larger: tuple[str, str]) -> Claim:
-    """Return the claim that one pair of systems differs less in loss than another pair."""
-    factors = dict.fromkeys((*smaller, *larger), 0.0)
-    for name, factor in zip((*smaller, *larger), (1.0, -1.0, -1.0, 1.0), strict=True):
-        factors[name] += factor
-    return Claim(sentence, source, LOSS, factors)
+    high = log(margin) if quantity != LOSS and margin else margin
+    return Claim(sentence, source, quantity, {system: 1.0, baseline: -1.0}, high)
 
 
 @dataclass(frozen=True)
@@ -93,8 +101,7 @@ class Experiment:
         task = {"data": "digits", "model": {"name": "mlp", "hidden": [32]}, "batch_size": 16}
         cluster = {"workers": self.workers, "compute": {"name": "lognormal", "median": 1.0, "sigma": 0.2}}
         shared = {"evaluate": {"points": 2}} | self.settings
-        more = {"task": task | shared.get("task", {}), "cluster": cluster | shared.get("cluster", {})}
-        return shared | more
+        return shared | {"task": task | shared.get("task", {}), "cluster": cluster | shared.get("cluster", {})}
 
 
 def optimizer(system: Settings) -> str:
@@ -103,12 +110,11 @@ def optimizer(system: Settings) -> str:
     return str(inner if isinstance(inner, str) else inner["name"])
 
 
-def _diloco(period: int, name: str = "diloco", inner: str = "adamw", **more: object) -> Settings:
-    algorithm: Settings = {"name": name, "optimizer": inner, **more}
-    return {"algorithm": algorithm} | ({} if name == "allreduce-sgd" else {"protocol": {"period": period}})
+def _diloco(period: int, name: str = "diloco", inner: str = "adamw", **options: object) -> Settings:
+    return {"algorithm": {"name": name, "optimizer": inner, **options}, "protocol": {"period": period}}
 
 
-def _until(budget: float) -> Settings:
+def _stop_after(budget: float) -> Settings:
     return {"stop": {"seconds": budget}, "evaluate": {"points": 80, "target_loss": TARGET}}
 
 
@@ -135,7 +141,7 @@ def _overlap() -> Experiment:
         protocol = {"period": 20, "fragments": 2, "delay": delay, "mixing": 0.5, "cut": cut}
         return _diloco(20, "streaming-diloco", outer_rate=0.7) | {"protocol": protocol}
 
-    def late(eager: bool) -> Settings:
+    def overlapped(eager: bool) -> Settings:
         protocol = {"name": "overlapped-steps", "period": 20, "eager": eager}
         return linked(_diloco(20, "eager-diloco", outer_rate=0.7) | {"protocol": protocol}, 16)
 
@@ -143,7 +149,7 @@ def _overlap() -> Experiment:
     systems = {"diloco 0": waiting, "diloco 8": linked(waiting, 8), "streaming 0": streaming(0)}
     systems |= {"streaming 8": linked(streaming(5), 8), "streaming 16": linked(streaming(9), 16)}
     systems |= {"in halves 8": linked(streaming(5, "parts"), 8), "in halves 16": linked(streaming(9, "parts"), 16)}
-    systems |= {"eager 16": late(eager=True), "naive 16": late(eager=False)}
+    systems |= {"eager 16": overlapped(eager=True), "naive 16": overlapped(eager=False)}
     claims = [below("DiLoCo waits for a transfer of 8 steps, Streaming less", _STREAMING, DURATION, "streaming 8", "diloco 8")]
     for system in ("streaming 0", "streaming 8", "streaming 16", "in halves 16"):
         claims.append(below(f"{system}: at nearly no loss (0.02)", _STREAMING, LOSS, system, "diloco 0", 0.02))
@@ -153,8 +159,8 @@ def _overlap() -> Experiment:
     claims.append(below("eager 16: at nearly no loss (0.02)", _EAGER, LOSS, "eager 16", "diloco 0", 0.02))
     claims.append(below("a pseudo-gradient that is one round late loses", _EAGER, LOSS, "eager 16", "naive 16"))
     setting = "4 workers, H = 20, 400 steps each; an allreduce takes 0, 8 or 16 steps; outer rates 0.3 and 0.7"
-    stop: Settings = {"stop": {"gradients": 1600}}
-    return Experiment(setting, stop, systems, claims, rates=(0.001, 0.003, 0.01), outer=(0.3, 0.7))
+    rates = (0.001, 0.003, 0.01)
+    return Experiment(setting, {"stop": {"gradients": 1600}}, systems, claims, rates, outer=(0.3, 0.7))
 
 
 def _wrong_labels() -> Experiment:
@@ -163,7 +169,7 @@ def _wrong_labels() -> Experiment:
     systems |= {f"{name} spoiled": system | spoiled for name, system in systems.items()}
     claims = (
         below("wrong labels at one worker cost DiLoCo loss", _EDIT, LOSS, "diloco", "diloco spoiled"),
-        gap("they cost EDiT less", _EDIT, ("edit spoiled", "edit"), ("diloco spoiled", "diloco")),
+        Claim("they cost EDiT less", _EDIT, LOSS, {"edit spoiled": 1.0, "edit": -1.0, "diloco spoiled": -1.0, "diloco": 1.0}),
         below("EDiT is below DiLoCo there", _EDIT, LOSS, "edit spoiled", "diloco spoiled"),
         below("EDiT's weights cost nothing where labels are right (0.02)", _EDIT, LOSS, "edit", "diloco", 0.02),
     )
@@ -181,7 +187,7 @@ def _unequal_speeds() -> Experiment:
         below("the weights have a part in it", _EDIT, SECONDS, "edit by time", "diloco by time"),
     )
     setting = "4 workers, one six times as slow; H = 10, or a synchronization every 50 s; seconds to a loss of 0.7"
-    return Experiment(setting, _until(1500.0) | {"cluster": {"speeds": [1, 1, 1, 1 / 6]}}, systems, claims, by="seconds")
+    return Experiment(setting, _stop_after(1500.0) | {"cluster": {"speeds": [1, 1, 1, 1 / 6]}}, systems, claims, by="seconds")
 
 
 def _one_slow_link() -> Experiment:
@@ -192,7 +198,7 @@ def _one_slow_link() -> Experiment:
         below("pairs are before averages of all", _SWARM, SECONDS, "swarm-sgd", "local-sgd"),
     )
     regions = {"bandwidth": [[1e6, 300.0], [300.0, 1e6]], "workers": [0] * 7 + [1]}
-    settings = _until(1500.0) | {"cluster": {"network": {"message_bytes": 6000, "regions": regions}}}
+    settings = _stop_after(1500.0) | {"cluster": {"network": {"message_bytes": 6000, "regions": regions}}}
     setting = "8 workers, H = 10; a model takes 20 s to or from one of them, no time between others; seconds to a loss of 0.7"
     return Experiment(setting, settings, systems, claims, by="seconds", workers=8)
 
@@ -219,24 +225,24 @@ def _few_bytes() -> Experiment:
         below("DES-LOC is before averages of both moments each time", _DESLOC, SECONDS, "des-loc", "moments each time"),
     )
     network = {"latency": {"name": "constant", "seconds": 0.1}, "bandwidth": 200.0}
-    settings = _until(6000.0) | {"cluster": {"network": network}, "stop": {"seconds": 6000.0, "target_loss": TARGET}}
+    settings = _stop_after(6000.0) | {"cluster": {"network": network}, "stop": {"seconds": 6000.0, "target_loss": TARGET}}
     setting = "8 workers, links of 200 bytes/s (a model takes 50 s); seconds to a loss of 0.7"
     return Experiment(setting, settings, systems, claims, by="seconds", workers=8)
 
 
 def _arrivals() -> Experiment:
-    def arriving(name: str, **more: Any) -> Settings:
+    def arriving(name: str, **options: Any) -> Settings:
         protocol: Settings = {"period": 20} | ({"name": "buffered", "buffer": 1} if name == "diloco" else {})
-        return _diloco(20, name, **more) | {"protocol": protocol}
+        return _diloco(20, name, **options) | {"protocol": protocol}
 
     rounds = {"name": "outer-steps", "period": 20}
     delayed = arriving("delayed-nesterov")
     systems = {
         "rounds, 0.9": _diloco(20) | {"protocol": rounds},
-        "plain rounds": _diloco(20, outer=_PLAIN) | {"protocol": rounds},
+        "plain rounds": _diloco(20, outer=_NO_MOMENTUM) | {"protocol": rounds},
         "nesterov 0.7": arriving("diloco"),
         "nesterov 0.07": arriving("diloco", outer_rate=0.07),
-        "plain": arriving("diloco", outer=_PLAIN),
+        "plain": arriving("diloco", outer=_NO_MOMENTUM),
         "delayed": delayed,
         "delayed, paced": delayed | {"protocol": {"period": 20, "paced": True}},
         "fedbuff": arriving("fedbuff") | {"protocol": {"period": 20, "buffer": 4}},
@@ -271,8 +277,8 @@ def _crashes() -> Experiment:
     systems |= {"8, all asked": learners(8, quorum=8), "8, mean": learners(8, "diloco")}
     systems["8, rounds"] = learners(8, "diloco") | {"protocol": {"name": "outer-steps", "period": 10}}
     claims = [
-        below(f"goodput rises from {few} to {more} learners", _DECOUPLED, EXAMPLES, f"{few} learners", f"{more} learners")
-        for few, more in pairwise((1, 2, 4, 8))
+        below(f"goodput rises from {half} to {number} learners", _DECOUPLED, EXAMPLES, f"{half} learners", f"{number} learners")
+        for half, number in pairwise((1, 2, 4, 8))
     ]
     claims.append(below("8 that never wait do more than 8 that wait for all", _DECOUPLED, EXAMPLES, "8, rounds", "8 learners"))
     claims.append(below("the loss of 8 learners is below that of one", _DECOUPLED, LOSS, "8 learners", "1 learners"))

@@ -9,8 +9,8 @@ from studies.kit.tuning import REPORTED
 from studies.local_updates.experiments import EXPERIMENTS, RATES, optimizer
 
 STUDY = Study("local_updates", "Do claims made for local updates hold where they are smallest?", core_hours=0.5)
-TUNING, MOST = (1, 2), 9  # seeds; rates that are tried at most
-_GRID = [digit * 10.0**power for power in range(-6, 3) for digit in (1, 3)]
+TUNING, MOST_RATES = (1, 2), 9  # seeds; rates that are tried at most
+_GRID = [float(f"{digit}e{power}") for power in range(-6, 3) for digit in (1, 3)]
 _COLUMNS = ["seed", "loss", "target_seconds", "virtual_seconds"]
 
 
@@ -31,19 +31,18 @@ def of_system(name: str, system: str) -> pd.DataFrame:
     run = experiment.systems[system]
     rates = list(experiment.rates or RATES[optimizer(run)])
     while True:
-        over: dict[str, list[float]] = {"algorithm.learning_rate": rates}
+        values: dict[str, list[float]] = {"algorithm.learning_rate": rates}
         if experiment.outer and "outer_rate" in run["algorithm"]:
-            over["algorithm.outer_rate"] = list(experiment.outer)
+            values["algorithm.outer_rate"] = list(experiment.outer)
         algorithm = run["algorithm"] | {"learning_rate": rates[0]}
-        swept = run | {"algorithm": algorithm, "sweep": {"best": experiment.by, "over": over}}
+        swept = run | {"algorithm": algorithm, "sweep": {"best": experiment.by, "over": values}}
         seeds = {"seeds": list(TUNING), "report_seeds": list(REPORTED)}
         result = fred.run(fred.scenario(experiment.scenario(), runs={"swept": swept}, **seeds))
         best = result.best.iloc[0]
         place = rates.index(best["algorithm.learning_rate"])
-        if 0 < place < len(rates) - 1 or len(rates) == MOST:
+        if 0 < place < len(rates) - 1 or len(rates) == MOST_RATES:
             break
-        following = {f"{rate:g}": number for number, rate in enumerate(_GRID)}[f"{rates[place]:g}"] + (1 if place else -1)
-        rates.insert(len(rates) if place else 0, float(f"{_GRID[following]:g}"))
+        rates.insert(len(rates) if place else 0, _GRID[_GRID.index(rates[place]) + (1 if place else -1)])
     rows = result.summary[(result.summary["name"] == best["point"]) & result.summary["seed"].isin(REPORTED)]
     task = result.scenario.runs[best["point"]].task
     return rows.reindex(columns=_COLUMNS).assign(

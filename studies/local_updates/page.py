@@ -2,14 +2,15 @@
 
 import textwrap
 from collections import Counter
+from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from fred.base.intervals import Mean, Verdict
 from fred.views.figures import Picture, style
-from studies.kit import claims, effort
+from studies.kit import claims, effort, figure
+from studies.kit.difference import Difference
 from studies.kit.pages import table
 from studies.kit.study import Tables
 from studies.kit.tuning import REPORTED
@@ -17,43 +18,46 @@ from studies.local_updates.experiments import EXPERIMENTS, LOSS, SECONDS, Claim
 from studies.local_updates.measure import STUDY
 
 WORST = 5.0  # nats: a loss that is larger, or no number, is at least that
-_COLOURS = {Verdict.YES: "C0", Verdict.NO: "C1", Verdict.OPEN: "0.6"}
 _ANSWERS = {Verdict.YES: "agree", Verdict.NO: "disagree", Verdict.OPEN: "open"}
 
 
-def judged(name: str, claim: Claim, rows: pd.DataFrame) -> claims.Claim | None:
-    """Return a claim with its interval, which has no end where a system missed its target; None if an optimum is at an edge.
+def judge(name: str, claim: Claim, rows: pd.DataFrame) -> Difference | None:
+    """Return a claim's sum of values, with an interval of its own; None if an optimum is at an edge.
 
     Args:
         name: of the experiment.
         claim: of it.
         rows: a row for each experiment, system and seed.
     """
-    of_experiment = rows[rows["experiment"] == name].sort_values("seed")
-    by_system = {system: of_experiment[of_experiment["system"] == system] for system in claim.factors}
-    if any(table.empty or (table["edges"] != "").any() for table in by_system.values()):
-        return None
-    total, least, most = np.zeros(len(REPORTED)), False, False
+    total, signs = np.zeros(len(REPORTED)), set[str]()
     for system, factor in claim.factors.items():
-        values, limit = by_system[system][claim.quantity.column].to_numpy(float), _limit(claim, by_system[system])
+        runs = rows[(rows["experiment"] == name) & (rows["system"] == system)].sort_values("seed")
+        if runs.empty or (runs["edges"] != "").any():
+            return None
+        values = runs[claim.quantity].to_numpy(float)
+        limit: Any = {LOSS: WORST, SECONDS: runs["virtual_seconds"].to_numpy(float)}.get(claim.quantity, np.inf)
         late = ~(values <= limit)
         values = np.where(late, limit, values)
-        total = total + factor * (np.log(values) if claim.quantity.ratio else values)
-        least, most = least or bool(late.any() and factor > 0), most or bool(late.any() and factor < 0)
+        total = total + factor * (np.log(values) if claim.is_ratio else values)
+        signs |= {">" if factor > 0 else "<"} if late.any() else set()
     mean = Mean.estimate(total)
-    low, high = mean.interval()
-    interval = (-np.inf if most else low, np.inf if least else high)
-    numbers = [mean.value, low, high]
-    shown = [f"× {value:.2f}" for value in np.exp(numbers)] if claim.quantity.ratio else [f"{value:+.3f}" for value in numbers]
-    sign = "> " if least else "< " if most else ""
-    words = f"{sign}{shown[0]}" if sign else f"{shown[0]} ({shown[1]} to {shown[2]})"
+    return Difference(mean, mean.interval(), "".join(signs))
+
+
+def judge_all(rows: pd.DataFrame) -> list[tuple[str, Claim, Difference]]:
+    """Return all claims whose optima lie inside the grid, with their experiment and their sum of values.
+
+    Args:
+        rows: a row for each experiment, system and seed.
+    """
+    pairs = [(name, claim) for name, experiment in EXPERIMENTS.items() for claim in experiment.claims]
+    return [(*pair, difference) for pair in pairs if (difference := judge(*pair, rows))]
+
+
+def _row(name: str, claim: Claim, value: Difference) -> claims.Claim:
+    words = (value.ratio if claim.is_ratio else value.cell()).replace("*", "")
     query = f"experiment == '{name}' and system in {list(claim.factors)}"
-    return claims.Claim(f"{claim.sentence} ({claim.source})", query, words, interval, high=claim.high)
-
-
-def _limit(claim: Claim, rows: pd.DataFrame) -> NDArray[np.float64]:
-    limits = {LOSS: np.full(len(rows), WORST), SECONDS: rows["virtual_seconds"].to_numpy(float)}
-    return limits.get(claim.quantity, np.full(len(rows), np.inf))
+    return claims.Claim(f"{claim.sentence} ({claim.source})", query, words, value.open_interval, high=claim.high)
 
 
 def text(tables: Tables) -> str:
@@ -62,59 +66,54 @@ def text(tables: Tables) -> str:
     Args:
         tables: a row for each experiment, system and seed.
     """
-    rows, counted, sections, left_out = tables[""], list[list[object]](), list[str](), list[str]()
-    verdicts, cells, halves = Counter[str](), dict[str, str](), {True: list[float](), False: list[float]()}
+    rows, judged = tables[""], judge_all(tables[""])
+    counts, sections = list[list[object]](), list[str]()
     for name, experiment in EXPERIMENTS.items():
-        judgements = [(claim, judged(name, claim, rows)) for claim in experiment.claims]
-        kept = [(claim, made) for claim, made in judgements if made]
-        left_out += [f"- {claim.sentence} ({name})" for claim, made in judgements if not made]
-        answers = Counter(_ANSWERS[made.answer] for _, made in kept)
-        verdicts += answers
-        counted.append([name, len(kept), *(answers[word] for word in _ANSWERS.values()), len(judgements) - len(kept)])
-        cells |= {f"{name}/{claim.sentence}": made.value for claim, made in kept}
-        for claim, made in kept:
-            half = (made.interval[1] - made.interval[0]) / 2
-            halves[claim.quantity.ratio] += [half] if np.isfinite(half) else []
-        words = claims.claims_table([made for _, made in kept], rows)
-        sections.append(f"### {name.capitalize()}\n\n{experiment.setting[0].upper()}{experiment.setting[1:]}.\n\n{words}")
-    tried = rows.assign(chosen=True).drop(columns="seed")
-    measured = {"losses, nats": halves[False]}, {"times, work": halves[True]}
+        section = [_row(*entry) for entry in judged if entry[0] == name]
+        answers = Counter(claim.answer for claim in section)
+        left_out = len(experiment.claims) - len(section)
+        counts.append([name, len(section), *(answers[answer] for answer in _ANSWERS), left_out])
+        sections.append(f"### {name.capitalize()}\n\n{experiment.setting}.\n\n{claims.claims_table(section, rows)}")
+    uses = Counter((name, system) for name, claim, _ in judged for system in claim.factors)
+    (experiment_name, system), number = uses.most_common(1)[0]
+    losses, ratios = ([value for _, claim, value in judged if claim.is_ratio == ratio] for ratio in (False, True))
+    families = {"losses, nats": losses}, {"times, work": ratios}
+    trials = rows.assign(chosen=True).drop(columns="seed")
     parts: dict[str, object] = {
-        "claims": verdicts.total(),
-        "counts": table(("experiment", "claims", *_ANSWERS.values(), "left out: an optimum at an edge"), counted),
-        "found": "\n\n".join(sections),
-        "left_out": "\n".join(left_out) or "None.",
-        "left_out_count": len(left_out),
-        "cell": cells,
-        "effort": effort.block(STUDY, REPORTED, *measured, tried, ["experiment", "system"]),
+        "claims": len(judged),
+        **{word: sum(value.below(claim.high) == answer for _, claim, value in judged) for answer, word in _ANSWERS.items()},
+        "counts": table(("experiment", "claims", *_ANSWERS.values(), "left out: an optimum at an edge"), counts),
+        "sections": "\n\n".join(sections),
+        "cell": {f"{name}/{claim.sentence}": _row(name, claim, value).value for name, claim, value in judged},
+        "systems": len(uses),
+        "several": sum(count > 1 for count in uses.values()),
+        "shared": f"`{system}` of {experiment_name} in {number}",
+        "effort": effort.block(STUDY, REPORTED, *families, trials, ["experiment", "system"]),
     }
-    return STUDY.fill(parts | {word: verdicts[word] for word in _ANSWERS.values()})
+    return STUDY.fill(parts)
 
 
 def draw(tables: Tables) -> Picture:
-    """Draw each claim's distance from its bound: left of 0 it holds.
+    """Draw each claim's distance from its bound: left of 0 it holds. Claims without an end, for a missed target, are left out.
 
     Args:
         tables: a row for each experiment, system and seed.
     """
+    judged = [entry for entry in judge_all(tables[""]) if not entry[2].bound]
     with style():
-        picture = Picture(figsize=(11, 8.6), layout="constrained")
+        picture = Picture(figsize=(11, 8.8), layout="constrained")
         panels = picture.subplots(1, 2)
-        every = [(name, claim) for name, experiment in EXPERIMENTS.items() for claim in experiment.claims]
         for axes, ratio in zip(panels, (False, True), strict=True):
-            names = list[str]()
-            for name, claim in every:
-                judgement = judged(name, claim, tables[""])
-                if claim.quantity.ratio == ratio and judgement and np.isfinite(judgement.interval).all():
-                    ends = np.array(judgement.interval) - judgement.high
-                    ends = np.exp(ends) if ratio else ends
-                    axes.plot(ends, [len(names)] * 2, "|-", color=_COLOURS[judgement.answer], lw=3, ms=7)
-                    names.append(textwrap.shorten(f"{name}: {claim.sentence}", 60, placeholder=" ..."))
-            axes.axvline(1.0 if ratio else 0.0, color="0.4", lw=0.8)
-            axes.set_yticks(range(len(names)), names, fontsize=7)
-            axes.set_ylim(len(names) - 0.5, -0.5)
+            families: dict[str, dict[str, Difference]] = {word: {} for word in _ANSWERS.values()}
+            for name, claim, value in judged:
+                if claim.is_ratio == ratio:
+                    label = textwrap.shorten(f"{name}: {claim.sentence}", 60, placeholder=" ...")
+                    families[_ANSWERS[value.below(claim.high)]][label] = value.subtract(claim.high)
+            figure.intervals(axes, [label for family in families.values() for label in family], families, ratios=ratio)
+            axes.tick_params(axis="y", labelsize=7)
             axes.set_xlabel("ratio over the bound" if ratio else "loss less the bound, nats")
         panels[1].set_xscale("log")
         panels[1].set_xticks([0.1, 0.2, 0.5, 1, 2], ["0.1", "0.2", "0.5", "1", "2"])
         panels[1].minorticks_off()
+        picture.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=len(_ANSWERS))
     return picture

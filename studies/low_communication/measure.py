@@ -16,7 +16,7 @@ from studies.low_communication.cases import CASES
 from studies.low_communication.systems import SYSTEMS
 
 STUDY = Study("low_communication", "Which low-communication system where?", ("", "tuning"), core_hours=0.15)
-POINTS, KEPT = 10, 2  # of each search; tried on its first seed, and of those on its others, too
+POINTS, FINALISTS = 10, 2  # of each search; tried on its first seed, and of those on its others, too
 SEARCHES = {"first": (1, 2, 3), "second": (4, 5, 6)}  # their seeds
 
 
@@ -35,41 +35,41 @@ def of_part(case: str, search: str) -> pd.DataFrame:
         case: name.
         search: name.
     """
-    tables, chosen = [], dict[str, Settings]()
+    tables, choices = [], dict[str, Settings]()
     for name, system in SYSTEMS.items():
         rows = list[dict[str, Any]]()
 
         def measured(
-            some: Sequence[Settings],
+            points: Sequence[Settings],
             seeds: Sequence[int],
             name: str = name,
             rows: list[dict[str, Any]] = rows,
         ) -> NDArray[np.float64]:
-            losses = ends(case, name, some, seeds)
-            for settings, values in zip(some, losses, strict=True):
+            losses = ends(case, name, points, seeds)
+            for settings, values in zip(points, losses, strict=True):
                 by_seed = zip(seeds, values.tolist(), strict=True)
                 rows.extend({"settings": json.dumps(settings), "seed": seed, "loss": loss} for seed, loss in by_seed)
             return losses
 
-        start = system.start(chosen[system.base], CASES[case]) if system.base else None
-        best = tuned(measured, system.grid(CASES[case]), POINTS, KEPT, SEARCHES[search], start=start)
-        chosen[name] = best.settings
+        start = system.start(choices[system.base], CASES[case]) if system.base else None
+        best = tuned(measured, system.grid(CASES[case]), POINTS, FINALISTS, SEARCHES[search], start=start)
+        choices[name] = best.settings
         measured([best.settings], REPORTED)
         table = pd.DataFrame(rows)
-        is_chosen = table["settings"] == json.dumps(best.settings)
-        tables.append(table.assign(system=name, chosen=is_chosen, edges=np.where(is_chosen, " ".join(best.edges), "")))
+        winners = table["settings"] == json.dumps(best.settings)
+        tables.append(table.assign(system=name, chosen=winners, edges=np.where(winners, " ".join(best.edges), "")))
     return pd.concat(tables).assign(case=case, search=search)
 
 
-def ends(case: str, system: str, some: Sequence[Settings], seeds: Sequence[int]) -> NDArray[np.float64]:
+def ends(case: str, system: str, points: Sequence[Settings], seeds: Sequence[int]) -> NDArray[np.float64]:
     """Return the losses at the end [settings, seeds].
 
     Args:
         case: name.
         system: name.
-        some: settings.
+        points: settings.
         seeds: of the runs.
     """
-    runs = {f"point-{number}": SYSTEMS[system].run(settings) for number, settings in enumerate(some)}
+    runs = {f"point-{number}": SYSTEMS[system].run(settings) for number, settings in enumerate(points)}
     summary = fred.run(fred.scenario(CASES[case].settings, seeds=list(seeds), runs=runs)).summary
     return summary.pivot(index="name", columns="seed", values="loss").loc[list(runs), list(seeds)].to_numpy(float)

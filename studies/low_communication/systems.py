@@ -7,8 +7,8 @@ from typing import Any
 from studies.kit.tuning import Knobs, Settings
 from studies.low_communication.cases import LONGEST, SLOWNESS, Case
 
-PLAIN = (0.0, 1.0)  # momentum and rate of outer steps: plain averages
-OUTER = (PLAIN, (0.5, 0.7), (0.9, 0.35), (0.9, 0.7))  # the last pair is DiLoCo's
+PLAIN_AVERAGE = (0.0, 1.0)  # momentum and rate of outer steps: plain averages
+OUTER = (PLAIN_AVERAGE, (0.5, 0.7), (0.9, 0.35), (0.9, 0.7))  # the last pair is DiLoCo's
 MOMENTA, MEMORIES = (0.0, 0.5, 0.9, 0.97), (0.8, 0.95, 1.0)
 TIMES = tuple(float(2**power) for power in range(1, LONGEST.bit_length()))  # s
 FRAGMENTS = 2
@@ -19,7 +19,7 @@ class System:
     """A system and its knobs.
 
     Args:
-        about: its idea, in words.
+        description: its idea, in words.
         knobs: names of its knobs besides the rate.
         run: returns algorithm and protocol of a run, of a value for each knob.
         base: system at whose tuned point the search begins; empty: the middle of the grid.
@@ -27,7 +27,7 @@ class System:
         centre: learning rate in the middle of the grid.
     """
 
-    about: str
+    description: str
     knobs: tuple[str, ...]
     run: Callable[[Settings], dict[str, Any]]
     base: str = ""
@@ -57,7 +57,7 @@ class System:
             base: value of each knob of the base.
             case: the case.
         """
-        point = {"outer": PLAIN, "memory": MEMORIES[1], **base}
+        point = {"outer": PLAIN_AVERAGE, "memory": MEMORIES[1], **base}
         if "every" in self.knobs:
             point["every"] = float(base["period"] * (SLOWNESS if case.slow else 1))
         return {knob: point[knob] for knob in self.grid(case)}
@@ -72,11 +72,11 @@ def _with_inner(algorithm: dict[str, Any], protocol: dict[str, Any], knobs: Sett
     return {"algorithm": algorithm | {"optimizer": "adamw", "learning_rate": knobs["rate"]}, "protocol": protocol}
 
 
-def _with_outer(name: str, knobs: Settings, more: dict[str, Any] | None = None, **protocol: Any) -> dict[str, Any]:
+def _with_outer(name: str, knobs: Settings, options: dict[str, Any] | None = None, **protocol: Any) -> dict[str, Any]:
     momentum, rate = knobs["outer"]
     outer = {"outer": {"name": "sgd", "momentum": momentum, "nesterov": True}, "outer_rate": rate}
     when = {key: knobs[key] for key in ("period", "every") if key in knobs}
-    return _with_inner({"name": name, **outer, **(more or {})}, when | protocol, knobs)
+    return _with_inner({"name": name, **outer, **(options or {})}, when | protocol, knobs)
 
 
 def _streaming(knobs: Settings) -> dict[str, Any]:
@@ -94,7 +94,7 @@ def _sparseloco(knobs: Settings) -> dict[str, Any]:
 SYSTEMS = {
     "sync": System("whole gradients, at every step", ("momentum",), _sync),
     "local-sgd": System(
-        "whole models, rarely, averaged", ("period",), lambda knobs: _with_outer("diloco", knobs | {"outer": PLAIN})
+        "whole models, rarely, averaged", ("period",), lambda knobs: _with_outer("diloco", knobs | {"outer": PLAIN_AVERAGE})
     ),
     "diloco": System(
         "the same, with outer momentum", ("period", "outer"), lambda knobs: _with_outer("diloco", knobs), "local-sgd", True

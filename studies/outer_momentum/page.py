@@ -1,31 +1,62 @@
-"""The page, from the losses that were measured."""
+"""The page and its figure: differences between momenta in each case, seed by seed; the cases of one question are a family."""
 
 from collections.abc import Iterator
 
 import numpy as np
 import pandas as pd
 
-from reproductions.common import table
-from studies.kit import effort
+from fred.base.intervals import Verdict
+from fred.views.figures import Picture, style
+from studies.kit import effort, figure
 from studies.kit.difference import Difference
-from studies.kit.pages import count
+from studies.kit.pages import by_case, count, table
 from studies.kit.study import Tables
-from studies.outer_momentum.cases import MOMENTA, REPORTED
-from studies.outer_momentum.compared import CASE, MARGIN, chosen, differences
-from studies.outer_momentum.figure import name
+from studies.kit.tuning import REPORTED
+from studies.outer_momentum.cases import CASES, MOMENTA, PAIRS, Case
 from studies.outer_momentum.measure import STUDY
-from studies.outer_momentum.rounds import pairs
 
-_ROWS = {"base": "base", "h4": "H = 4", "long": "2,048 steps"}  # that the conclusion names
-_ROUNDS = ("task", "rounds", "with 0.9 less plain averages")
-_RATES = (
-    "case",
-    "rho",
-    "plain: inner, outer rate",
-    "0.5: inner, outer rate, step",
-    "0.9: inner, outer rate, step",
-    "points tried",
-)
+MARGIN = 0.02  # nats: losses that are nearer to each other are equal
+LABELS = [case.label for case in CASES.values()]
+COLUMNS = {  # way to choose rates, and momentum, by header
+    **{f"{kind}, {momentum:g}": (kind, momentum) for kind in ("tuned", "matched") for momentum in MOMENTA[1:]},
+    "0.7 / 0.9": ("published", MOMENTA[-1]),
+}
+_LEGEND = {"tuned": "rates tuned for it", "matched": "same effective step", "published": "0.7 and 0.9, as published"}
+
+
+def label_cases(losses: pd.DataFrame) -> pd.DataFrame:
+    """Return the losses with a column `label` of their cases.
+
+    Args:
+        losses: one row for each case, way to choose rates, momentum and seed.
+    """
+    keys = losses[list(Case.__dataclass_fields__)].itertuples(index=False)
+    return losses.assign(label=[Case(*key).label for key in keys])
+
+
+def differences(losses: pd.DataFrame, kind: str, momentum: float) -> dict[str, Difference]:
+    """Return the loss with a momentum less that of plain averages at their best, in each case that has both.
+
+    Args:
+        losses: one row for each case by its label, way to choose rates, momentum and seed.
+        kind: how rates were chosen: `tuned`, `matched` or `published`.
+        momentum: mu.
+    """
+    table = losses.pivot(index=["label", "seed"], columns=["kind", "momentum"], values="loss")
+    added = (table[kind, momentum] - table["tuned", 0.0]).dropna()
+    return Difference.family({label: added[label].to_numpy(float) for label in LABELS if label in added})
+
+
+def published_rounds(losses: pd.DataFrame) -> dict[tuple[str, str], Difference]:
+    """Return the losses with the published momentum less those without, where both rates lie inside their grid: a family.
+
+    Args:
+        losses: a row for each task, system and seed.
+    """
+    inside = losses[~losses["edge"]].pivot(index="seed", columns=["task", "system"], values="loss")
+    pairs = {(task, words): [(task, system) for system in systems] for (task, words), systems in PAIRS.items()}
+    samples = {key: inside[pair[0]] - inside[pair[1]] for key, pair in pairs.items() if set(pair) <= set(inside)}
+    return Difference.family({key: sample.to_numpy(float) for key, sample in samples.items()})
 
 
 def text(tables: Tables) -> str:
@@ -34,116 +65,76 @@ def text(tables: Tables) -> str:
     Args:
         tables: a row for each case, way to choose rates, momentum and seed; and the rounds with published momentum.
     """
-    losses, published = tables[""], differences(tables[""], "published", MOMENTA[-1])
-    with_published = of_published(tables["published"])
-    facts: dict[str, object] = {"cases": losses.groupby(CASE).ngroups, "margin": MARGIN} | _of_margin(losses)
-    families = {"0.7 and 0.9 (published)": published.values(), "the published momentum in rounds": with_published.values()}
-    for mu in MOMENTA[1:]:
-        key = f"{10 * mu:.0f}"
-        tuned, matched = differences(losses, "tuned", mu), differences(losses, "matched", mu)
-        families |= {f"momentum {mu}, {way}": family.values() for way, family in (("tuned", tuned), ("matched", matched))}
-        named = {name(case): difference for case, difference in tuned.items()}
-        values = {case: difference.mean.value for case, difference in named.items()}
-        least = min(values, key=values.__getitem__)
-        facts |= {
-            f"lower_{key}": count(difference.lower for difference in tuned.values()),
-            f"tuned_equal_{key}": count(difference.within(MARGIN) for difference in tuned.values()),
-            f"matched_equal_{key}": count(difference.within(MARGIN) for difference in matched.values()),
-            f"least_{key}": f"{values[least]:+.3f}",
-            f"most_{key}": f"{max(values.values()):+.3f}",
-            f"best_{key}": least,
-            f"worst_{key}": max(values, key=values.__getitem__),
-            f"sure_{key}": sum(difference.lower != "open" for difference in named.values()),
-            f"better_{key}": sum(difference.lower == "yes" for difference in named.values()),
-            f"worse_{key}": sum(difference.lower == "no" for difference in named.values()),
-            f"equal_{key}": sum(difference.within(MARGIN) == "yes" for difference in named.values()),
-        }
-        facts |= {f"{word}_{key}": f"{values[row]:+.3f}" for word, row in _ROWS.items()}
-    cells = {name(case): f"{difference.mean.value:+.3f}" for case, difference in published.items()}
-    facts |= {f"{word}_p": cells[row] for word, row in _ROWS.items()}
-    facts["published_lower"] = count(difference.lower for difference in published.values())
-    facts["rounds_lower"] = count(difference.lower for difference in with_published.values())
-    ways = (*(f"{kind}, {mu:g}" for kind in ("tuned", "matched") for mu in MOMENTA[1:]), "0.7 / 0.9")
-    made = {
-        "home": table(("case", *ways), home_rows(losses)),
-        "own": table(("case", *(f"tuned, {mu:g}" for mu in MOMENTA[1:])), own_rows(losses)),
-        "rates": table(_RATES, rate_rows(losses)),
-        "rounds": table(
-            ("task", "rounds", "with 0.9 less plain averages"),
-            ([*key, difference.cell()] for key, difference in with_published.items()),
-        ),
-        "effort": effort.block(STUDY, REPORTED, families, tried=_searches(losses), by=[*CASE, "momentum"]),
-    }
-    return STUDY.fill(made | facts)
-
-
-def _searches(losses: pd.DataFrame) -> pd.DataFrame:
+    losses, rounds = label_cases(tables[""]), published_rounds(tables["published"])
+    families = {header: differences(losses, *way) for header, way in COLUMNS.items()}
     tuned = losses[losses["kind"] == "tuned"]
-    return tuned.assign(chosen=True, edges=np.where(tuned["at_the_edge"].astype(str) == "True", "rate", "")).drop(
-        columns="seed"
-    )
+    averages = tuned[tuned["momentum"] == 0].groupby("label")["loss"].mean()
+    edges = np.where(tuned["at_the_edge"], "rate", "")
+    searches = tuned.assign(chosen=True, edges=edges).drop(columns="seed")
+    parts: dict[str, object] = {
+        "cases": len(LABELS),
+        "margin": MARGIN,
+        **{f"{inner}_more": f"{averages[f'inner {inner}'] - averages['base']:.3f}" for inner in ("sgd", "muon")},
+        **{f"{kind}_{10 * momentum:.0f}": _facts(families[header]) for header, (kind, momentum) in COLUMNS.items()},
+        "rounds_lower": count(difference.lower for difference in rounds.values()),
+        "home": by_case(families, LABELS, lambda column, label: _cell(families[column].get(label)), "case"),
+        "rates": table(("case", "rho", *(f"{mu:g}: inner, outer rate, step" for mu in MOMENTA), "points"), _rates(tuned)),
+        "rounds": table(("task", "rounds", "difference"), ([*key, difference.cell()] for key, difference in rounds.items())),
+    }
+    halves: effort.Families = {name: family.values() for name, family in families.items()}
+    halves = {**halves, "published momentum in rounds": rounds.values()}
+    parts["effort"] = effort.block(STUDY, REPORTED, halves, trials=searches, by=["label", "momentum"])
+    return STUDY.fill(parts)
 
 
-def _of_margin(losses: pd.DataFrame) -> dict[str, object]:
-    """Return the loss that another inner optimizer adds to that of AdamW at the base point, with plain averages."""
-    plain = losses[(losses["kind"] == "tuned") & (losses["momentum"] == 0) & losses["factor"].isin(["base", "inner"])]
-    means = plain.groupby("inner")["loss"].mean()
-    return {f"{inner}_more": f"{means[inner] - means['adamw']:.3f}" for inner in ("sgd", "muon")}
+def _cell(difference: Difference | None) -> str:
+    return difference.cell() if difference else "–"
 
 
-def of_published(losses: pd.DataFrame) -> dict[tuple[str, str], Difference]:
-    """Return the losses with the published momentum less those without, where both rates lie inside their grid: a family.
-
-    Args:
-        losses: a row for each task, system and seed.
-    """
-    by_system = {key: own.sort_values("seed") for key, own in losses.groupby(["task", "system"])}
-    return Difference.family(
-        {
-            key: (by_system[key[0], one]["loss"].to_numpy() - by_system[key[0], other]["loss"].to_numpy())
-            for key, (one, other) in pairs().items()
-            if not any(by_system[key[0], system]["edge"].any() for system in (one, other))
-        }
-    )
-
-
-def home_rows(losses: pd.DataFrame) -> Iterator[list[object]]:
-    """Yield for each case what each momentum adds to the loss, tuned and matched.
-
-    Args:
-        losses: one row for each case, way to choose rates, momentum and seed.
-    """
-    ways = [(kind, mu) for kind in ("tuned", "matched") for mu in MOMENTA[1:]]
-    columns = [differences(losses, *way) for way in [*ways, ("published", MOMENTA[-1])]]
-    for case in columns[0]:
-        yield [name(case), *(column[case].cell() if case in column else "–" for column in columns)]
+def _facts(family: dict[str, Difference]) -> dict[str, object]:
+    """Return the numbers in the page's sentences about a momentum: mean differences by case and their ends, and verdicts."""
+    means = {label: difference.mean.value for label, difference in family.items()}
+    lower, equal = zip(*((difference.lower, difference.equals_within(MARGIN)) for difference in family.values()), strict=True)
+    return {
+        **{label: f"{mean:+.3f}" for label, mean in means.items()},
+        "least": f"{min(means.values()):+.3f}",
+        "most": f"{max(means.values()):+.3f}",
+        "best": min(means, key=means.__getitem__),
+        "worst": max(means, key=means.__getitem__),
+        "lower": count(lower),
+        "equal": count(equal),
+        "better": lower.count(Verdict.YES),
+        "worse": lower.count(Verdict.NO),
+        "close": equal.count(Verdict.YES),
+    }
 
 
-def own_rows(losses: pd.DataFrame) -> Iterator[list[object]]:
-    """Yield what each momentum adds to the loss of a worker's own model, where that is another one than the mean.
-
-    Args:
-        losses: one row for each case, way to choose rates, momentum and seed.
-    """
-    differing = losses[(losses["own_loss"] - losses["loss"]).abs() > 1e-6]
-    some = losses.merge(differing[CASE].drop_duplicates(), on=CASE)
-    columns = [differences(some, "tuned", mu, "own_loss") for mu in MOMENTA[1:]]
-    for case in columns[0]:
-        yield [name(case), *(column[case].cell() for column in columns)]
+def _rates(tuned: pd.DataFrame) -> Iterator[list[object]]:
+    """Yield the correlation, the chosen rates with their effective step, and the number of points of each case."""
+    for label in LABELS:
+        choices = tuned[tuned["label"] == label].drop_duplicates("momentum").to_dict("records")
+        cells = [f"{row['learning_rate']:.3g}, {row['outer_rate']:.3g}, {row['step']:.2g}" for row in choices]
+        points = ", ".join(f"{row['points']:.0f}" for row in choices)
+        yield [label, f"{choices[0]['correlation']:.2f}", *cells, points]
 
 
-def rate_rows(losses: pd.DataFrame) -> Iterator[list[object]]:
-    """Yield the correlation, the chosen rates and the number of points of each case.
+def draw(tables: Tables) -> Picture:
+    """Draw the differences of all cases, a panel for each momentum.
 
     Args:
-        losses: one row for each case, way to choose rates, momentum and seed.
+        tables: the first has a row for each case, way to choose rates, momentum and seed.
     """
-    for case, own in losses.groupby(CASE, sort=False):
-        rows = [chosen(own, mu) for mu in MOMENTA]
-        cells = [
-            f"{row['learning_rate']:.3g}, {row['outer_rate']:.3g}"
-            + (f", {row['step']:.2g}" if mu else "")
-            + (" (edge)" if row["at_the_edge"] else "")
-            for mu, row in zip(MOMENTA, rows, strict=True)
-        ]
-        yield [name(case), f"{rows[0]['correlation']:.2f}", *cells, ", ".join(f"{row['points']:.0f}" for row in rows)]
+    losses = label_cases(tables[""])
+    with style():
+        picture = Picture(figsize=(9, 6.2), layout="constrained")
+        panels = picture.subplots(1, 2, sharey=True)
+        for axes, momentum in zip(panels, MOMENTA[1:], strict=True):
+            ways = {_LEGEND[way[0]]: way for way in COLUMNS.values() if way[1] == momentum}
+            figure.intervals(axes, LABELS, {words: differences(losses, *way) for words, way in ways.items()})
+            axes.axvspan(-MARGIN, MARGIN, color="0.9", zorder=0)
+            axes.set_xscale("symlog", linthresh=0.05)
+            axes.set_xticks([-0.05, 0, 0.05, 0.2, 1], ["-0.05", "0", "0.05", "0.2", "1"])
+            axes.set_title(f"momentum {momentum:g}")
+            axes.set_xlabel("loss less that of plain averages, nats")
+        picture.legend(*panels[1].get_legend_handles_labels(), loc="outside lower center", ncols=len(_LEGEND))
+    return picture
