@@ -13,15 +13,16 @@ def report() -> str:
 
 def text() -> str:
     """Return the page."""
-    found, chosen = pd.read_csv(large.FILE), pd.read_csv(tuned.FILE)
+    large_runs, tuned_runs = pd.read_csv(large.FILE), pd.read_csv(tuned.FILE)
     header = ("times", "method", "other program, s", "FRED, median, s", "range", "with", "at the grid's edge", "within 10 %")
-    points = list(tuned.rows(chosen))
+    points = list(tuned.rows(tuned_runs))
     accuracies = [f"to {law.accuracy:g}" for law in tuned.LAWS.values()]
     return _TEXT.format(
-        large=table(("method", "t, s", "other program", "FRED, mean", "FRED, range", "within 10 %"), large.rows(found)),
-        seeds=found["seed"].nunique(),
+        large=table(("method", "t, s", "other program", "FRED, mean", "FRED, range", "within 10 %"), large.rows(large_runs)),
+        seeds=large_runs["seed"].nunique(),
         spread=table(
-            ("m", "t, s", "other program", "FRED, mean", "NumPy, mean", "NumPy, 95 % of seeds", "inside"), large.spread(found)
+            ("m", "t, s", "other program", "FRED, mean", "NumPy, mean", "NumPy, 95 % of seeds", "inside"),
+            large.spread(large_runs),
         ),
         tuned=table(header, points),
         agree=sum(row[-1] == "yes" for row in points),

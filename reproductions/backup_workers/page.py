@@ -5,15 +5,15 @@ from pathlib import Path
 import pandas as pd
 
 from reproductions.backup_workers import convergence, epochs, iterations, smaller, staleness
-from reproductions.backup_workers.claims import ASKED, Files, measured
-from reproductions.common import table
-from reproductions.verdicts import REASONS, read, shown, tables
+from reproductions.backup_workers.claims import REQUESTS, Files, judge_claims
+from reproductions.common import REPORTED, TUNING, table
+from reproductions.verdicts import REASONS, format_mean, read_claims, tables
 
-CLAIMS = read(Path(__file__).parent)
+CLAIMS = read_claims(Path(__file__).parent)
 
 
 def text(files: Files) -> str:
-    """The whole page."""
+    """Return the page."""
     mnist = iterations.table_of(files.reached)
     rows = [[str(n), f"{updates:,.0f}", f"{updates / mnist[100]:.2f}"] for n, updates in mnist.items()]
     return TEXT.format(
@@ -33,27 +33,27 @@ def text(files: Files) -> str:
         ends=table(*_ends(files.curves)),
         eight=f"{100 * convergence.TARGET:g} %",
         gammas=_gammas(files.curves),
-        tuning=len(convergence.TUNING),
-        reported=len(convergence.REPORTED),
+        tuning=len(TUNING),
+        reported=len(REPORTED),
         many=len(convergence.GAMMAS),
         inside=_inside(files.curves),
-        rate_seeds=len(smaller.reported(smaller.last(files.smaller))),
+        rate_seeds=len(smaller.reported(smaller.last_errors(files.smaller))),
         reported_rates=_reported(files.smaller),
-        largest=float(smaller.last(files.smaller).columns.to_numpy().max()),
+        largest=float(smaller.last_errors(files.smaller).columns.to_numpy().max()),
         until=f"{files.curves['virtual_seconds'].max():g}",
         clipping=_percent(smaller.ends(files.smaller, "clipping"), "run"),
-        **tables(CLAIMS, measured(files)),
+        **tables(CLAIMS, judge_claims(files)),
     )
 
 
 def _layers(layers: pd.DataFrame) -> str:
-    columns = [(latency, asked) for asked in ASKED for latency in staleness.LATENCIES]
+    columns = [(latency, request) for request in REQUESTS for latency in staleness.LATENCIES]
     means = {key: staleness.by_layer(layers[layers["latency"] == key[0]], key[1]) for key in columns}
     rows = [
         [str(layer), f"{paper:.1f}", *(f"{means[key][layer]:.1f}" for key in columns)]
         for layer, paper in staleness.PAPER.items()
     ]
-    heads = [f"{asked.replace('-', ' ')}, {1000 * latency:g} ms" for latency, asked in columns]
+    heads = [f"{request.replace('-', ' ')}, {1000 * latency:g} ms" for latency, request in columns]
     return table(["layer", "paper: mean", *heads], rows)
 
 
@@ -62,45 +62,45 @@ def _by_lag(stale: pd.DataFrame) -> smaller.Table:
     return {str(lag): dict(zip(map(float, map(str, means)), row, strict=True)) for lag, *row in means.itertuples()}
 
 
-def _percent(errors: smaller.Table, what: str) -> str:
-    """Errors, %, of what stands in each row by rate."""
+def _percent(errors: smaller.Table, header: str) -> str:
+    """Return a table of errors, %, by run and rate."""
     rates = list(next(iter(errors.values())))
-    rows = [[name, *(f"{100 * own[rate]:.2f}" for rate in rates)] for name, own in errors.items()]
-    return table([what, *(f"rate {rate:g}" for rate in rates)], rows)
+    rows = [[name, *(f"{100 * row_errors[rate]:.2f}" for rate in rates)] for name, row_errors in errors.items()]
+    return table([header, *(f"rate {rate:g}" for rate in rates)], rows)
 
 
 def _plans(files: Files) -> list[list[str]]:
     rows = []
-    for name, found in iterations.plans(files.reached, files.arrived).items():
-        best = int(found.waited_for[found.best_index])
-        relative = found.seconds[found.best_index] / found.seconds[-1]
-        rows.append([name, str(best), str(found.workers - best), f"{relative:.2f}"])
+    for name, estimate in iterations.plans(files.reached, files.arrived).items():
+        best = int(estimate.waited_for[estimate.best_index])
+        relative = estimate.seconds[estimate.best_index] / estimate.seconds[-1]
+        rows.append([name, str(best), str(estimate.workers - best), f"{relative:.2f}"])
     return rows
 
 
 def _rates(measured: pd.DataFrame) -> str:
     """Return the table of all rates, with the seed of the grid."""
-    grid = ~measured["seed"].isin(smaller.REPORTED)
+    grid = ~measured["seed"].isin(REPORTED)
     return _by_rate(measured[grid])
 
 
 def _reported(measured: pd.DataFrame) -> str:
     """Return the table of the best rate and of a quarter of it, with other seeds."""
-    return _by_rate(measured[measured["seed"].isin(smaller.REPORTED)])
+    return _by_rate(measured[measured["seed"].isin(REPORTED)])
 
 
 def _by_rate(measured: pd.DataFrame) -> str:
-    ends, first = smaller.last(measured), smaller.first(measured, _HIGH)
+    ends, updates_needed = smaller.last_errors(measured), smaller.updates_to_error(measured, _HIGH)
     rows = []
     for rate, errors in ends.items():
-        updates = "–" if first[rate].isna().any() else f"{first[rate].mean():,.0f}"
-        rows.append([f"{rate}", f"{shown(100 * errors, '.2f')} %", updates])
+        updates = "–" if updates_needed[rate].isna().any() else f"{updates_needed[rate].mean():,.0f}"
+        rows.append([f"{rate}", f"{format_mean(100 * errors, '.2f')} %", updates])
     return table(["initial rate", "error at the end", f"updates to {100 * _HIGH:g} %"], rows)
 
 
 def _gammas(curves: pd.DataFrame) -> str:
-    """Errors of every gamma on the seeds on which one was chosen."""
-    errors = convergence.tuned(curves).to_dict()
+    """Return the table of the errors of every gamma, on the seeds on which one was chosen."""
+    errors = convergence.tuning_errors(curves).to_dict()
     rows = [
         [f"{method}, {workers}", *(f"{100 * errors[method, workers, gamma]:.2f}" for gamma in convergence.GAMMAS)]
         for workers in convergence.WORKERS
@@ -111,7 +111,9 @@ def _gammas(curves: pd.DataFrame) -> str:
 
 def _inside(curves: pd.DataFrame) -> str:
     edges = (convergence.GAMMAS[0], convergence.GAMMAS[-1])
-    at_edge = [f"{method} on {workers}" for (method, workers), gamma in convergence.chosen(curves).items() if gamma in edges]
+    at_edge = [
+        f"{method} on {workers}" for (method, workers), gamma in convergence.choose_gammas(curves).items() if gamma in edges
+    ]
     return f"At an edge of the grid: {', '.join(at_edge)}." if at_edge else "No choice is at an edge of the grid."
 
 
@@ -120,15 +122,15 @@ def _ends(curves: pd.DataFrame) -> tuple[list[str], list[list[str]]]:
     rows = []
     for workers in convergence.WORKERS:
         for method in ("sync", "async"):
-            own = best[method, workers]
-            there = own.seconds.notna().all()
+            end = best[method, workers]
+            is_reached = end.seconds.notna().all()
             row = [
                 f"{method}, {workers}",
-                f"{own.gamma:g}",
-                shown(own.error),
-                shown(own.seconds, ".0f") if there else "–",
-                shown(own.epochs, ".0f") if there else "–",
-                f"{own.epoch.mean():.2f}",
+                f"{end.gamma:g}",
+                format_mean(end.error),
+                format_mean(end.seconds, ".0f") if is_reached else "–",
+                format_mean(end.epochs, ".0f") if is_reached else "–",
+                f"{end.epoch.mean():.2f}",
             ]
             rows.append(row)
     return ["run", "gamma", "error at the end", "s to the target", "epochs to it", "s an epoch"], rows

@@ -10,30 +10,32 @@ import pandas as pd
 from reproductions.combined import CHOICES
 from reproductions.common import table
 from reproductions.fasgd import curves, traffic
-from reproductions.fasgd.claims import Files, measured
+from reproductions.fasgd.claims import Files, judge_claims
 from reproductions.fasgd.curves import FIGURE_1, FIGURE_2, INITIALISATIONS, PUBLISHED, SEEDS, UPDATES, Errors
-from reproductions.verdicts import REASONS, read, tables
+from reproductions.verdicts import REASONS, read_claims, tables
 
-CLAIMS = read(Path(__file__).parent)
+CLAIMS = read_claims(Path(__file__).parent)
 _NOTHING = 0.02  # of a margin is none
 _COLUMNS = (("published", "fasgd"), ("published", "sasgd"), ("chosen", "fasgd"), ("chosen", "fasgd-std"), ("chosen", "sasgd"))
 
 
 def text(files: Files) -> str:
-    """The whole page."""
+    """Return the page."""
     errors = files.errors
-    published, chosen = ("N(0, 1)", "published"), ("scaled", "chosen")
+    published, tuned_rates = ("N(0, 1)", "published"), ("scaled", "chosen")
     margins = {
-        (how, number): errors.margin(*how, figure) for how in (published, chosen) for number, figure in curves.FIGURES.items()
+        (how, number): errors.margin(*how, figure)
+        for how in (published, tuned_rates)
+        for number, figure in curves.FIGURES.items()
     }
     return TEXT.format(
         first=_as_published(errors, FIGURE_1, curves.PAPER),
         second=_as_published(errors, FIGURE_2, {}),
-        both=_both(errors),
-        chosen=_chosen(files.tuning),
+        both=_all_errors(errors),
+        chosen=_rates(files.tuning),
         margins=_margins(errors),
-        left_1=_left(margins[published, 1], margins[chosen, 1]),
-        left_2=_left(margins[published, 2], margins[chosen, 2]),
+        left_1=_describe_rest(margins[published, 1], margins[tuned_rates, 1]),
+        left_2=_describe_rest(margins[published, 2], margins[tuned_rates, 2]),
         seeds=len(SEEDS),
         spread=_spread(errors),
         traffic=_traffic(files.traffic),
@@ -41,22 +43,22 @@ def text(files: Files) -> str:
         choices=CHOICES,
         gate_seeds=files.seeds("periods", "period-2").count(),
         gradients=f"{files.traffic['potential'].max():,}",
-        **tables(CLAIMS, measured(files)),
+        **tables(CLAIMS, judge_claims(files)),
     )
 
 
 def _as_published(errors: Errors, figure: tuple[str, ...], paper: dict[str, dict[str, float]]) -> str:
-    """Errors with the published initialisation and rates, their ratio and their difference."""
+    """Return the table of errors with the published initialisation and rates, their ratio and their difference."""
     rows = []
     for c in figure:
-        ours, theirs = (errors.published(name, c) for name in PUBLISHED)
-        read = [f"{paper[c][name]:.3f}" for name in PUBLISHED] if paper else []
-        rows.append([c, *read, f"{ours:.3f}", f"{theirs:.3f}", f"{theirs / ours:.2f}", f"{theirs - ours:.3f}"])
+        fasgd, sasgd = (errors.published(name, c) for name in PUBLISHED)
+        printed = [f"{paper[c][name]:.3f}" for name in PUBLISHED] if paper else []
+        rows.append([c, *printed, f"{fasgd:.3f}", f"{sasgd:.3f}", f"{sasgd / fasgd:.2f}", f"{sasgd - fasgd:.3f}"])
     papers = [f"paper: {name}" for name in PUBLISHED] if paper else []
     return table(["workers x batch", *papers, *(f"FRED: {name}" for name in PUBLISHED), "ratio", "difference"], rows)
 
 
-def _both(errors: Errors) -> str:
+def _all_errors(errors: Errors) -> str:
     rows = [
         [c, *(f"{errors.mean(i, rates, name, c):.3f}" for i in INITIALISATIONS for rates, name in _COLUMNS)]
         for c in (*FIGURE_1, *FIGURE_2)
@@ -64,8 +66,8 @@ def _both(errors: Errors) -> str:
     return table(["workers x batch", *(f"{name}, {i}, {rates}" for i in INITIALISATIONS for rates, name in _COLUMNS)], rows)
 
 
-def _chosen(tuning: pd.DataFrame) -> str:
-    rows: list[Any] = list(curves.best(tuning).itertuples())
+def _rates(tuning: pd.DataFrame) -> str:
+    rows: list[Any] = list(curves.choose_rates(tuning).itertuples())
     cells = [[row.initialisation, row.algorithm, f"{row.rate:.3g}", f"{row.error:.3f}"] for row in rows]
     return table(["initialisation", "algorithm", "rate", "mean error"], cells)
 
@@ -83,19 +85,19 @@ def _margins(errors: Errors) -> str:
     return table(header, rows)
 
 
-def _left(published: float, chosen: float) -> str:
+def _describe_rest(published: float, tuned: float) -> str:
     """Describe the remaining part of a margin."""
     if published <= 0:
         share = "which cannot be compared"
-    elif abs(chosen) < _NOTHING * published:
+    elif abs(tuned) < _NOTHING * published:
         share = "nothing of it is left"
     else:
-        share = f"{chosen / published:.0%} of it"
-    return f"{published:+z.3f} as published, {chosen:+z.3f} with weights scaled and rates chosen: {share}"
+        share = f"{tuned / published:.0%} of it"
+    return f"{published:+z.3f} as published, {tuned:+z.3f} with weights scaled and rates chosen: {share}"
 
 
 def _spread(errors: Errors) -> str:
-    """The largest difference between seeds of a configuration of figure 1, and where it is."""
+    """Return the largest difference between seeds of a configuration of figure 1, and the configuration."""
     last = errors.curves[(errors.curves["updates"] == UPDATES) & errors.curves["configuration"].isin(FIGURE_1)]
     ranges = last.groupby(["initialisation", "rates", "algorithm", "configuration"])["error"].agg(np.ptp)
     worst: Any = ranges.idxmax()
@@ -104,18 +106,18 @@ def _spread(errors: Errors) -> str:
 
 def _traffic(measured: pd.DataFrame) -> str:
     means = traffic.means(traffic.ends(measured))
-    shown: list[Any] = list(means.itertuples())
+    runs: list[Any] = list(means.itertuples())
     rows = [
         [
-            own.Index,
-            f"{own.pushed:.3f}",
-            f"{own.fetched:.3f}",
-            f"{own.total:.3f}",
-            f"{own.error:.4f}",
-            f"{own.cost:.2f}",
-            own.seeds,
+            run.Index,
+            f"{run.pushed:.3f}",
+            f"{run.fetched:.3f}",
+            f"{run.total:.3f}",
+            f"{run.error:.4f}",
+            f"{run.cost:.2f}",
+            run.seeds,
         ]
-        for own in shown
+        for run in runs
     ]
     return table(["run", "pushed, of potential", "fetched, of potential", "both", "error", "of open gates'", "seeds"], rows)
 

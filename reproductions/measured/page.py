@@ -18,22 +18,22 @@ Floats = NDArray[np.float64]
 COLUMNS = ("median error", "within 15 %", "worst")
 
 
-def summary(off: Floats, fitted: str = "") -> tuple[str, str, str]:
+def summary(errors: Floats, fitted: str = "") -> tuple[str, str, str]:
     """Return the median error, the share within 15 %, and the largest error; dashes if as many numbers were fitted.
 
     Args:
-        off: predicted / measured - 1.
+        errors: predicted / measured - 1.
         fitted: names of the fitted numbers, separated by semicolons, or `nothing`.
 
     >>> summary(np.array([-0.1, 0.3, 0.02]))
     ('10.0%', '67%', '+30%')
     """
-    if len(off) <= len(fitted.split(";")) and fitted not in ("", "nothing"):
+    if len(errors) <= len(fitted.split(";")) and fitted not in ("", "nothing"):
         return "–", "–", "–"
-    return f"{np.median(np.abs(off)):.1%}", f"{np.mean(np.abs(off) <= NEAR):.0%}", f"{worst_error(off):+.0%}"
+    return f"{np.median(np.abs(errors)):.1%}", f"{np.mean(np.abs(errors) <= NEAR):.0%}", f"{worst_error(errors):+.0%}"
 
 
-def drawn(trained: pd.DataFrame) -> pd.DataFrame:
+def rows_to_draw(trained: pd.DataFrame) -> pd.DataFrame:
     """Return the steps as rows to draw: predictions with `nccl`, and with buckets where gradients are averaged in parts.
 
     Args:
@@ -43,50 +43,52 @@ def drawn(trained: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame({"name": _groups(trained), "predicted": forecast, "measured": trained["seconds"]})
 
 
-def text(found: pd.DataFrame, trained: pd.DataFrame, shares: pd.DataFrame, tried: pd.DataFrame, presets: pd.DataFrame) -> str:
+def text(
+    collectives: pd.DataFrame, trained: pd.DataFrame, shares: pd.DataFrame, forms: pd.DataFrame, presets: pd.DataFrame
+) -> str:
     """Return the page.
 
     Args:
-        found: errors of collectives and messages, one row for each measurement.
+        collectives: errors of collectives and messages, one row for each measurement.
         trained: step times, as from `steps.table_of`.
         shares: errors with the bandwidths that other steps tell.
-        tried: errors of other forms.
+        forms: errors of other forms.
         presets: errors of presets.
     """
-    ways = [name for name in found.columns if name.startswith("without")]
+    ways = [name for name in collectives.columns if name.startswith("without")]
     head = ("measurements", "points")
     rows = [
-        (name, len(own), own["fitted"].iloc[0], *summary(own["error"].to_numpy(), own["fitted"].iloc[0]))
-        for name, own in found.groupby("name", sort=False)
+        (name, len(rows), rows["fitted"].iloc[0], *summary(rows["error"].to_numpy(), rows["fitted"].iloc[0]))
+        for name, rows in collectives.groupby("name", sort=False)
     ]
-    held = [
-        (name, own["refitted"].fillna("none").iloc[0], way.removeprefix("without its "), *summary(own[way].to_numpy()))
-        for name, own in found.groupby("name", sort=False)
+    left_out = [
+        (name, rows["refitted"].fillna("none").iloc[0], way.removeprefix("without its "), *summary(rows[way].to_numpy()))
+        for name, rows in collectives.groupby("name", sort=False)
         for way in ways
-        if own[way].notna().any()
+        if rows[way].notna().any()
     ]
-    plain = [
-        (name, _PLAIN[str(name)], *summary(own["plain"].to_numpy()))
-        for name, own in found.groupby("name", sort=False)
-        if own["plain"].notna().any()
+    plainer = [
+        (name, _PLAINER[str(name)], *summary(rows["plain"].to_numpy()))
+        for name, rows in collectives.groupby("name", sort=False)
+        if rows["plain"].notna().any()
     ]
     first = pd.read_csv(FOLDER / "predicted-first.csv")
     grid = trained[trained["source"] == _GRID]
     return _TEXT.format(
-        points=len(found),
+        points=len(collectives),
         steps=len(trained),
         overview=table((*head, "fitted here", *COLUMNS), rows),
-        held=table(("measurements", "constants", "left out", *COLUMNS), held),
-        plain=table(("measurements", "predicted by", *COLUMNS), plain),
+        held=table(("measurements", "constants", "left out", *COLUMNS), left_out),
+        plain=table(("measurements", "predicted by", *COLUMNS), plainer),
         first=table(("source", "points", "given", *COLUMNS), _blind(first)),
         streams=table(_STREAMS, _streamed(streams.table_of())),
         trained=table(("training", "points", "blind", *FORECASTS), _trained(trained)),
         ranked=table(
             ("pairs", "predicted by", "ranked as measured", "not told apart", "ranked wrongly"),
             [
-                (what, f"`{each}`", *ranked(own, each))
-                for what, own in (("all", grid), ("averaging in every step", grid[grid["period"] == 1]))
-                for each in FORECASTS
+                (pairs, f"`{forecast}`", *ranked(rows, forecast))
+                for pairs, rows in (("all", grid), ("averaging in every step", grid[grid["period"] == 1]))
+                for forecast in FORECASTS
             ],
         ),
         presets=table(
@@ -102,37 +104,39 @@ def text(found: pd.DataFrame, trained: pd.DataFrame, shares: pd.DataFrame, tried
         hidden=table(
             ("model", "GPUs", "one allreduce", "hidden by MG-WFBP", "hidden in FRED", "by single tensors"), _hidden(trained)
         ),
-        tried=table(("measurements, form", "constants", "left out", *COLUMNS), tried.fillna("none").itertuples(index=False)),
+        tried=table(("measurements, form", "constants", "left out", *COLUMNS), forms.fillna("none").itertuples(index=False)),
         own=f"{100 * _own_error():.1f} %",
-        floor=f"{100 * _floor(found):.1f} %",
+        floor=f"{100 * _floor(collectives):.1f} %",
     )
 
 
 def _groups(trained: pd.DataFrame) -> pd.Series:
     """Return the name of the training that each step belongs to."""
     program = trained["program"].str.split(",").str[0]
-    what = program.where(trained["program"] != "its own", trained["system"])
+    subject = program.where(trained["program"] != "its own", trained["system"])
     width = (trained["bandwidth"] * 8e-9).map("{:g} Gbit/s".format)
-    return trained["source"] + ": " + what + np.where(trained["source"] == _GRID, "", ", " + width)
+    return trained["source"] + ": " + subject + np.where(trained["source"] == _GRID, "", ", " + width)
 
 
 def _trained(trained: pd.DataFrame) -> Iterator[tuple[object, ...]]:
     """Yield a row for each training: median and worst error of each forecast."""
-    for name, own in trained.groupby(_groups(trained), sort=False):
-        off = [(own[each] / own["seconds"] - 1).to_numpy() for each in FORECASTS]
-        blind = "yes" if own["is_blind"].all() else "no"
-        yield (name, len(own), blind, *(f"{np.median(np.abs(each)):.0%} ({worst_error(each):+.0%})" for each in off))
+    for name, rows in trained.groupby(_groups(trained), sort=False):
+        errors = [(rows[forecast] / rows["seconds"] - 1).to_numpy() for forecast in FORECASTS]
+        blind = "yes" if rows["is_blind"].all() else "no"
+        yield (name, len(rows), blind, *(f"{np.median(np.abs(values)):.0%} ({worst_error(values):+.0%})" for values in errors))
 
 
 def _shares(shares: pd.DataFrame) -> Iterator[tuple[object, ...]]:
     """Yield a row for each program: shares of the bandwidth, and errors of the other steps, with `buckets` and without."""
-    for name, own in shares.groupby("name", sort=False):
+    for name, rows in shares.groupby("name", sort=False):
         cells: list[str] = []
         for overlaps in (True, False):
-            each = own[own["overlaps"] == overlaps]
-            share, off = each["share"].to_numpy(), each["error"].to_numpy()
-            cells += [f"{share[0]:.2f}", f"{np.median(np.abs(off)):.0%} ({worst_error(off):+.0%})"] if len(off) else "––"
-        yield (name, len(own) // own["overlaps"].nunique(), *cells)
+            part = rows[rows["overlaps"] == overlaps]
+            share, errors = part["share"].to_numpy(), part["error"].to_numpy()
+            cells += (
+                [f"{share[0]:.2f}", f"{np.median(np.abs(errors)):.0%} ({worst_error(errors):+.0%})"] if len(errors) else "––"
+            )
+        yield (name, len(rows) // rows["overlaps"].nunique(), *cells)
 
 
 def _merged(shares: pd.DataFrame) -> str:
@@ -142,17 +146,17 @@ def _merged(shares: pd.DataFrame) -> str:
 
 
 def _blind(first: pd.DataFrame) -> Iterator[tuple[object, ...]]:
-    for (name, how), own in first.groupby(["source", "how"], sort=False):
-        yield (name, len(own), how, *summary((own["predicted_s"] / own["measured_s"] - 1).to_numpy()))
+    for (name, how), rows in first.groupby(["source", "how"], sort=False):
+        yield (name, len(rows), how, *summary((rows["predicted_s"] / rows["measured_s"] - 1).to_numpy()))
 
 
 def _streamed(rows: pd.DataFrame) -> Iterator[tuple[object, ...]]:
     """Yield a row for each pair of regions: its rates, and the errors of those predicted."""
-    what = rows["receiver"] + np.where(rows["bytes"].notna(), ", first 200 MiB", "")
-    for (sender, receiver), own in rows.groupby([rows["sender"], what], sort=False):
-        off = [" ".join(f"{each:+.0%}" for each in own[name] / own["mbit_per_s"] - 1) for name in streams.FORECASTS]
-        seen = [" ".join(f"{each:.0f}" for each in own[name]) for name in ("mbit_per_s", "retransmits")]
-        yield (f"{sender} to {receiver}", f"{own['own_round_trip_ms'].mean():.0f}", *seen, *off)
+    receivers = rows["receiver"] + np.where(rows["bytes"].notna(), ", first 200 MiB", "")
+    for (sender, receiver), pair in rows.groupby([rows["sender"], receivers], sort=False):
+        errors = [" ".join(f"{value:+.0%}" for value in pair[name] / pair["mbit_per_s"] - 1) for name in streams.FORECASTS]
+        rates = [" ".join(f"{value:.0f}" for value in pair[name]) for name in ("mbit_per_s", "retransmits")]
+        yield (f"{sender} to {receiver}", f"{pair['own_round_trip_ms'].mean():.0f}", *rates, *errors)
 
 
 def _own_error() -> float:
@@ -163,21 +167,21 @@ def _own_error() -> float:
 
 def _hidden(trained: pd.DataFrame) -> Iterator[tuple[object, ...]]:
     """Yield how much communication is hidden behind the backward pass, ms: measured, and with `buckets`."""
-    own: dict[tuple[str, int], dict[str, dict[Hashable, Any]]] = defaultdict(dict)
+    steps: dict[tuple[str, int], dict[str, dict[Hashable, Any]]] = defaultdict(dict)
     for row in trained.to_dict("records"):
         if row["source"] == _LAYERS and row["system"] == "ddp" and row["bandwidth"] < _SLOW:
             program, model = row["program"].split(", ")
-            own[model, row["members"]][program] = row
-    for (model, members), rows in own.items():
-        whole, merged = rows["one allreduce"]["seconds"], rows["MG-WFBP"]
+            steps[model, row["members"]][program] = row
+    for (model, members), rows in steps.items():
+        single, merged = rows["one allreduce"]["seconds"], rows["MG-WFBP"]
         hidden = merged["nccl"] - merged[FORECASTS[2]]
-        times = (whole, whole - merged["seconds"], hidden, whole - rows["WFBP"]["seconds"])
-        yield (model, members, *(round(1e3 * each) for each in times))
+        times = (single, single - merged["seconds"], hidden, single - rows["WFBP"]["seconds"])
+        yield (model, members, *(round(1e3 * seconds) for seconds in times))
 
 
-def _floor(found: pd.DataFrame) -> float:
+def _floor(collectives: pd.DataFrame) -> float:
     """Return half of the median difference between pairs of regions that are neighbours in round trip."""
-    pairs = found[found["name"] == "NCCL, between regions"].sort_values("latency")
+    pairs = collectives[collectives["name"] == "NCCL, between regions"].sort_values("latency")
     logs = np.log(pairs["predicted"] / (1 + pairs["error"]) / pairs["latency"])
     return float(np.median(np.exp(np.abs(np.diff(logs)) / 2)) - 1)
 
@@ -185,7 +189,7 @@ def _floor(found: pd.DataFrame) -> float:
 _GRID, _LAYERS = "Adnan082/diloco-measured", "HKBU-HPML/ddl-benchmarks"
 _STREAMS = ("from, to", "round trip, ms", "Mbit/s", "sent again", "error", "error with its own round trip")
 _SLOW = 2e9  # bytes/s; below: the network limits, above: the bus within a machine
-_PLAIN = {
+_PLAINER = {
     "NCCL, allreduce": "`collective: ring`",
     "NCCL, between regions": "one bandwidth",
     "allreduce in use": "one allreduce",

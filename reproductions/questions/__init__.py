@@ -1,8 +1,8 @@
 """Twenty questions about the speed of training, predicted from nominal inputs before the measured answers were read.
 
-Each question is a scenario of at most fifteen lines in this folder. `asked.csv` has what is asked of its runs: `factor` times
-the seconds of a step to the power of `power`. `predicted.csv` has what the scenarios gave when they were committed, before the
-answers in `measured.csv` were added.
+Each question is a scenario of at most fifteen lines in this folder. `asked.csv` defines the answers that its runs give:
+`factor` times the seconds of a step to the power of `power`. `predicted.csv` has the answers of the scenarios when they were
+committed, before those in `measured.csv` were added.
 """
 
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ import pandas as pd
 import fred
 from fred.views import figures
 from fred.views.figures import Picture
-from reproductions.common import RESULTS, quiet, table, write
+from reproductions.common import RESULTS, quiet, store, table, write
 
 FOLDER = Path(__file__).parent
 NOW = RESULTS / "questions.csv"
@@ -24,11 +24,7 @@ _KEYS = ["question", "run"]
 
 def timing() -> None:
     """Predict all answers with today's FRED."""
-    pd.DataFrame(predictions()).to_csv(NOW, index=False, float_format="%.6g")
-
-
-def training() -> None:
-    """Do nothing: there is nothing to train."""
+    store(NOW, predictions())
 
 
 def report() -> str:
@@ -42,11 +38,11 @@ def report() -> str:
 
 def predictions() -> Iterator[dict[str, object]]:
     """Yield the predicted answer to each part of each question."""
-    asked = pd.read_csv(FOLDER / "asked.csv")
-    for question in asked["question"].unique():
+    parts = pd.read_csv(FOLDER / "asked.csv")
+    for question in parts["question"].unique():
         summary = quiet(fred.load(FOLDER / f"{question:02}.yaml")).summary.set_index("name")
         seconds_per_step = summary["workers"] * summary["virtual_seconds"] / summary["gradients_applied"]
-        for part in asked[asked["question"] == question].to_dict("records"):
+        for part in parts[parts["question"] == question].to_dict("records"):
             predicted = part["factor"] * seconds_per_step[part["run"]] ** part["power"]
             yield {"question": question, "run": part["run"], "predicted": predicted}
 
@@ -107,8 +103,8 @@ def _digits(value: float) -> str:
 def picture(parts: pd.DataFrame) -> Picture:
     """Draw the ratio of predicted to measured answers, by question."""
     with figures.style():
-        drawn = Picture(figsize=(7.2, 3.6), layout="constrained")
-        axis = drawn.subplots()
+        figure = Picture(figsize=(7.2, 3.6), layout="constrained")
+        axis = figure.subplots()
         axis.axhspan(1 / (1 + NEAR), 1 + NEAR, color="0.92", zorder=0)
         axis.axhline(1, color="0.5", linewidth=0.8)
         axis.plot(parts["question"], parts["predicted"] / parts["measured"], "o", color="#0072B2", markersize=4.5)
@@ -116,4 +112,4 @@ def picture(parts: pd.DataFrame) -> Picture:
         axis.set(yscale="log", xlabel="question", ylabel="predicted / measured", ylim=(0.38, 2.2), xticks=range(1, 21))
         axis.set_yticks(ratios, [str(ratio) for ratio in ratios])
         axis.minorticks_off()
-        return drawn
+        return figure

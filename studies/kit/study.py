@@ -8,7 +8,7 @@ from pathlib import Path
 import pandas as pd
 
 from fred.views.figures import Picture
-from reproductions.common import ROOT
+from reproductions.common import ROOT, store, write_page
 
 Tables = Mapping[str, pd.DataFrame]  # measured ones, by the ends of their names
 
@@ -65,8 +65,7 @@ class Study:
             end: of its name.
             table: rows.
         """
-        self.path(end).parent.mkdir(parents=True, exist_ok=True)
-        table.to_csv(self.path(end), index=False, float_format="%.6g")
+        store(self.path(end), table)
 
     def read(self) -> dict[str, pd.DataFrame]:
         """Return the measured tables, by the ends of their names."""
@@ -101,8 +100,7 @@ class Study:
         tables = self.read()
         if draw:
             draw(tables).save(self.path(suffix=".svg"))
-        self.page.write_text(text(tables), encoding="utf-8")
-        print(f"wrote {self.page.relative_to(ROOT)}")
+        print(f"wrote {write_page(self.page, text(tables))}")
 
 
 def read(path: Path) -> pd.DataFrame:
