@@ -2,15 +2,15 @@
 
 from collections.abc import Callable, Iterator
 from itertools import product
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
 import fred
-from reproductions.combined import combine_parts
-from reproductions.common import REPORTED, RESULTS, say, store, table, write
-from reproductions.verdicts import Verdict, judge_less, judge_no_worse
+from reproductions.common import REPORTED, RESULTS, fill, say, store, table, write
+from reproductions.verdicts import Verdict, combine_parts, judge_less, judge_no_worse
 
 FILE = RESULTS / "birch.csv"
 _WORKERS = (16, 64)
@@ -111,7 +111,8 @@ def text() -> str:
     judged = list(_judged(measurements))
     verdicts = [verdict for *_, verdict in judged]
     largest, smallest = (_count_choices(measurements, rate) for rate in (_RATES[-1], _RATES[0]))
-    return _TEXT.format(
+    return fill(
+        Path(__file__).with_suffix(".md"),
         loss=_LOSS,
         rates=len(_RATES),
         tuned=len(_TUNING),
@@ -194,48 +195,3 @@ def _table(measurements: pd.DataFrame, workers: int) -> str:
         for name in METHODS
     )
     return f"{workers} workers:\n\n" + table(("seconds to the target", *REGIMES), rows)
-
-
-_TEXT = """# Birch SGD's comparison
-
-Made by `python -m reproductions birch` from `birch.csv`, next to this page. The paper (arXiv:2505.09218, ICLR 2026)
-compares its methods in simulated time: a gradient takes h seconds, a message tau seconds. Its task is logistic regression
-on MNIST. It shows curves and no numbers, so this page compares the order that the paper states with an order measured
-here. The task here is softmax regression on digits with minibatches of one. A run's time is the number of seconds until
-the mean cross-entropy over the evaluation images is {loss}.
-
-**Of {all} statements {holds} hold, {fails} do not, and {open} are open.**
-
-- A statement *holds* ("yes") if the 95 % intervals (Student's t, of the logarithm of the ratio of runs with the same
-  seed) lie on its side for all methods that it names. It does not ("no") if one of them lies on the other side. Otherwise
-  it is *open*.
-- By medians alone {by_medians} of the {all} would hold. {reported} seeds decide few orders.
-- "About as fast" means within {near} of the best. The best is the method with the lowest median. m-sync is not in the
-  paper.
-
-{statements}
-
-Each method had {rates} rates and two sizes (of its batches, sums, groups or bounds; synchronous SGD has none). They were
-chosen on {tuned} seeds and reported on {reported} others. "From 1 to 100" is drawn for every message. Medians, and ranges
-over seeds:
-
-{tables}
-
-## Objections
-
-**The counts of earlier versions had no open cases.** They compared medians, and called 4 statements true and 14 false. With
-intervals most of these are open. More seeds would decide them.
-
-**The best rate may lie outside of the grid.** The largest rate, {largest_rate:g}, is chosen in {largest} of {choices}
-choices, the smallest in {smallest}. A review tried rates up to 30 in two of the four regimes, with other seeds: nothing
-changed. In the other two the objection stands.
-
-**Two tuning seeds are few.** This stands. A size or rate that two seeds favour by chance makes a method look slower than
-it is.
-
-**The best method is chosen and judged on the same seeds.** This stands, too. It makes the other methods look slower by a
-little, so "yes" is harder to reach for "about as fast", and easier for "more than twice the best's time".
-
-**The paper's task is another one.** MNIST with full curves needs hours of computing here, and the paper's 256 workers
-were not run. A statement that does not hold here may hold there.
-"""

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from fred.prediction.comparison import rule_named
 from fred.prediction.deep import saved
 from fred.prediction.deep.rule import DMM
 from reproductions import predictors
-from reproductions.common import RESULTS, store, table, write
+from reproductions.common import RESULTS, fill, store, table, write
 from reproductions.predictors import Case
 
 FILE, RECORDED = RESULTS / "changes.csv", RESULTS / "changes-traces.csv"
@@ -206,7 +207,8 @@ def report() -> str:
     """Write changes.md from the measurements."""
     rows = pd.read_csv(FILE)
     new, old = rows[~rows["kind"].isin(OLD)], rows[rows["kind"].isin(OLD)]
-    text = TEXT.format(
+    text = fill(
+        Path(__file__).with_suffix(".md"),
         kinds="\n".join(f"- `{name}`: {words}" for name, (words, _) in CHANGES.items()),
         seeds=f"{SEEDS[0]} to {SEEDS[-1]}",
         train=TRAIN,
@@ -261,73 +263,3 @@ def _verdict(rows: pd.DataFrame) -> str:
         f"more than .04 in {large:.1f} % (asked: none; the worst is {auto['worst'].max():.3f}), behind waiting for all by more "
         f"than .01 in {to_all:.1f} % (asked: at most 5 %; the worst is {auto['all: worst'].max():+.3f}, asked: .02)."
     )
-
-
-TEXT = """# Rules for the cutoff when the cluster changes
-
-Made by `make reproduce`. Rules are trained on {train} rounds and decide on {test} more in closed loop, as in
-[predictors.md](predictors.md). In the latter the cluster changes in a way that training had not seen:
-
-{kinds}
-
-24 workers have three nodes, 158 workers four. In training a third of the clusters is even. In another third nodes are
-slow in spells, and in the last third one worker is slow. Nothing was chosen on seeds {seeds}, nor on these kinds, apart
-from `slower`.
-
-The constants of `auto` were chosen, in some forty tries, on twelve other kinds with three seeds each (a worker gone, or
-six times slower; drifts; half of the workers slower, or quick again; a calmer cluster; a node that recovers; all twice
-slower; heavy tails; a worker that comes and goes; nothing new; others slow every 25 rounds) and on the four old kinds
-with seeds 20 to 22.
-
-This is the fourth report:
-
-- The first, on seeds 200 to 209, had 5.8 % above .02, 0.9 % above .04, and .087 as the worst. A review then found a fault
-  in the time for which missing workers are looked for. It was mended.
-- The second, on the same seeds, had 6.0 %, 0.8 % and .087. Then six variants of rules were removed, and `hmm` was
-  watched.
-- The third, on seeds 300 to 309, had 5.4 %, 1.3 % and .153. It showed a fault after all workers had become slower: gains
-  were computed with a pace that no round could reach any more. Now no pace is more than 1.25 times what one of the last
-  two rounds could reach. This factor was chosen, in four tries, on `slower` with seeds 20 to 27 and on five other kinds
-  with seeds 20 and 21. So `slower` is no longer an unseen kind.
-
-Since this report `auto` looks ever less often for workers that do not come, and the tables below are of the rules before
-that. The change was measured once, on seeds 901 to 903, on which nothing was chosen. With 24 workers, `auto` reaches .972 of
-the oracle over the nine kinds, and .971 before the change (by kind, +.000 to +.003). Where five of ten workers are always
-three to four times slower, it reaches .992, and .978 before. The rule before the first report has .956 over the kinds, and
-.996 here.
-
-## Over the whole
-
-Gradients per second, relative to the oracle that knows each round. `dmm` is the model that comes with FRED. It was
-trained on another cluster, and is watched. `auto` does not have it, and is not compared with it below.
-
-{whole}
-
-## In windows
-
-The distance of `auto` from the best of the other rules, each run alone, in every window of {window} rounds, in shares of
-the oracle's throughput. Windows begin ten rounds apart. The best rule of each window is chosen with hindsight. Then the
-distance from waiting for all workers, and the longest round over the median of the nine rounds before it.
-
-{windows}
-
-{verdict}
-
-## The four old kinds
-
-With 158 workers, seeds {seeds}:
-
-{old}
-
-{old_windows}
-
-{old_verdict}
-
-## Recorded traces
-
-With a rolling origin, as in [predictors.md](predictors.md), and the present rules:
-
-{recorded}
-
-`auto` is behind the best of the other rules by {behind}; the goal is .01.
-"""

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 from itertools import product
+from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 import jax
@@ -13,7 +14,7 @@ from scipy import special
 import fred
 from fred.base import numerics
 from fred.learning.data.dataset import Dataset, Examples
-from reproductions.common import RESULTS, near, say, store, table, write
+from reproductions.common import RESULTS, fill, near, say, store, table, write
 
 FILE = RESULTS / "clipped.csv"
 REFERENCE = {4: 1.0, 8: 1.15, 16: 2.12}  # by delay, how many times as good clipping is, by the audit
@@ -134,7 +135,8 @@ def text() -> str:
     medians = ways.groupby("measure", sort=False)[list(REFERENCE)].median()
     delays = [f"delay {delay}" for delay in REFERENCE]
     reference = ("reference", "", "", *(f"{expected:g}x" for expected in REFERENCE.values()), "")
-    return _TEXT.format(
+    return fill(
+        Path(__file__).with_suffix(".md"),
         readings=len(ways),
         noises=len(_LAWS),
         starts=len(_STARTS),
@@ -169,32 +171,3 @@ def _rows(ways: pd.DataFrame) -> Iterator[tuple[object, ...]]:
             *(f"{row[delay]:.3g}x" for delay in REFERENCE),
             "yes" if agrees else "no",
         )
-
-
-_TEXT = """# Clipped asynchronous SGD on a quadratic
-
-Made by `python -m reproductions clipped` from `clipped.csv`, next to this page. The method steps with g min(1, c / |g|),
-at the full rate for every delay (arXiv:2606.13287). An audit compared it with asynchronous SGD at the rate 0.03 / delay.
-It used a quadratic of 8 numbers with curvatures from 1 to 4, rate 0.03, c = 1 and "heavy-tailed noise 0.3". It found
-clipping 1.0, 1.15 and 2.12 times as good at delays of 4, 8 and 16.
-
-The audit reports neither the distribution of its noise, nor its start, nor the measure. FRED ran {noises} readings of the
-noise from {starts} starts, with `fixed-lag` and {seeds} seeds. 0.3 is the scale of each number's noise, or its deviation
-where the table says so. Medians were compared by {measures} measures: the loss after 100 to 1,000 updates, or the updates
-to a tenth or a hundredth of the first loss. Of these {readings} ways to compare **{agree} agree** within 10 % at all
-three delays, and {later} at the longer two. The nearest ones, by the delay that is furthest off:
-
-{nearest}
-
-Among this many one may agree by chance. If none does, the audit compared or ran something else. All that agree at the
-longer two delays:
-
-{later_rows}
-
-By each measure, the median over all noises and starts:
-
-{medians}
-
-In {grows} of {readings} the ratio grows from delay to delay, as in the audit. The rate of asynchronous SGD falls with the
-delay, and that of clipping does not, which in the long run leaves clipping with more noise. Clipping is ahead in {wins}.
-"""

@@ -84,6 +84,11 @@ class Seeds:
             rows = rows[rows[column] == value]
         return [seed for seed in seeds if seed not in set(rows["seed"])]
 
+    def load(self, path: Path, settings: Sequence[str] = (), **case: object) -> Scenario | None:
+        """Return a scenario with the seeds that the file lacks of a case; None if it lacks none."""
+        seeds = self.missing(fred.load(path, settings).seeds, **case)
+        return fred.load(path, [*settings, f"seeds={seeds}"]) if seeds else None
+
     def add(self, rows: pd.DataFrame, float_format: str | None = None) -> None:
         """Add rows, and write the file: cases as they were first added, and their seeds in order.
 
@@ -112,6 +117,11 @@ def near(measured: float, paper: float, share: float) -> bool:
 def last_values(rows: pd.DataFrame, column: str, time: str) -> pd.DataFrame:
     """Return the last values of a column: a row for each seed, a column for each run."""
     return rows.sort_values(time).groupby(["run", "seed"])[column].last().unstack("run")
+
+
+def fill(template: Path, **parts: object) -> str:
+    """Return a page: a template with these tables and numbers in its braces."""
+    return template.read_text(encoding="utf-8").format(**parts)
 
 
 def write(page: str, text: str) -> str:

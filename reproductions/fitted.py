@@ -16,7 +16,7 @@ from fred.cluster.cluster import Cluster
 from fred.fitting import behaviour
 from fred.fitting.fitted import Fitted, fit
 from fred.traces.trace import Trace
-from reproductions.common import RESULTS, say, store, table, write
+from reproductions.common import RESULTS, fill, say, store, table, write
 from reproductions.predictors import TRACES, recorded_trace
 
 FILE = RESULTS / "fitted.csv"
@@ -188,7 +188,8 @@ def text() -> str:
     single = judged[judged["backups"] == 1]
     fits = fresh.drop_duplicates(["kind", "seed"])
     kinds = (fits["chosen"] == "fitted").groupby(fits["kind"]).sum()
-    return _PAGE.format(
+    return fill(
+        Path(__file__).with_suffix(".md"),
         rounds=_ROUNDS,
         chosen=f"{min(DEVELOPED)} to {max(DEVELOPED)}",
         reported=f"{min(REPORTED)} to {max(REPORTED)}",
@@ -247,42 +248,3 @@ def _outside(rows: pd.DataFrame) -> str:
         gains = f"{row['trace']:.3f}", f"{row['low']:.3f} to {row['high']:.3f}", f"{row['waited']:.3f}"
         lines.append((row["kind"], row["seed"], row["backups"], row["chosen"], *gains))
     return table(header, lines)
-
-
-_PAGE = """# Does a fitted cluster behave like its trace?
-
-Made by `python -m reproductions fitted`. NumPy generates each trace, FRED does not: 150, 250 or 400 rounds of 12 to 32
-workers. `fred fit` writes a cluster for it. The cluster is then simulated with other seeds than those of the fit, three
-times, each for {rounds} times as many rounds as the trace. Constants were chosen on seeds {chosen}. This page reports
-on seeds {reported}, on which nothing was chosen, and on the recorded traces.
-
-| criterion | measured |
-| --- | --- |
-| gain of one backup worker inside the trace's 95 % interval, in {enough} | {held} |
-| the same, for 1, 2 and n / 4 backup workers | {held_all} |
-| a warning where the gain of one is outside | {warned} |
-| six of eight kinds get a fitted cluster, in most of five seeds | {fitted_kinds} of {kinds} |
-
-## By kind
-
-`fitted`: all measures of a simple cluster are inside the trace's intervals. `recorded times`: those of no simple
-cluster are, so the cluster takes the trace's own times. `warning`: these are outside, too. `seconds` is the median time
-of a fit.
-
-{by_kind}
-
-## Recorded traces
-
-{recorded}
-
-## Gains that are outside
-
-{outside}
-
-## Own runs
-
-Above, both numbers of a gain come from the same rounds, which wait for all, as in the trace. In a run of its own, a
-cluster with backup workers has shorter rounds, so spells, waves and drifts last for more of them. No trace says what
-happens then. There the gain of one is inside the interval in {in_runs}. Drifts and daily cycles differ most: as many
-rounds see other parts of them.
-"""

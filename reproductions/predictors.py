@@ -24,7 +24,7 @@ from fred.prediction.deep.rule import DMM
 from fred.prediction.deep.training import SHARES, train_best
 from fred.traces.reading import read
 from fred.traces.trace import Trace
-from reproductions.common import RESULTS, ROOT, data_folder, in_processes, say, store, table, write
+from reproductions.common import RESULTS, ROOT, data_folder, fill, in_processes, say, store, table, write
 
 CHEAP = tuple(name for name in comparison.RULES if name not in ("auto", "oracle-throughput"))
 LIMITS = ("oracle", "oracle-throughput")
@@ -138,7 +138,8 @@ def _ratios(outcome: Comparison, rule: str) -> dict[str, float]:
 def report() -> str:
     """Write predictors.md from the measurements."""
     synthetic, recorded = pd.read_csv(SYNTHETIC), pd.read_csv(RECORDED)
-    text = TEXT.format(
+    text = fill(
+        Path(__file__).with_suffix(".md"),
         means=_side_by_side(synthetic, _mean),
         worst=_side_by_side(synthetic, _worst_seed),
         judgement=_judgement(synthetic),
@@ -248,88 +249,3 @@ def _indistinguishable(rows: pd.DataFrame) -> str:
 
 def _number(value: float | None) -> str:
     return "–" if value is None or np.isnan(value) else f"{value:.3f}"
-
-
-TEXT = """# Rules for the cutoff in closed loop
-
-Made by `make reproduce`. Each rule is trained on the first part of a trace and decides on the rest in closed loop. It
-sees the compute times of the workers for which it waited. Of the others it only knows that they were later. The first 20
-rounds wait for all workers and do not count. Numbers are gradients per second, sum c / sum x_(c), relative to the oracle,
-which knows each round and maximises c / x_(c). `oracle-throughput` maximises the long run, c - rho x_(c).
-
-[changes.md](changes.md) tests the rules on clusters that change in ways that training had not seen.
-
-## Synthetic clusters
-
-`paper`: one of four nodes is slow until round 61, then all are even. `bursty`: regimes of 8 to
-60 rounds come and go on several nodes. `rotate`: a slow job moves from node to node every 6 rounds. `iid`: no regimes.
-Rules receive the nodes.
-
-`count` ends a round with the number of workers that was best in training, `deadline` at the time that was best, and
-`count-or-deadline` with whichever is first. Rules that predict do the same, with two exceptions: `elfving`, as published,
-waits for a number, and the training of `dmm` may choose a deadline alone. `hmm` and `dmm` are watched next to averages of
-recent times. `dmm-alone` is the network of the same deep model, unwatched and without a hidden Markov model. `auto` has
-`dmm` among its candidates here.
-
-Means over seeds on which nothing was developed or chosen ({seeds}). Ten other seeds of each cluster, and clusters of
-2,175 workers, were reported twice with earlier versions of the rules. At that time ten trainings on one trace (`rotate`,
-158 workers) had .986 to .988. They differed in the seed of training alone.
-
-{means}
-
-The worst seed, and on how many the rule is worse than the best static cutoff, `count`, by more than {below}:
-
-{worst}
-
-{judgement}
-
-The paper's own model, `dmm-printed`, and `dmm-plain` are compared with `dmm` in [cutoff.md](cutoff.md).
-
-The last quarter of the training part chooses among deep models. The table counts those that aim at the long run instead
-of the round, and those that end rounds by time alone. It counts those without a hidden Markov model, mixed half and half
-with one, and those that are one alone. The last column counts models that are indistinguishable from the best static
-cutoff there:
-
-{deep}
-
-## Cost
-
-Medians of wall times: of a decision together with learning from the round, and of training. Two processes ran on two cores.
-`make bench` measures the training of `dmm`.
-
-{cost}
-
-## Recorded traces
-
-Recorded run-times, not part of the project: 10 and 15 EC2 nodes, 256 Lambda workers, 64 ranks of a language model's
-training. The origin rolls: rules are trained on the first half of a trace and run on the next eighth, then trained on
-everything up to there and run on the next eighth, {origins} times. Before each part they warm up in the last {warm_up}
-iterations, or fewer if there are fewer. Groups of workers are estimated from the training part. `dmm` is left out: on
-such short traces it is indistinguishable from a static cutoff for `fred train-cutoff`. These traces are no independent
-test, because the learning of `auto`'s first weights and of lateness was changed after they had been seen. Throughput
-relative to the oracle:
-
-{recorded}
-
-Throughput relative to other rules, in %, with 95 % intervals by a bootstrap of blocks of paired rounds
-(`fred/base/intervals.py`). An interval that contains zero decides nothing. Relative to the best static cutoff:
-
-{against_count}
-
-Relative to the best single rule:
-
-{against_best}
-
-{undecided}
-
-Relative to waiting for all:
-
-{against_all}
-
-## Objections
-
-**"`dmm` may be a hidden Markov model alone, and is then compared with itself."** The table of deep models counts these, and
-`dmm-alone` is the network without a hidden Markov model, as a row of its own.
-
-**"On recorded traces the network alone is not shown."** This stands. The traces are too short to train one.
-"""

@@ -9,9 +9,18 @@ import pytest
 
 from fred.components import registry
 from fred.schedule.schedule import Verb
-from reproductions.combined import combine_choices
-from reproductions.common import Seeds
-from reproductions.verdicts import Claim, Evidence, Reason, Verdict, judge_less, judge_level, judge_no_worse, tables
+from reproductions.common import ROOT, Seeds
+from reproductions.verdicts import (
+    Claim,
+    Evidence,
+    Reason,
+    Verdict,
+    combine_choices,
+    judge_less,
+    judge_level,
+    judge_no_worse,
+    tables,
+)
 from reproductions.wagma import further
 from tests.worlds import constant, outcome
 
@@ -58,6 +67,16 @@ def test_a_file_to_which_seeds_were_added_is_the_one_that_was_measured_at_once(t
     assert grown == at_once and len(at_once.splitlines()) == 13
     assert Seeds(tmp_path / "grown.csv", ["run"], True).missing((2, 3, 4), run="first") == [4]
     assert measure("grown.csv", False, 1) != at_once
+
+
+def test_a_scenario_is_loaded_with_the_seeds_that_a_file_lacks(tmp_path):
+    path, settings = ROOT / "scenarios" / "psp-sgd" / "errors.yaml", ["seeds=[1, 2, 3]"]
+    file = Seeds(tmp_path / "errors.csv", ["run"], add=False)
+    assert getattr(file.load(path, settings, run="sync"), "seeds", None) == (1, 2, 3)
+    file.add(pd.DataFrame({"run": "sync", "seed": [1, 3]}))
+    assert getattr(file.load(path, settings, run="sync"), "seeds", None) == (2,)
+    file.add(pd.DataFrame({"run": "sync", "seed": [2]}))
+    assert file.load(path, settings, run="sync") is None
 
 
 def test_a_claim_agrees_only_if_it_does_under_all_choices():

@@ -9,9 +9,8 @@ import numpy as np
 import pandas as pd
 
 from reproductions.backup_workers import arrivals, convergence, iterations, smaller, staleness
-from reproductions.combined import combine_parts
 from reproductions.common import near
-from reproductions.verdicts import Evidence, Measured, Verdict, judge, judge_close, judge_less, judge_no_worse
+from reproductions.verdicts import Evidence, Measured, Verdict, combine_parts, judge, judge_close, judge_less, judge_no_worse
 
 Best = Mapping[tuple[str, int], convergence.End]  # by method and workers
 REQUESTS = ("at-once", "in-turn")  # how layers are asked for: the paper does not say

@@ -38,9 +38,7 @@ def measure(static: int, add: bool = False) -> None:
         rate = RATES[optimizer] / (WORKERS if run == "wild" else 1)
         settings = [f"algorithm.optimizer={optimizer}", f"algorithm.learning_rate={rate:.6g}"]
         settings.append(f"runs.static.protocol.rule.workers={static}")
-        scenario = fred.load(SCENARIOS / "figure4.yaml", settings)
-        if seeds := measured.missing(scenario.seeds, optimizer=optimizer, run=run):
-            scenario = fred.load(SCENARIOS / "figure4.yaml", [*settings, f"seeds={seeds}"])
+        if scenario := measured.load(SCENARIOS / "figure4.yaml", settings, optimizer=optimizer, run=run):
             metrics = fred.run(scenario, only=run).metrics.assign(optimizer=optimizer)
             measured.add(metrics[["optimizer", "run", "seed", "virtual_seconds", "updates", "loss", "error"]], "%.5g")
             say(f"cutoff: figure 4, {optimizer}, {run}: {metrics.groupby('seed')['loss'].last().mean():.3f}")

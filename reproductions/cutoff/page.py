@@ -6,10 +6,9 @@ from typing import NamedTuple
 
 import pandas as pd
 
-from reproductions.common import table
+from reproductions.common import fill, table
 from reproductions.cutoff import claims, convergence, further, profiles, regime
 from reproductions.cutoff.regime import find_recoveries, shares
-from reproductions.cutoff.text import TEXT
 from reproductions.verdicts import CRITERION, Measured, read_claims, tables
 
 CLAIMS = read_claims(Path(__file__).parent)
@@ -47,7 +46,8 @@ def text(files: Files) -> str:
     ratio = files.coverage.groupby("workers")["ratio"].mean()
     seconds, hours = claims.costs_of_a_cnn(files.network, curves)
     windows = [f"{name}, of the oracle" for name in claims.WINDOWS]
-    return TEXT.format(
+    return fill(
+        Path(__file__).with_name("page.md"),
         **tables(CLAIMS, judge_claims(files)),
         criterion=CRITERION,
         seeds=rounds["seed"].nunique(),

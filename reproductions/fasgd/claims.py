@@ -6,10 +6,19 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from reproductions.combined import combine_choices, combine_parts
 from reproductions.fasgd import curves, traffic
 from reproductions.fasgd.curves import FIGURE_1, FIGURE_2, PAPER, Errors
-from reproductions.verdicts import Evidence, Measured, Verdict, format_mean, judge, judge_less, judge_no_worse
+from reproductions.verdicts import (
+    Evidence,
+    Measured,
+    Verdict,
+    combine_choices,
+    combine_parts,
+    format_mean,
+    judge,
+    judge_less,
+    judge_no_worse,
+)
 
 TENTH = 0.1  # of the fetches: ten times fewer, as in the paper
 SLIGHT = 1.1  # times the error of what it is compared with: not seriously worse

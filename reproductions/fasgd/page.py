@@ -7,12 +7,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from reproductions.combined import CHOICES
-from reproductions.common import table
+from reproductions.common import fill, table
 from reproductions.fasgd import curves, traffic
 from reproductions.fasgd.claims import Files, judge_claims
 from reproductions.fasgd.curves import FIGURE_1, FIGURE_2, INITIALISATIONS, PUBLISHED, SEEDS, UPDATES, Errors
-from reproductions.verdicts import REASONS, read_claims, tables
+from reproductions.verdicts import CHOICES, REASONS, read_claims, tables
 
 CLAIMS = read_claims(Path(__file__).parent)
 _NOTHING = 0.02  # of a margin is none
@@ -28,7 +27,8 @@ def text(files: Files) -> str:
         for how in (published, tuned_rates)
         for number, figure in curves.FIGURES.items()
     }
-    return TEXT.format(
+    return fill(
+        Path(__file__).with_name("page.md"),
         first=_as_published(errors, FIGURE_1, curves.PAPER),
         second=_as_published(errors, FIGURE_2, {}),
         both=_all_errors(errors),
@@ -120,104 +120,3 @@ def _traffic(measured: pd.DataFrame) -> str:
         for run in runs
     ]
     return table(["run", "pushed, of potential", "fetched, of potential", "both", "error", "of open gates'", "seeds"], rows)
-
-
-TEXT = """# FASGD against SASGD, and B-FASGD (Odena 2016)
-
-Made by `make reproduce` from `scenarios/fasgd/` and the CSV files `fasgd-*` next to this page. Unless noted otherwise,
-runs train a 784-100-10 network on MNIST for 100,000 updates. FRED's dispatcher selects clients uniformly. Errors are on
-9,600 validation images. Figure 1 shows means over {seeds} seeds, figure 2 one seed.
-
-**Read off, not printed**: the paper's values, from its figures at 100,000 updates, to about 0.005. **Taken from the
-published code**, because text and figures differ (docs/errata.md, item 5): 100 hidden units, N(0, 1) weights, minibatches
-in file order, the step alpha g / ((tau + 1) (m + 0.001)), rates 0.005 (FASGD) and 0.04 (SASGD). **Calibrated**: nothing.
-The last table lists every claim of the paper.
-
-## Figure 1 as published: 128 examples divided among workers
-
-{first}
-
-![figure 1 as published](fasgd-figure1-published-published.svg)
-
-## Figure 2 as published: many workers, batches of 128
-
-{second}
-
-The paper tests "how the difference between FASGD and SASGD changed", and finds that "the relative outperformance
-increases". With the difference of the errors, the measure of figure 1's margins below, it does; with their ratio it does not.
-{choices} The paper's own values cannot settle it here: its figure 2 is a picture, which has not been read off.
-
-![figure 2 as published](fasgd-figure2-published-published.svg)
-
-## The same with a scaled initialisation, and with rates chosen for each algorithm
-
-Scaled: He et al. 2015, N(0, 2 / inputs). Chosen: the best of 16 rates (powers of two from 2^-13 to 4) by the mean error
-over figure 1's four configurations after 10,000 updates, one seed: for every algorithm the same budget. `fasgd-std` is
-FASGD with v an average of the gradient's standard deviation, as the paper's prose says, instead of the published code's
-mean of |g|.
-
-{chosen}
-
-Errors at 100,000 updates:
-
-{both}
-
-![figure 1, scaled, chosen rates](fasgd-figure1-scaled-chosen.svg)
-![figure 2, scaled, chosen rates](fasgd-figure2-scaled-chosen.svg)
-
-How much of FASGD's margin is the algorithm's, and how much the initialisation's? Error of SASGD minus error of FASGD, mean
-over a figure's configurations:
-
-{margins}
-
-Figure 1: {left_1}. Figure 2: {left_2}.
-
-This answer has three limits. Rates were chosen on figure 1's configurations and with a tenth of the updates. Figure 2 has
-one seed. In figure 1 seeds differ by at most {spread}.
-
-## Figure 3: what B-FASGD's gates save
-
-16 workers with batches of 8 run FASGD as published for {gradients} gradients. c has the values in the figure's legends.
-The smallest of them leaves fewer than a tenth of the fetches, so one smaller value is added. Errors are means over the
-last tenth of a run, because single evaluations differ by a fifth. The paper's files are named `one_million`, and its axes
-end at 1,000,000; the runs here cover the first tenth. The paper does not report the number of workers in its two panels,
-whose open curves differ from each other.
-
-After a dropped fetch the published dispatcher stamps the client as up to date. The staleness of its next gradients counts
-from there, so they are divided by less (`published`). By the paper's text a gradient's timestamp is that of the
-parameters at which it is computed (`read`). Both are the same where only pushes are dropped.
-
-The paper says that 10 times fewer fetches are 5 times less bandwidth in total. With every gradient pushed they are 1.8 times
-less, and no number of fetches makes it more than 2.0 (docs/errata.md, item 47).
-
-{traffic}
-
-![figure 3](fasgd-figure3.svg)
-
-## Every claim
-
-Claims without a figure above were measured with the smaller scenarios of `scenarios/fasgd/`, mostly with one seed and
-10,000 updates (`fasgd-smaller.csv`). Gates and periods are compared by the interval of the ratio over {gate_seeds} seeds;
-fewer than five decide nothing.
-
-{reasons}
-
-{measured}
-
-Not tried:
-
-{untried}
-
-{counts}
-
-## Objections
-
-**"Ten times fewer fetches" was called true with 8 times fewer.** It was, with a c that is not the paper's. It is now
-judged at exactly a tenth of the fetches, over three seeds. The interval reaches beyond a tenth more error, so the claim
-is open. The smallest c of the paper's figure leaves fewer fetches and costs more.
-
-**Most verdicts rest on few seeds.** This stands. Figure 2 and most of the smaller scenarios have one seed, so their
-verdicts are those of the means, without an interval.
-
-**The paper's curves are ten times as long.** This stands for figure 3.
-"""

@@ -26,9 +26,8 @@ def measure(add: bool = False) -> None:
     parts = {"serial": _serial, "penalties": _penalties, "unsent": _push_shares, "heterogeneous": _errors, "periods": _periods}
     measured = Seeds(SMALLER, ("experiment", "run"), add)
     for name, facts in {**parts, "b-staleness": _b_staleness}.items():
-        path = SCENARIOS / f"{name}.yaml"
-        if seeds := measured.missing(fred.load(path).seeds, experiment=name):
-            result = run(fred.load(path, [f"seeds={seeds}"]), f"fasgd/{name}")
+        if scenario := measured.load(SCENARIOS / f"{name}.yaml", experiment=name):
+            result = run(scenario, f"fasgd/{name}")
             frame = pd.DataFrame(facts(result), columns=["run", "seed", "rate", "quantity", "value"])
             measured.add(frame.assign(experiment=name), "%.6g")
             say(f"fasgd: {name}")

@@ -2,7 +2,6 @@
 
 import pandas as pd
 
-import fred
 from fred.views import figures
 from fred.views.figures import plain_logarithmic
 from fred.views.view import marks
@@ -26,9 +25,7 @@ def measure(add: bool = False) -> None:
     """Measure the errors of each run at each look: ten minutes on two cores; with `add` only seeds that the file lacks."""
     measured = Seeds(ERRORS, ("condition", "run"), add)
     for condition, settings in CONDITIONS.items():
-        scenario = fred.load(SCENARIOS / "errors.yaml", settings)
-        if seeds := measured.missing(scenario.seeds, condition=condition):
-            scenario = fred.load(SCENARIOS / "errors.yaml", [*settings, f"seeds={seeds}"])
+        if scenario := measured.load(SCENARIOS / "errors.yaml", settings, condition=condition):
             result = run(scenario, f"psp/errors-{_FOLDERS[condition]}", _ONLY[condition])
             metrics = result.metrics[["run", "seed", "virtual_seconds", "updates", "error", "loss"]]
             measured.add(metrics.assign(condition=condition), "%.6g")

@@ -4,10 +4,9 @@ from pathlib import Path
 
 import pandas as pd
 
-from reproductions.common import near, table
+from reproductions.common import fill, near, table
 from reproductions.psp import errors, times
 from reproductions.psp.errors import SPREAD
-from reproductions.psp.text import TEXT
 from reproductions.psp.times import KEEPING, LATE, PARTIAL, PUNCTUAL, TIMEOUTS, name_timeouts, ratios, update_times
 from reproductions.verdicts import (
     CRITERION,
@@ -31,7 +30,8 @@ _MOST, _COMBINED, _LEAST = "push-7", "push-7-pull-90", "push-5-pull-75"
 def text(timed: pd.DataFrame, learned: pd.DataFrame) -> str:
     """Return the page."""
     keep_ratios, seconds = ratios(timed).mean(), errors.ends(learned, LATE, "virtual_seconds")
-    return TEXT.format(
+    return fill(
+        Path(__file__).with_name("page.md"),
         **tables(CLAIMS, judge_claims(timed, learned)),
         kept=", ".join(f"{keep_ratios[run + KEEPING]:.3f} ({run})" for run in times.CALIBRATED),
         reduced=f"{times.PAPER['sync'] / times.PAPER[PARTIAL]:.2f}",

@@ -61,14 +61,12 @@ CASES = (
 
 def measure(add: bool = False) -> None:
     """Measure all cases: a quarter of an hour; with `add` only the seeds that the file lacks."""
-    measured = Seeds(TIMES, ("case", "name"), add)
+    measured, path = Seeds(TIMES, ("case", "name"), add), SCENARIOS / "table1.yaml"
     for case in CASES:
-        scenario = fred.load(SCENARIOS / "table1.yaml", case.settings)
-        for run in case.runs or scenario.runs:
-            if seeds := measured.missing(scenario.seeds, case=case.name, name=run):
-                with_seeds = fred.load(SCENARIOS / "table1.yaml", [*case.settings, f"seeds={seeds}"])
+        for run in case.runs or fred.load(path, case.settings).runs:
+            if scenario := measured.load(path, case.settings, case=case.name, name=run):
                 columns = ["name", "seed", "updates", "virtual_seconds", "gradients_applied", "gradients_dropped"]
-                measured.add(quiet(with_seeds, (run,)).summary[columns].assign(case=case.name))
+                measured.add(quiet(scenario, (run,)).summary[columns].assign(case=case.name))
         say(f"psp: {case.name}")
 
 

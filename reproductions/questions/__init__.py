@@ -14,7 +14,7 @@ import pandas as pd
 import fred
 from fred.views import figures
 from fred.views.figures import Picture
-from reproductions.common import RESULTS, quiet, store, table, write
+from reproductions.common import RESULTS, fill, quiet, store, table, write
 
 FOLDER = Path(__file__).parent
 NOW = RESULTS / "questions.csv"
@@ -64,36 +64,16 @@ def text(parts: pd.DataFrame) -> str:
         )
         for part, error in zip(parts.to_dict("records"), errors, strict=True)
     ]
-    answers = table(("", "question", "asked", "predicted", "measured", "error", "source"), rows)
-    return f"""# Twenty questions, predicted before the answers were read
-
-Predictions from nominal inputs and presets are off by {100 * errors.abs().median():.0f} % in the median; {share:.0f} % of the
-{len(parts)} answers are within {100 * NEAR:.0f} % (the goal was 10 % and 80 %). With today's FRED:
-{100 * errors_now.abs().median():.0f} % and {share_now:.0f} %. How allreduces and servers scale up to 64 GPUs is predicted.
-Software that sends less than its card can, hides more or computes to compress is not. One ranking of three is turned round.
-
-![predicted and measured answers](questions.svg)
-
-The scenarios, of at most fifteen lines each, lie in `reproductions/questions`. They were written by one who had the questions
-alone, and committed before the answers were added. A worker is a machine, whatever the number of its GPUs, and its speed is
-that measured on one machine. Nothing was fitted afterwards: `python -m reproductions questions` makes this page again.
-Today's answers to 11, 14 and 17 differ, because FRED then lost `buckets: 1` beside a preset.
-
-{answers}
-
-## What the misses have in common
-
-- **More than 100 machines' GPUs over TCP** (7, 8): Horovod on 128 V100 is predicted 31 and 74 % too fast, on 64 by 14 %. The
-  preset's share of 25 Gbit/s is from 16 GPUs, and does not fall with their number.
-- **Gossip among all GPUs** (8): 8 GPUs of a machine that all send to other machines need .26 s at 25 Gbit/s, if each sends
-  the whole model; BlueFog's whole step took .125 s. So it sends less than the question says, or its graph is another one. FRED
-  ranks it last, and it was first.
-- **Fast cards, slow programs** (10, 11, 19): VGG-16 over 100 Gbit/s of TCP, BERT at an iperf rate of 4.1 Gbit/s, and Lightning
-  over InfiniBand reach half of what the card carries, or less.
-- **Compression** (11, 12, 13): packing and unpacking on the CPU takes time that the scenario lacks; it is most of what is left.
-- **BytePS** (12, 13) sends while it computes the backward pass; FRED's `ssgd` sends after it.
-- **A guessed size** (14): the detector's gradients were taken as 164 MB; from 10 to 1 Gbit/s the step grew as if they were 260.
-"""
+    return fill(
+        FOLDER / "page.md",
+        error=100 * errors.abs().median(),
+        share=share,
+        count=len(parts),
+        near=100 * NEAR,
+        error_now=100 * errors_now.abs().median(),
+        share_now=share_now,
+        answers=table(("", "question", "asked", "predicted", "measured", "error", "source"), rows),
+    )
 
 
 def _digits(value: float) -> str:

@@ -1,8 +1,7 @@
 """Claims that are a number in the paper's text, of `paper.py`: what they say, and the results."""
 
-from reproductions.combined import combine_choices
 from reproductions.common import near
-from reproductions.verdicts import Claim, Evidence, Measured, Reason, Verdict, judge, judge_close
+from reproductions.verdicts import Claim, Evidence, Measured, Reason, Verdict, combine_choices, judge, judge_close
 from reproductions.wagma import paper
 from reproductions.wagma.paper import Fact
 from reproductions.wagma.throughput import NOT_HIDDEN, Throughput

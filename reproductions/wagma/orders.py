@@ -7,8 +7,17 @@ import pandas as pd
 
 from fred.protocols.gossip import Exponential, Ring, Topology
 from fred.systems.wagma_sgd import differing, members
-from reproductions.combined import combine_choices, combine_parts
-from reproductions.verdicts import Evidence, Measured, Verdict, judge_less, judge_level, judge_no_worse, judge_rising
+from reproductions.verdicts import (
+    Evidence,
+    Measured,
+    Verdict,
+    combine_choices,
+    combine_parts,
+    judge_less,
+    judge_level,
+    judge_no_worse,
+    judge_rising,
+)
 from reproductions.wagma import accuracy, further, paper
 
 _PRINTED = {fact.run: 100 - fact.value for fact in paper.ACCURACY}  # errors, %

@@ -5,14 +5,12 @@ from pathlib import Path
 
 import pandas as pd
 
-from reproductions.combined import CHOICES
-from reproductions.common import table
-from reproductions.verdicts import CRITERION, Claims, Measured, format_mean, read_claims, tables
+from reproductions.common import fill, table
+from reproductions.verdicts import CHOICES, CRITERION, Claims, Measured, format_mean, read_claims, tables
 from reproductions.wagma import accuracy, bandwidths, further, numbers, orders, paper, speeds, variations
 from reproductions.wagma.bandwidths import Bandwidths
 from reproductions.wagma.numbers import CLOSE
 from reproductions.wagma.paper import Fact
-from reproductions.wagma.text import TEXT
 from reproductions.wagma.throughput import HALF_BATCH, NOT_HIDDEN, Throughput
 from reproductions.wagma.variations import FOUR, TEN, Variations
 
@@ -34,7 +32,8 @@ def text(
     """Return the page."""
     agrees = rates.agreeing()
     twice = numbers.minutes("d-psgd-twice", changed.rate("5", variations.TWICE, "d-psgd-twice"))
-    return TEXT.format(
+    return fill(
+        Path(__file__).with_name("page.md"),
         **tables(claims(), judge_claims(throughput, errors, further_rows)),
         criterion=CRITERION,
         time_seeds=len(throughput.seeds("4", 64, "wagma")),

@@ -4,8 +4,7 @@ import math
 
 from scipy import stats
 
-from reproductions.combined import combine_choices
-from reproductions.verdicts import Evidence, Measured, Verdict, judge, judge_close, judge_less
+from reproductions.verdicts import Evidence, Measured, Verdict, combine_choices, judge, judge_close, judge_less
 from reproductions.wagma import paper
 from reproductions.wagma.numbers import CLOSE, EXCHANGED, minutes, ratio
 from reproductions.wagma.throughput import NOT_HIDDEN, Throughput

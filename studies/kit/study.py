@@ -8,7 +8,7 @@ from pathlib import Path
 import pandas as pd
 
 from fred.views.figures import Picture
-from reproductions.common import ROOT, store, write_page
+from reproductions.common import ROOT, fill, store, write_page
 
 Tables = Mapping[str, pd.DataFrame]  # measured ones, by the ends of their names
 
@@ -77,8 +77,7 @@ class Study:
         Args:
             parts: by the names that `page.md` has in braces.
         """
-        template = ROOT / "studies" / self.name / "page.md"
-        return template.read_text(encoding="utf-8").format(question=self.question, **parts)
+        return fill(ROOT / "studies" / self.name / "page.md", question=self.question, **parts)
 
     def run(
         self,
