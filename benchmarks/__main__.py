@@ -1,7 +1,7 @@
-"""`python -m benchmarks [NAME ...] [--long]`: print every figure beside its limit; exit code 1 if one is missed.
+"""Print figures next to their limits: `python -m benchmarks [NAME ...] [--long]`; the exit code is 1 if a limit is missed.
 
-The figures of `rows` take about ten minutes in all, those of `long_rows` more than an hour. Limits near what was measured are
-ratios within one run, so that a slow or busy machine decides none; limits in seconds are far from it.
+The figures of `rows` take about ten minutes in all, those of `long_rows` more than an hour. Tight limits are on ratios within
+one run, because a slow or busy machine does not change these. Limits in seconds are loose.
 """
 
 import argparse
@@ -13,9 +13,10 @@ NAMES = ("recording", "step_times", "replay", "clients", "whole", "scaling", "pr
 
 
 def main() -> int:
+    """Run the command; return its exit code."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks")
-    parser.add_argument("names", nargs="*", help=f"which, of {', '.join(NAMES)} (default: all)")
-    parser.add_argument("--long", action="store_true", help="also those that take minutes each, as for a NAME")
+    parser.add_argument("names", nargs="*", help=f"benchmarks to run, of {', '.join(NAMES)} (default: all)")
+    parser.add_argument("--long", action="store_true", help="also figures that take minutes each, as for a NAME")
     options, missed, start = parser.parse_args(), 0, time.perf_counter()
     for name in options.names or NAMES:
         module = importlib.import_module(f"benchmarks.{name}")

@@ -2,14 +2,12 @@
 
 from collections.abc import Iterator
 
-from benchmarks.common import Row
+from benchmarks.common import Row, record
 from fred.cluster.cluster import Cluster
 from fred.protocols.local_steps import LocalSteps
 from fred.protocols.protocol import Protocol
 from fred.protocols.synchronous import Allreduce
 from fred.schedule.schedule import Verb
-from fred.timing.recorder import Recorder
-from fred.timing.simulation import Simulation
 
 PARAMETERS, WORKERS, STEP = 30_800_000, 4, 0.0252  # of 32 bits each; s of computing
 PERIODS = (1, 8, 32, 128)
@@ -17,7 +15,7 @@ MEGABITS = (50, 200, 1000, 5000)  # a second, of every worker's link
 
 
 def rows() -> Iterator[Row]:
-    """Mean milliseconds per step of Allreduce-SGD and local SGD, ring collectives without latency."""
+    """Yield mean milliseconds per step of Allreduce-SGD and local SGD, by ring collectives without latency."""
     for megabits in MEGABITS:
         for name, protocol in (
             ("Allreduce-SGD", Allreduce()),
@@ -32,9 +30,6 @@ def seconds_per_step(protocol: Protocol, megabits: float) -> float:
     network = {"bandwidth": megabits * 1e6 / 8, "message_bytes": 4 * PARAMETERS, "collective": "ring"}
     cluster = Cluster(workers=WORKERS, compute={"name": "constant", "seconds": STEP}, network=network)
     steps = 2 * max(PERIODS)
-    recorder = Recorder(WORKERS, protocol.layout(cluster), gradients=WORKERS * (steps + 1))  # the last begins when all is over
-    simulation = Simulation(cluster, recorder, seed=0, sizes=1)
-    protocol.start(simulation)
-    simulation.run()
-    whole = recorder.schedule(simulation.now)
-    return float(whole["begin_ns"][whole.rows(Verb.PUSH, Verb.ADD)].max()) / 1e9 / steps
+    recorder, end = record(cluster, protocol, 1, gradients=WORKERS * (steps + 1))  # the last begins when all is over
+    schedule = recorder.schedule(end)
+    return float(schedule["begin_ns"][schedule.rows(Verb.PUSH, Verb.ADD)].max()) / 1e9 / steps

@@ -39,7 +39,7 @@ NUMBERS = (2, 4, 8, 16, 64)
 
 
 def long_rows() -> Iterator[Row]:
-    """Five systems with a large transformer, one with a small one, and one with gradients too fast for it."""
+    """Yield five systems with a large transformer, one with a small one, and one with gradients too fast for it."""
     environment.check()  # as in a user's run: compiled programs are cached
     for name, (server, protocol, limit) in SYSTEMS.items():
         yield from _compared(f"4 x 128, {name}", transformer(4, 128), server, protocol, limit)
@@ -48,17 +48,19 @@ def long_rows() -> Iterator[Row]:
 
 
 def _compared(name: str, work: Work, server: Server, protocol: Protocol | None, limit: float) -> Iterator[Row]:
-    case = Case(work, 8, workers(8), server, _enough(work, server, protocol), protocol)
+    case = Case(work, 8, workers(8), server, _count_gradients(work, server, protocol), protocol)
     ways = case.replay, partial(case.replay, cores=2)
-    alone, together = zip(*([_times(way) for way in ways] for _ in range(_ROUNDS)), strict=True)
-    ratios = [one.wall / two.wall for one, two in zip(alone, together, strict=True)]
+    singles, doubles = zip(*([_times(way) for way in ways] for _ in range(_ROUNDS)), strict=True)
+    ratios = [single.wall / double.wall for single, double in zip(singles, doubles, strict=True)]
     yield Row(f"one process / two: {name}", statistics.median(ratios), "x", limit, at_least=True)
     yield Row("  the lowest ratio", min(ratios), "x")
-    busier = [one.own / max(two.own, two.helpers) for one, two in zip(alone, together, strict=True)]
+    busier = [single.process / max(double.process, double.helpers) for single, double in zip(singles, doubles, strict=True)]
     yield Row("  the same in CPU time of the busier process", statistics.median(busier), "x")
-    yield Row("  one process", statistics.median(one.wall for one in alone), "s")
+    yield Row("  one process", statistics.median(single.wall for single in singles), "s")
     yield Row(
-        "  time of two cores that the machine's host took", statistics.median(two.stolen / two.wall for two in together), "s/s"
+        "  time of two cores that the machine's host took",
+        statistics.median(double.stolen / double.wall for double in doubles),
+        "s/s",
     )
     tasks = tasks_of(
         case.program, case.arithmetic.blocks.count, case.arithmetic.hooks, end=min(4000, len(case.program.offsets) - 1)
@@ -67,38 +69,38 @@ def _compared(name: str, work: Work, server: Server, protocol: Protocol | None, 
         yield Row(f"  predicted with {number} processes", plan_of(tasks, number).speed_up, "x")
 
 
-def _enough(work: Work, server: Server, protocol: Protocol | None) -> int:
+def _count_gradients(work: Work, server: Server, protocol: Protocol | None) -> int:
     """Return the number of gradients that take one process the seconds that a run should last."""
     case = Case(work, 8, workers(8), server, 200, protocol)
     for _ in range(2):  # the first one compiles
-        took = _times(case.replay).wall
-    return math.ceil(_SECONDS / took * 200)
+        seconds = _times(case.replay).wall
+    return math.ceil(_SECONDS / seconds * 200)
 
 
 class _Times(NamedTuple):
     """Seconds of wall clock, of this process's CPU, of its helpers' CPU, and of CPUs that the machine's host took."""
 
     wall: float
-    own: float
+    process: float
     helpers: float
     stolen: float
 
 
 def _times(replay: Callable[[], object]) -> _Times:
-    began, own, others, stolen = time.perf_counter(), time.process_time(), _of_children(), _stolen()
+    start, own_start, children_start, stolen_start = time.perf_counter(), time.process_time(), _of_children(), _stolen()
     replay()
-    wall, used = time.perf_counter() - began, time.process_time() - own
-    return _Times(wall, used, _of_children() - others, _stolen() - stolen)
+    wall, own_seconds = time.perf_counter() - start, time.process_time() - own_start
+    return _Times(wall, own_seconds, _of_children() - children_start, _stolen() - stolen_start)
 
 
 def _of_children() -> float:
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return used.ru_utime + used.ru_stime
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
 
 
 def _stolen() -> float:
     """Return the seconds of all CPUs that the host of a virtual machine has taken; 0 where the system does not tell."""
-    told = Path("/proc/stat")
-    if not told.exists():
+    statistics_file = Path("/proc/stat")
+    if not statistics_file.exists():
         return 0.0
-    return int(told.read_text().split()[8]) / os.sysconf("SC_CLK_TCK")
+    return int(statistics_file.read_text().split()[8]) / os.sysconf("SC_CLK_TCK")

@@ -61,19 +61,19 @@ def main() -> None:
     torch.set_num_threads(FACTS["threads"])
     model, inputs, answers = build()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-    alone = contextlib.nullcontext
+    without_averaging = contextlib.nullcontext
     if FACTS["processes"] > 1:
         torch.distributed.init_process_group(
             "gloo", init_method=f"file://{FACTS['meeting']}", rank=FACTS["rank"], world_size=FACTS["processes"]
         )
         model = nn.parallel.DistributedDataParallel(model)
-        alone = model.no_sync
+        without_averaging = model.no_sync
 
     def update() -> None:
         optimizer.zero_grad(set_to_none=True)
         for remaining in reversed(range(FACTS["gradients"] // FACTS["processes"])):
             rows = torch.randint(0, EXAMPLES, (BATCH,))
-            with alone() if remaining else contextlib.nullcontext():
+            with without_averaging() if remaining else contextlib.nullcontext():
                 functional.cross_entropy(model(inputs[rows]), answers[rows].flatten()).backward()
         optimizer.step()
 

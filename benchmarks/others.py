@@ -1,10 +1,11 @@
-"""FRED beside PyTorch, gossipy and a bare loop, in one table: `python -m benchmarks.others OTHER/bin/python [--two-cores]`.
+"""Compare FRED with PyTorch, gossipy and a bare loop: `python -m benchmarks.others OTHER/bin/python [--two-cores]`.
 
-Neither PyTorch nor gossipy is part of FRED's environment: OTHER is an interpreter that has them (`pip install torch`, and for
-gossipy `gossipy-dfl` and what it imports; without it its cells are empty). All compute the same gradients and plain SGD on one
-thread, in turn; a cell is the median of five, in ms a gradient. FRED's replay draws minibatches, stores models that are read
-late, and keeps its bits the same on all CPUs; the bare loop is jitted JAX on one model, PyTorch's a hand-written loop on one
-model. docs/numerics.md has results.
+OTHER is an interpreter with PyTorch (`pip install torch`), because FRED's environment lacks it. To compare gossipy, too,
+install `gossipy-dfl` and its dependencies there; otherwise its cells are empty.
+
+All four compute the same gradients and plain SGD on one thread, in turn. A cell is the median of five runs, in ms a gradient.
+FRED's replay also draws minibatches, stores models that are read late, and keeps its bits the same on all CPUs. The bare
+loop is jitted JAX on one model. PyTorch runs a handwritten loop on one model. docs/numerics.md has results.
 """
 
 import argparse
@@ -12,12 +13,13 @@ import json
 import statistics
 import subprocess
 import tempfile
-import time
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from benchmarks.common import time_action
 from benchmarks.replay import CONTEXT, EXAMPLES, LARGE, TOKENS, Case, Work, perceptron, transformer, workers
 from fred.base import environment
 from fred.learning.models.built_in_models import CNN
@@ -35,7 +37,7 @@ class Comparison(NamedTuple):
     """A line of the table.
 
     Args:
-        name: what is trained.
+        name: the training.
         case: in FRED.
         facts: for the program of PyTorch.
         is_gossip: True if gossipy can train it.
@@ -106,8 +108,8 @@ def main() -> None:
             compiling()
         times: dict[str, list[float]] = {"FRED": [], "bare loop": [], "PyTorch": [], "gossipy": []}
         for _ in range(_TURNS):
-            times["FRED"].append(_seconds(row.case.replay) / row.case.gradients)
-            times["bare loop"].append(_seconds(row.case.limit) / row.case.gradients)
+            times["FRED"].append(time_action(row.case.replay) / row.case.gradients)
+            times["bare loop"].append(time_action(row.case.limit) / row.case.gradients)
             times["PyTorch"] += _elsewhere(options.python, _IN_PYTORCH, row.facts)
             times["gossipy"] += _elsewhere(options.python, _IN_GOSSIPY, row.facts) if row.is_gossip else []
         medians = {name: statistics.median(seconds) for name, seconds in times.items() if seconds}
@@ -126,9 +128,12 @@ def _two_cores(python: str) -> None:
         "two processes": (2, {"processes": 2}),
         "two processes; PyTorch: two threads": (2, {"threads": 2}),
     }
-    for name, (cores, more) in ways.items():
+    for name, (cores, options) in ways.items():
         pairs = [
-            (_seconds(lambda cores=cores: case.replay(cores)) / case.gradients, *_elsewhere(python, _IN_PYTORCH, facts | more))
+            (
+                time_action(partial(case.replay, cores)) / case.gradients,
+                *_elsewhere(python, _IN_PYTORCH, facts | options),
+            )
             for _ in range(3)
         ]
         fred, torch = (1e3 * statistics.median(column) for column in zip(*pairs, strict=True))
@@ -137,22 +142,16 @@ def _two_cores(python: str) -> None:
         )
 
 
-def _seconds(action: Any) -> float:
-    start = time.perf_counter()
-    action()
-    return time.perf_counter() - start
-
-
 def _elsewhere(python: str, program: Path, facts: dict[str, Any]) -> list[float]:
     """Return the seconds of a gradient that a program of another interpreter prints; empty if it lacks a library."""
     with tempfile.TemporaryDirectory() as folder:
         common = {"context": CONTEXT, "tokens": TOKENS, "gradients": 1, "threads": 1, "processes": 1} | facts
         common["meeting"] = str(Path(folder) / "meeting")
-        started = [
+        processes = [
             subprocess.Popen([python, str(program), json.dumps(common | {"rank": rank})], stdout=subprocess.PIPE, text=True)
             for rank in range(common["processes"])
         ]
-        outputs = [process.communicate()[0].split() for process in started]
+        outputs = [process.communicate()[0].split() for process in processes]
         return [max(float(output[-1]) for output in outputs)] if all(outputs) else []
 
 

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.common import Row
-from benchmarks.recording import alone
+from benchmarks.recording import measure_run
 from fred.cluster.contention import NodeOf
 from fred.prediction import closed_loop
 from fred.prediction.auto import Auto
@@ -21,7 +21,7 @@ AUTO = {158: 8, 2175: 50}  # ms to decide
 
 
 def cluster(workers: int, rounds: int) -> tuple[NDArray[np.float64], NodeOf]:
-    """Run-times of nodes that are slow by turns, s [rounds, workers], and the workers' nodes."""
+    """Return the run-times of nodes that are slow by turns, s [rounds, workers], and the workers' nodes."""
     rng = np.random.default_rng(0)
     node_of = np.repeat(np.arange(len(SIZES[workers][0])), SIZES[workers][0])
     slow = np.where(np.arange(rounds)[:, None] // 10 % (node_of.max() + 2) == node_of, 2.0, 1.0)
@@ -29,7 +29,7 @@ def cluster(workers: int, rounds: int) -> tuple[NDArray[np.float64], NodeOf]:
 
 
 def long_rows() -> Iterator[Row]:
-    """Milliseconds and seconds."""
+    """Yield milliseconds and seconds."""
     for workers, (_, decision, training) in SIZES.items():
         seconds, node_of = cluster(workers, 1500 if training is None else 3000)
         start = time.perf_counter()
@@ -43,5 +43,5 @@ def long_rows() -> Iterator[Row]:
             milliseconds = closed_loop.run(rule, seconds, node_of).summary()["milliseconds"]
             yield Row(f"prediction: choosing and observing, {name}, {workers:,} workers", milliseconds, "ms", limits[name])
     for name, limit in (*((cheap, 20) for cheap in ("elfving", "empirical", "ewma", "hmm")), ("dmm", 60)):
-        seconds_, _ = alone(Cutoff(rule=name), 2175, None)
+        seconds_, _ = measure_run(Cutoff(rule=name), 2175, None)
         yield Row(f"timing only: closed loop, {name}, 2,175 workers, 1,000 rounds", seconds_, "s", limit)

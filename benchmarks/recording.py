@@ -7,11 +7,10 @@ from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from types import SimpleNamespace
-from typing import Any
 
 import simpy
 
-from benchmarks.common import Row, medians
+from benchmarks.common import Row, medians, record
 from fred.cluster.cluster import Cluster
 from fred.cluster.durations import durations
 from fred.cluster.latency import LogNormal
@@ -25,20 +24,14 @@ from fred.systems.wagma_sgd import GroupAveraging
 from fred.timing.copies import Copy, Gradient
 from fred.timing.loop import Loop
 from fred.timing.recorder import _ROW as ROW
-from fred.timing.recorder import Recorder
-from fred.timing.simulation import Simulation
 
 STEPS = 200_000
+_COMPUTE = {"name": "lognormal", "median": 0.1, "sigma": 0.3}
 
 
-def record(protocol: Protocol, workers: int, network: dict | None = None, gradients: int = STEPS, nodes: int = 1) -> None:
+def record_run(protocol: Protocol, workers: int, network: dict | None = None, gradients: int = STEPS, nodes: int = 1) -> None:
     """Record a run of this number of gradients, timing only."""
-    compute = {"name": "lognormal", "median": 0.1, "sigma": 0.3}
-    cluster = Cluster(workers=workers, nodes=nodes, compute=compute, network=network)
-    recorder = Recorder(workers, protocol.layout(cluster), gradients=gradients)
-    simulation = Simulation(cluster, recorder, seed=0, sizes=1000)
-    protocol.start(simulation)
-    simulation.run()
+    record(Cluster(workers=workers, nodes=nodes, compute=_COMPUTE, network=network), protocol, gradients=gradients)
 
 
 def bare(workers: int) -> None:
@@ -58,7 +51,7 @@ def bare(workers: int) -> None:
 
 
 def by_one_function(workers: int) -> None:
-    """The asynchronous rows, copies and gradients, made by a function that knows all there is: no calls, checks or protocol."""
+    """Make the asynchronous rows, copies and gradients in one function without calls, checks or a protocol."""
     latency, env, ends = LogNormal(median=0.1, sigma=0.3), Loop(), SimpleNamespace(full=False)
     table, steps, latest = bytearray(), [0] * workers, [Gradient(0, 0, Copy(0, 0), 0, 0)] * workers
     clock = mailboxes = 0
@@ -86,17 +79,17 @@ def by_one_function(workers: int) -> None:
 
 
 def rows() -> Iterator[Row]:
-    """Worker steps per second, and how far from bare SimPy that is."""
+    """Yield worker steps per second, and their distance from bare SimPy."""
     for name, protocol, workers, network, limit in (
         ("synchronous, 16 workers", Synchronous(), 16, None, 3.3),
         ("synchronous, 2 of 16 as backup", Synchronous(backup_workers=2), 16, None, None),
         ("asynchronous, 16 workers, contended card", Asynchronous(), 16, {"server_bandwidth": 1e6}, 5),
     ):
-        floor, seconds = medians([partial(bare, workers), partial(record, protocol, workers, network)], rounds=3)
+        floor, seconds = medians([partial(bare, workers), partial(record_run, protocol, workers, network)], rounds=3)
         yield Row(f"recording: {name}", STEPS / seconds, "steps/s")
         yield Row("  recording / bare SimPy", seconds / floor, "x", limit)
     for workers in (16, 1000):
-        ways = (bare, by_one_function, partial(record, Asynchronous()))
+        ways = (bare, by_one_function, partial(record_run, Asynchronous()))
         floor, least, recorded = medians([partial(way, workers) for way in ways])
         yield Row(f"bare SimPy, two timeouts in each step: {workers:,} workers", STEPS / floor, "steps/s")
         yield Row(f"recording: asynchronous, {workers:,} workers", STEPS / recorded, "steps/s")
@@ -123,7 +116,7 @@ def sharing() -> Iterator[Row]:
         ("1,000 workers", Asynchronous(), 2, 1000, 1, {"bandwidth": 2.5e4, "server_bandwidth": 1.25e7}, 170),
     ):
         steps = STEPS // 10
-        recorded = partial(record, protocol, workers, {"sharing": "fair", **network}, steps, nodes)
+        recorded = partial(record_run, protocol, workers, {"sharing": "fair", **network}, steps, nodes)
         floor, seconds = medians([partial(bare, workers), recorded], rounds=3)
         yield Row(f"recording, links shared fairly: {name}", messages * steps / seconds, "messages/s")
         yield Row("  a message / a step of bare SimPy", seconds / (messages * steps) / (floor / STEPS), "x", limit)
@@ -131,19 +124,21 @@ def sharing() -> Iterator[Row]:
 
 def aborting() -> Iterator[Row]:
     """Yield the cost of aborting, in runs without and with aborted work; many short runs in turn."""
-    for name, workers, limit, plain, other in (
+    for name, workers, limit, baseline, variant in (
         ("Ringmaster, no R / asynchronous", 16, 0.98, Asynchronous(), BoundedDelay(threshold=10**9)),
         ("Ringmaster, no R / asynchronous", 1000, 0.98, Asynchronous(), BoundedDelay(threshold=10**9)),
         ("synchronous, interrupt / finish", 16, 0.98, Synchronous(), Synchronous(late="interrupt")),
         ("Ringmaster, R = 2,000 / asynchronous", 1000, 0.6, Asynchronous(), BoundedDelay(threshold=2000)),
         ("Ringmaster, R = 1,000 / asynchronous", 1000, 0.6, Asynchronous(), BoundedDelay(threshold=1000)),
     ):
-        one, two = medians([partial(record, protocol, workers, None, STEPS // 4) for protocol in (plain, other)], rounds=21)
-        yield Row(f"recording: {name}, {workers:,} workers", one / two, "x", limit, at_least=True)
+        baseline_seconds, variant_seconds = medians(
+            [partial(record_run, protocol, workers, None, STEPS // 4) for protocol in (baseline, variant)], rounds=21
+        )
+        yield Row(f"recording: {name}, {workers:,} workers", baseline_seconds / variant_seconds, "x", limit, at_least=True)
 
 
 def large() -> Iterator[Row]:
-    """Whole runs at the size of the papers' clusters, and beyond; each in a process of its own, for its memory."""
+    """Yield whole runs of the size of the papers' clusters, and larger; each in a process of its own, for its memory."""
     for name, protocol, workers, gradients in (
         ("WAGMA-SGD, 1,024 workers, 1,000 iterations", GroupAveraging(), 1024, 1024 * 1000),
         ("Cutoff SGD, oracle, 2,175 workers, 1,000 rounds", Cutoff(rule={"name": "oracle"}), 2175, None),
@@ -151,24 +146,20 @@ def large() -> Iterator[Row]:
         ("DiLoCo, 64 workers, 200 rounds of 50 updates", OuterSteps(period=50), 64, 64 * 200 * 50),
         ("ASGD, 100,000 workers, 1,000,000 updates", Asynchronous(), 100_000, 1_000_000),
     ):
-        seconds, memory = alone(protocol, workers, gradients)
+        seconds, memory = measure_run(protocol, workers, gradients)
         yield Row(f"timing only: {name}", seconds, "s")
         yield Row("  its memory", memory, "GiB", 4 if workers == 100_000 else None)
 
 
-def alone(protocol: Protocol, workers: int, gradients: int | None) -> tuple[float, float]:
-    """Seconds and GiB of a run by itself; without a number of gradients, of 1,000 updates."""
+def measure_run(protocol: Protocol, workers: int, gradients: int | None) -> tuple[float, float]:
+    """Return seconds and GiB of a run in a process of its own; without a number of gradients, of 1,000 updates."""
     with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
         return pool.submit(_measure, protocol, workers, gradients).result()
 
 
 def _measure(protocol: Protocol, workers: int, gradients: int | None) -> tuple[float, float]:
     start = time.perf_counter()
-    cluster = Cluster(workers=workers, compute={"name": "lognormal", "median": 0.1, "sigma": 0.3})
-    limits: dict[str, Any] = {"updates": 1000} if gradients is None else {"gradients": gradients}
-    recorder = Recorder(workers, protocol.layout(cluster), **limits)
-    simulation = Simulation(cluster, recorder, seed=0, sizes=1000)
-    protocol.start(simulation)
-    simulation.run()
-    recorder.schedule(simulation.now).counts()
+    limits = {"updates": 1000} if gradients is None else {"gradients": gradients}
+    recorder, end = record(Cluster(workers=workers, compute=_COMPUTE), protocol, **limits)
+    recorder.schedule(end).counts()
     return time.perf_counter() - start, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.common import Row, medians
+from benchmarks.common import Row, medians, record
 from fred.cluster.cluster import Cluster
 from fred.cluster.contention import RandomDelays
 from fred.learning.loss import CrossEntropy, Loss
@@ -37,8 +37,7 @@ from fred.systems.decentralized import SGP
 from fred.systems.diloco import DiLoCo
 from fred.systems.psp import PSPSGD, Partial
 from fred.systems.wagma_sgd import GroupAveraging
-from fred.timing.recorder import Listener, Recorder
-from fred.timing.simulation import Simulation
+from fred.timing.recorder import Listener
 
 EXAMPLES = 4000  # random ones: their values make no difference to the time
 SMALL, LARGE, DEEP = (64, 32, 10), (784, 200, 10), (784, 200, 200, 200, 10)
@@ -97,21 +96,18 @@ class Case:
         self.timestamps = jnp.asarray(np.arange(len(uses)) - schedule["staleness"][uses], jnp.int32)
         self.indices = jnp.asarray(self.batches.indices(schedule["worker"][uses], schedule["step"][uses], 0))
         self._bare = jax.jit(self._bare_loop)
-        self._kept = jax.jit(self._kept_loop, donate_argnums=1)
-        self._own = jax.jit(self._own_loop, donate_argnums=1)
+        self._delayed = jax.jit(self._delayed_loop, donate_argnums=1)
+        self._separate = jax.jit(self._separate_loop, donate_argnums=1)
 
     def record(self, listener: Listener | None = None) -> Schedule:
-        """The schedule."""
-        recorder = Recorder(self.cluster.size, self.layout, gradients=self.gradients, listener=listener)
-        simulation = Simulation(self.cluster, recorder, seed=0, sizes=1000)
-        self.protocol.start(simulation)
-        simulation.run()
-        return recorder.schedule(simulation.now)
+        """Return the schedule."""
+        recorder, end = record(self.cluster, self.protocol, gradients=self.gradients, listener=listener)
+        return recorder.schedule(end)
 
     def lowered(self, schedule: Schedule, marks: NDArray[np.int64]) -> Program:
-        """The program."""
-        do = self.arithmetic
-        return lower(schedule, marks, do.blocks.group_of_each, do.hooks, turns=do.stores_gradients)
+        """Return the program."""
+        arithmetic = self.arithmetic
+        return lower(schedule, marks, arithmetic.blocks.group_of_each, arithmetic.hooks, turns=arithmetic.stores_gradients)
 
     def _bare_loop(self, state, examples, indices, timestamps):
         def update(state, row):
@@ -121,78 +117,78 @@ class Case:
         return jax.lax.scan(update, state, (indices, timestamps))[0]
 
     def start(self) -> State:
-        """The server's state."""
+        """Return the server's state."""
         return self.server.init(self.params, self.cluster.size)
 
     def limit(self) -> None:
-        """The same number of the same gradients and updates, minibatches given, nothing else."""
+        """Compute as many of the same gradients and updates, minibatches given, and nothing else."""
         state = self._bare(self.start(), self.examples, self.indices, self.timestamps)
         jax.block_until_ready(state)
 
     def floor(self) -> None:
         """Run the limit's loop with each gradient stored for as many updates as workers: the least cost of staleness."""
-        kept = jax.tree.map(lambda leaf: jnp.zeros((self.cluster.size, *leaf.shape)), self.params)
-        state = self._kept(self.start(), kept, self.examples, self.indices, self.timestamps)
+        stored = jax.tree.map(lambda leaf: jnp.zeros((self.cluster.size, *leaf.shape)), self.params)
+        state = self._delayed(self.start(), stored, self.examples, self.indices, self.timestamps)
         jax.block_until_ready(state)
 
-    def _kept_loop(self, state, kept, examples, indices, timestamps):
+    def _delayed_loop(self, state, stored, examples, indices, timestamps):
         def update(carry, row):
-            state, kept = carry
-            grads = jax.tree.map(lambda leaf: leaf[row[2]], kept)
+            state, stored = carry
+            grads = jax.tree.map(lambda leaf: leaf[row[2]], stored)
             state = self.server.apply_update(state, grads, row[1], 0)
             new = self.arithmetic.loss.gradient(state.params, examples, row[0])
-            return (state, jax.tree.map(lambda leaf, g: leaf.at[row[2]].set(g), kept, new)), None
+            return (state, jax.tree.map(lambda leaf, g: leaf.at[row[2]].set(g), stored, new)), None
 
         slots = jnp.arange(len(indices)) % self.cluster.size
-        return jax.lax.scan(update, (state, kept), (indices, timestamps, slots))[0]
+        return jax.lax.scan(update, (state, stored), (indices, timestamps, slots))[0]
 
-    def apart(self) -> None:
+    def run_separate_models(self) -> None:
         """Run the limit's loop with parameters for each worker, which are never averaged."""
-        own = jax.tree.map(lambda leaf: jnp.stack([leaf] * self.cluster.size), self.params)
-        jax.block_until_ready(self._own(self.start(), own, self.examples, self.indices, self.timestamps))
+        models = jax.tree.map(lambda leaf: jnp.stack([leaf] * self.cluster.size), self.params)
+        jax.block_until_ready(self._separate(self.start(), models, self.examples, self.indices, self.timestamps))
 
-    def _own_loop(self, state, own, examples, indices, timestamps):
-        def update(own, row):
+    def _separate_loop(self, state, models, examples, indices, timestamps):
+        def update(models, row):
             worker = row[2]
-            params = jax.tree.map(lambda leaf: leaf[worker], own)
+            params = jax.tree.map(lambda leaf: leaf[worker], models)
             grads = self.arithmetic.loss.gradient(params, examples, row[0])
             new = self.server.apply_update(state.replace(params=params), grads, row[1], 0).params
-            return jax.tree.map(lambda leaf, each: leaf.at[worker].set(each), own, new), None
+            return jax.tree.map(lambda leaf, leaf_params: leaf.at[worker].set(leaf_params), models, new), None
 
-        return jax.lax.scan(update, own, (indices, timestamps, jnp.arange(len(indices)) % self.cluster.size))[0]
+        return jax.lax.scan(update, models, (indices, timestamps, jnp.arange(len(indices)) % self.cluster.size))[0]
 
     def mixing(self) -> None:
-        """The program's mixes alone, of flat models: each reads its sources and writes one, about the least they can do."""
+        """Run the program's mixes alone, of flat models: each reads its sources and writes one, about the least they can do."""
         (registers,) = self.program.registers
         size = sum(leaf.size for leaf in jax.tree.leaves(self.params))
         rows = jax.block_until_ready(jnp.zeros((registers, size)))
         for kind, operands in self.program.operands.items():
             if kind.op == Op.MIX:
                 for count in np.unique(operands["count"]).tolist():
-                    own = operands["count"] == count
-                    sources, weights = (operands[name][own, :count] for name in ("sources", "weights"))
-                    rows = self._mixed(rows, sources, weights.astype(np.float32), operands["into"][own])
+                    rows_of_count = operands["count"] == count
+                    sources, weights = (operands[name][rows_of_count, :count] for name in ("sources", "weights"))
+                    rows = self._mixed(rows, sources, weights.astype(np.float32), operands["into"][rows_of_count])
         jax.block_until_ready(rows)
 
     @staticmethod
     @partial(jax.jit, donate_argnums=0)
-    def _mixed(rows, sources, weights, into):
+    def _mixed(rows, sources, weights, targets):
         def mix(i, rows):
             parts = [rows[sources[i, k]] * weights[i, k] for k in range(sources.shape[1])]
-            return rows.at[into[i]].set(sum(parts[1:], parts[0]))
+            return rows.at[targets[i]].set(sum(parts[1:], parts[0]))
 
-        return jax.lax.fori_loop(0, len(into), mix, rows)
+        return jax.lax.fori_loop(0, len(targets), mix, rows)
 
     def _marks(self, cores: int = 1) -> Iterator[Progress]:
         return replay(self.program, self.arithmetic, [self.params], self.examples, self.batches, cores=cores)
 
     def replay(self, cores: int = 1) -> None:
-        """Everything that replaying takes, drawing the minibatches included."""
+        """Replay the whole program, drawing the minibatches included."""
         for mark in self._marks(cores):
             jax.block_until_ready(mark.carry)
 
-    def later(self) -> float:
-        """Seconds that replaying takes from the mark to the end."""
+    def time_second_half(self) -> float:
+        """Return the seconds that replaying takes from the mark to the end."""
         marks = self._marks()
         jax.block_until_ready(next(marks).carry)
         start = time.perf_counter()
@@ -200,12 +196,12 @@ class Case:
         return time.perf_counter() - start
 
     def lowering(self) -> None:
-        """Recording the schedule and turning it into a program."""
+        """Record the schedule, and turn it into a program."""
         schedule = self.record()
         self.lowered(schedule, np.array([len(schedule)]))
 
     def inline(self) -> Schedule:
-        """Recording and computing at once."""
+        """Record and compute at the same time."""
         models = [self.params]
         interpreter = Interpreter(self.arithmetic, models, self.layout.replicas, self.examples, self.batches)
         schedule = self.record(interpreter)
@@ -214,31 +210,31 @@ class Case:
 
     def by_hand(self) -> None:
         """Run B-FASGD as a handwritten loop of the same jitted steps, in a schedule's order."""
-        do, state = jitted(self.arithmetic), self.start()
-        held: dict[int, tuple[Any, int]] = {}  # worker -> parameters, clock
+        steps, state = jitted(self.arithmetic), self.start()
+        parameters_of: dict[int, tuple[Any, int]] = {}  # worker -> parameters, clock
         for number in range(self.gradients):
             worker = number % self.cluster.size
-            params, timestamp = held.get(worker, (state.params, 0))
-            (message,), _ = do["message"]([params], self.examples, self.indices[number], ())
-            float(do["statistic"](state)), float(do["statistic"](state))  # one for each gate
-            state = do["apply"](state, message.values, timestamp, worker)
-            held[worker] = state.params, number + 1
+            params, timestamp = parameters_of.get(worker, (state.params, 0))
+            (message,), _ = steps["message"]([params], self.examples, self.indices[number], ())
+            float(steps["statistic"](state)), float(steps["statistic"](state))  # one for each gate
+            state = steps["apply"](state, message.values, timestamp, worker)
+            parameters_of[worker] = state.params, number + 1
         jax.block_until_ready(state)
 
 
 def workers(number: int, **options: object) -> Cluster:
-    """A cluster without a network."""
+    """Return a cluster without a network."""
     return Cluster(workers=number, compute={"name": "lognormal", "median": 1.0, "sigma": 0.3}, **options)
 
 
 def rows() -> Iterator[Row]:
-    """Ratios to the limit of the large perceptron with batches of 8, and of transformers."""
+    """Yield ratios to the limit of the large perceptron with batches of 8, and of transformers."""
     yield from perceptrons(LARGE, 4_000, [(8, 16)])
     yield from language()
 
 
 def long_rows() -> Iterator[Row]:
-    """Ratios to the limit for two models, three splits of 128 examples, two algorithms; then the hard systems."""
+    """Yield ratios to the limit for two models, three splits of 128 examples, two algorithms; then the hard systems."""
     yield from perceptrons(SMALL, 20_000, [(1, 128), (8, 16), (32, 4)])
     yield from perceptrons(LARGE, 4_000, [split for split in LIMITS if split != (8, 16)])
     yield from rates()
@@ -260,8 +256,8 @@ def perceptrons(widths: tuple[int, ...], updates: int, splits: list[tuple[int, i
                 yield Row(f"  limit: {name}", bare / updates * 1e6, "us/update")
                 yield Row(f"  recording + lowering: {name}", lowered / updates * 1e6, "us/update")
                 few = Case(perceptron(widths), batch_size, workers(number), algorithm(learning_rate=0.01), 2_000)
-                inline, again = medians([few.inline, few.replay], rounds=3)
-                yield Row(f"  inline / replay: {name}", inline / again, "x")
+                inline, replayed_few = medians([few.inline, few.replay], rounds=3)
+                yield Row(f"  inline / replay: {name}", inline / replayed_few, "x")
 
 
 def rates() -> Iterator[Row]:
@@ -273,7 +269,7 @@ def rates() -> Iterator[Row]:
 
 
 def systems() -> Iterator[Row]:
-    """PSP-SGD and WAGMA against the limit of as many gradients; B-FASGD inline against a loop written by hand."""
+    """Yield PSP-SGD and WAGMA against the limit of as many gradients, and B-FASGD inline against a handwritten loop."""
     partly = Partial(gradients=12, blocks_percent=75)
     groups = GroupAveraging(group_size=4, period=10)
     equal = Cluster(workers=16, compute={"name": "constant", "seconds": 0.4})
@@ -291,10 +287,10 @@ def systems() -> Iterator[Row]:
         limit = 2.0 if name.startswith("PSP") else None
         yield Row(f"replay / limit: 784-200-10, 8 x 16 workers, {name}", replayed / bare, "x", limit)
         if name.startswith("WAGMA"):
-            apart, mixing, replayed = medians([case.apart, case.mixing, case.replay])
-            yield Row("  replay / a bare loop over 16 separate models", replayed / apart, "x", 1.4)
-            yield Row("    its floor: that loop, and the mixes' models read and written", 1 + mixing / apart, "x")
-            yield Row("    replay / that floor", replayed / (apart + mixing), "x", 1.1)
+            separate, mixing, replayed = medians([case.run_separate_models, case.mixing, case.replay])
+            yield Row("  replay / a bare loop over 16 separate models", replayed / separate, "x", 1.4)
+            yield Row("    its floor: that loop, and the mixes' models read and written", 1 + mixing / separate, "x")
+            yield Row("    replay / that floor", replayed / (separate + mixing), "x", 1.1)
     shards = Case(
         perceptron(DEEP), 8, workers(16, servers=4), SASGD(learning_rate=0.01), 4_000, Asynchronous(clocks="each", cut="layers")
     )
@@ -317,7 +313,7 @@ def systems() -> Iterator[Row]:
 
 
 def language() -> Iterator[Row]:
-    """Transformers on minibatches of 8 x 64 tokens."""
+    """Yield ratios of transformers on minibatches of 8 x 64 tokens."""
     for (layers, width), updates in zip(TRANSFORMERS, (100, 24), strict=True):
         case = Case(transformer(layers, width), 8, workers(4), SASGD(learning_rate=0.01), updates)
         bare, replayed = medians([case.limit, case.replay])
@@ -327,20 +323,21 @@ def language() -> Iterator[Row]:
 
 
 def local_steps() -> Iterator[Row]:
-    """DiLoCo's, of 64 workers with 100,000 parameters each."""
+    """Yield ratios of DiLoCo with 64 workers of 100,000 parameters each."""
     case = Case(perceptron((784, 126, 10)), 8, workers(64), DiLoCo(learning_rate=0.01), 64 * 50 * 4, OuterSteps(period=50))
-    apart, bare, replayed = medians([case.apart, case.limit, case.replay], rounds=3)
+    separate, bare, replayed = medians([case.run_separate_models, case.limit, case.replay], rounds=3)
     name = "DiLoCo, 784-126-10, 64 workers, 4 rounds of 50 updates"
-    yield Row(f"replay / a bare loop over 64 separate models: {name}", replayed / apart, "x", 1.1)
+    yield Row(f"replay / a bare loop over 64 separate models: {name}", replayed / separate, "x", 1.1)
     yield Row("  replay / limit, which has one model", replayed / bare, "x")
 
 
 def many_workers() -> Iterator[Row]:
-    """Cost of an update with 10,000 workers against 4: updates 20,000 to 50,000, when each worker has been served before."""
+    """Yield the cost of an update with 10,000 workers against 4, once each worker has been served."""
     for algorithm in (SASGD, FASGD):
         server = algorithm(learning_rate=0.01)
         cases = [Case(perceptron(LARGE), 8, workers(number), server, 50_000, marks=(20_000,)) for number in (4, 10_000)]
         few, many = (
-            statistics.median(each) for each in zip(*([case.later() for case in cases] for _ in range(3)), strict=True)
+            statistics.median(seconds)
+            for seconds in zip(*([case.time_second_half() for case in cases] for _ in range(3)), strict=True)
         )
         yield Row(f"update with 10,000 workers / with 4: 784-200-10, batch 8, {algorithm.__name__}", many / few, "x", 1.1)

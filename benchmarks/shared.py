@@ -29,16 +29,16 @@ _PAUSE = 0.1  # seconds between two looks
 
 
 def long_rows() -> Iterator[Row]:
-    """Each system, alone and together, in a process of its own."""
+    """Yield the memory of each system with one process and with two, each in a process of its own."""
     for system, layers, width, gradients in _CASES if sys.platform == "linux" else ():
         with ProcessPoolExecutor(1, mp_context=get_context("spawn"), max_tasks_per_child=1) as pool:
-            alone, together = pool.map(
+            single, double = pool.map(
                 _peak, *zip(*((system, layers, width, gradients, cores) for cores in (1, 2)), strict=True)
             )
         name = f"{layers} x {width}, {system}"
-        yield Row(f"memory of two processes / (1.3 x one + 600 MB): {name}", together / (1.3 * alone + 600), "x", 1.0)
-        yield Row("  one process", alone, "MB")
-        yield Row("  two processes", together, "MB")
+        yield Row(f"memory of two processes / (1.3 x one + 600 MB): {name}", double / (1.3 * single + 600), "x", 1.0)
+        yield Row("  one process", single, "MB")
+        yield Row("  two processes", double, "MB")
 
 
 def _peak(system: str, layers: int, width: int, gradients: int, cores: int) -> float:
@@ -47,20 +47,20 @@ def _peak(system: str, layers: int, width: int, gradients: int, cores: int) -> f
     helpers.FORCE_HELPERS = True
     server, protocol, _ = SYSTEMS[system]
     case = Case(transformer(layers, width), 8, workers(8), server, gradients, protocol, tuple(range(_MARKS, gradients, _MARKS)))
-    found, over = [0.0], threading.Event()
+    peaks, stop = [0.0], threading.Event()
 
     def watch() -> None:
-        while not over.wait(_PAUSE):
-            found.append(sum(map(_memory, {os.getpid()} | children(os.getpid()))))
+        while not stop.wait(_PAUSE):
+            peaks.append(sum(map(_memory, {os.getpid()} | children(os.getpid()))))
 
-    watching = threading.Thread(target=watch)
-    watching.start()
+    watcher = threading.Thread(target=watch)
+    watcher.start()
     try:
         case.replay(cores)
     finally:
-        over.set()
-        watching.join()
-    return max(found)
+        stop.set()
+        watcher.join()
+    return max(peaks)
 
 
 def _memory(process: int) -> float:

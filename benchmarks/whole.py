@@ -24,7 +24,7 @@ algorithm: {name: ALGORITHM, learning_rate: 0.01}
 """
 
 
-AGAIN = """
+REPEATED_RUNS = """
 import time, fred
 start = time.perf_counter()
 fred.run, fred.scenario
@@ -53,7 +53,7 @@ IMPORTS = "import jax, pandas, pyarrow, pydantic, scipy.special, simpy, matplotl
 
 
 class Timed(NamedTuple):
-    """What a program took."""
+    """Time and memory of a program."""
 
     seconds: float
     memory: float  # GiB
@@ -66,7 +66,7 @@ def timed(*arguments: str, cache: str = "off") -> Timed:
         command, out = [sys.executable, "-m", "fred", *arguments], Path(folder) / "out"
         command += ["--out", str(out)] if arguments[0] in ("run", "quickstart") else []
         start = time.perf_counter()
-        env = {**os.environ, "PYTHONPATH": str(ROOT), "FRED_CACHE": cache}
+        env = _environment(cache)
         process = subprocess.Popen(command, stdout=subprocess.DEVNULL, cwd=ROOT, env=env)
         _, status, usage = os.wait4(process.pid, 0)
         if status:
@@ -76,48 +76,54 @@ def timed(*arguments: str, cache: str = "off") -> Timed:
         return Timed(seconds, usage.ru_maxrss / 2**20, units)
 
 
+def _environment(cache: str) -> dict[str, str]:
+    return {**os.environ, "PYTHONPATH": str(ROOT), "FRED_CACHE": cache}
+
+
 def large(workers: int, updates: int, algorithm: str = "fasgd") -> Timed:
-    """Time and memory of an asynchronous run of the 784-200-10 network."""
-    told = {"WORKERS": workers, "UPDATES": updates, "ALGORITHM": algorithm}
+    """Return time and memory of an asynchronous run of the 784-200-10 network."""
+    settings = {"WORKERS": workers, "UPDATES": updates, "ALGORITHM": algorithm}
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "large.yaml"
         text = LARGE_RUN
-        for word, value in told.items():
+        for word, value in settings.items():
             text = text.replace(word, str(value))
         path.write_text(text)
         return timed("run", str(path))
 
 
-def told(program: str, cache: str = "off") -> list[float]:
-    """The numbers that a program in a process of its own prints, and last the seconds that it took in all."""
-    env = {**os.environ, "PYTHONPATH": str(ROOT), "FRED_CACHE": cache}
+def run_program(program: str, cache: str = "off") -> list[float]:
+    """Return the numbers that a program in a process of its own prints, and last the seconds that it took in all."""
+    env = _environment(cache)
     start = time.perf_counter()
-    said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, env=env, cwd=ROOT).stdout
-    return [*map(float, said.split()), time.perf_counter() - start]
+    output = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, env=env, cwd=ROOT
+    ).stdout
+    return [*map(float, output.split()), time.perf_counter() - start]
 
 
-def first_of_again(cache: str) -> tuple[float, float]:
+def measure_first_rates(cache: str) -> tuple[float, float]:
     """Return the speed of the first 20,000 updates over that of later ones, without and with the time of imports."""
-    imports, first, *again, _ = told(AGAIN, cache)
-    return min(again) / first, min(again) / (imports + first)
+    imports, first, *repeats, _ = run_program(REPEATED_RUNS, cache)
+    return min(repeats) / first, min(repeats) / (imports + first)
 
 
 def first_minute() -> Iterator[Row]:
     """Yield the waiting times of a first run, and the share that cached programs save."""
-    colds, filled, again, imports = list[float](), list[float](), list[float](), list[float]()
+    colds, filled, repeats, imports = list[float](), list[float](), list[float](), list[float]()
     ratios: list[tuple[float, ...]] = []
     for _ in range(3):
         with tempfile.TemporaryDirectory() as cache:
             for times in (colds, filled):
                 times.append(timed("quickstart", cache=cache).seconds)
-            ratios.append((*first_of_again(cache), *first_of_again(cache)))
-            again.append(min(told(QUICKSTART, cache)[1:3]))
-            imports.append(told(IMPORTS)[-1])
+            ratios.append((*measure_first_rates(cache), *measure_first_rates(cache)))
+            repeats.append(min(run_program(QUICKSTART, cache)[1:3]))
+            imports.append(run_program(IMPORTS)[-1])
     floor = statistics.median(imports)
     yield Row("a process that imports what others made, and nothing else", floor, "s")
     yield Row("fred quickstart, nothing compiled yet / that (medians of 3)", statistics.median(colds) / floor, "x", 6)
     yield Row("fred quickstart, compiled before / that", statistics.median(filled) / floor, "x", 3)
-    yield Row("  again in the same process: the work, files and figures alone", statistics.median(again), "s")
+    yield Row("  again in the same process: the work, files and figures alone", statistics.median(repeats), "s")
     cold, cold_in_all, warm, warm_in_all = (statistics.median(column) for column in zip(*ratios, strict=True))
     yield Row("784-200-10, 20,000 updates: rate the first time / again, empty cache", cold, "x", 0.4, at_least=True)
     yield Row("  imports included", cold_in_all, "x", 0.4, at_least=True)
@@ -126,16 +132,16 @@ def first_minute() -> Iterator[Row]:
 
 
 def rows() -> Iterator[Row]:
-    """Ratios to a process that imports what others made."""
+    """Yield ratios to a process that only imports other packages."""
     yield from first_minute()
-    floor = min(told(IMPORTS)[-1] for _ in range(5))
+    floor = min(run_program(IMPORTS)[-1] for _ in range(5))
     for command in ("--help", "list"):
         seconds = min(timed(command).seconds for _ in range(5))
         yield Row(f"python -m fred {command} / a process that imports what others made (best of 5)", seconds / floor, "x", 0.35)
 
 
 def long_rows() -> Iterator[Row]:
-    """Seconds and GiB of large runs."""
+    """Yield seconds and GiB of large runs."""
     yield Row("784-200-10, batch 8, 16 workers, 100,000 FASGD updates", large(16, 100_000).seconds, "s")
     seconds, memory, _ = large(10_000, 20_000)
     yield Row("784-200-10, batch 8, 10,000 workers, 20,000 updates", seconds, "s")

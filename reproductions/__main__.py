@@ -27,7 +27,7 @@ PAGES = {  # quick ones first
 
 def main() -> int:
     """Measure, and write the pages; the exit code."""
-    pages = "\n".join(f"  {name:<16}{what}" for name, what in PAGES.items())
+    pages = "\n".join(f"  {name:<16}{title}" for name, title in PAGES.items())
     parser = argparse.ArgumentParser(
         prog="python -m reproductions",
         description=f"The papers' figures and tables, measured again, into results/reproductions:\n\n{pages}",
@@ -35,27 +35,32 @@ def main() -> int:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("names", nargs="*", metavar="NAME", help="which pages (default: all)")
-    which = parser.add_mutually_exclusive_group()
-    which.add_argument("--timing", action="store_true", help="measure only what needs no training: minutes")
-    which.add_argument("--add", action="store_true", help="measure only the seeds that the files lack, where a page can")
-    which.add_argument("--report", action="store_true", help="measure nothing: pages from the last measurements")
+    mode = parser.add_mutually_exclusive_group()
+    mode.add_argument("--timing", action="store_true", help="measure only what needs no training: minutes")
+    mode.add_argument("--add", action="store_true", help="measure only the seeds that the files lack, where a page can")
+    mode.add_argument("--report", action="store_true", help="measure nothing: pages from the last measurements")
     options = parser.parse_args()
     if unknown := [name for name in options.names if name not in PAGES]:
         parser.error(f"no page `{unknown[0]}`; expected some of {', '.join(PAGES)}")
     try:
         for name in options.names or PAGES:
             module = importlib.import_module(f"reproductions.{name}")
-            if options.add and hasattr(module, "add_seeds"):
-                module.add_seeds()
-            elif not options.report and not options.add:
-                module.timing()
-                if not options.timing:
-                    module.training()
+            for step in _steps(options):
+                getattr(module, step, lambda: None)()
             print(f"wrote {module.report()}")
     except FredError as error:
         print(f"reproductions: {error}", file=sys.stderr)
         return 2
     return 0
+
+
+def _steps(options: argparse.Namespace) -> tuple[str, ...]:
+    """Return the functions that measure, of which a page has those that it needs."""
+    if options.report:
+        return ()
+    if options.add:
+        return ("add_seeds",)
+    return ("timing",) if options.timing else ("timing", "training")
 
 
 if __name__ == "__main__":

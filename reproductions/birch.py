@@ -2,19 +2,19 @@
 
 from collections.abc import Callable, Iterator
 from itertools import product
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
 import fred
-from reproductions.combined import all_of
-from reproductions.common import RESULTS, say, table, write
-from reproductions.verdicts import Verdict, less, no_worse
+from reproductions.common import REPORTED, RESULTS, fill, say, store, table, write
+from reproductions.verdicts import Verdict, combine_parts, judge_less, judge_no_worse
 
 FILE = RESULTS / "birch.csv"
 _WORKERS = (16, 64)
-_TUNED, _REPORTED = [1, 2], [11, 12, 13, 14, 15]
+_TUNING = (1, 2)  # seeds
 _LOSS = 0.5  # mean cross-entropy over the evaluation images: the target
 _RATES = [0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0]
 _NEAR = 1.25  # times as long as the best is still "about as fast"
@@ -65,22 +65,17 @@ STATEMENTS: dict[str, list[tuple[str, str, tuple[str, ...]]]] = {  # as far as t
 _HOLDS = {Verdict.AGREES: "yes", Verdict.DISAGREES: "no", Verdict.OPEN: "open"}
 
 
-def timing() -> None:
-    """Nothing can be told without gradients."""
-
-
 def training() -> None:
-    """All regimes: a quarter of an hour."""
-    RESULTS.mkdir(parents=True, exist_ok=True)
+    """Measure all regimes: a quarter of an hour."""
     rows = []
     for workers, regime in product(_WORKERS, REGIMES):
-        rows.append(measured(regime, workers).assign(workers=workers, regime=regime))
+        rows.append(measure_methods(regime, workers).assign(workers=workers, regime=regime))
         say(f"{workers} workers, {regime}")
-    pd.concat(rows).to_csv(FILE, index=False, float_format="%.5g")
+    store(FILE, pd.concat(rows), "%.5g")
 
 
-def measured(regime: str, workers: int) -> pd.DataFrame:
-    """Each method's best point, chosen on some seeds, and its seconds to the target on others: a row for each of these."""
+def measure_methods(regime: str, workers: int) -> pd.DataFrame:
+    """Choose each method's best point on some seeds; return its seconds to the target on others, a row for each."""
     halves, messages, seconds = REGIMES[regime]
     speeds = {"speeds": [10.0] * (workers // 2) + [1.0] * (workers - workers // 2)} if halves else {}
     network = {} if messages is None else {"network": {"latency": messages}}
@@ -89,20 +84,20 @@ def measured(regime: str, workers: int) -> pd.DataFrame:
         task={"data": "digits", "model": "softmax", "batch_size": 1},
         stop={"seconds": seconds},
         evaluate={"points": 200, "target_loss": _LOSS},
-        seeds=_TUNED,
-        report_seeds=_REPORTED,
+        seeds=list(_TUNING),
+        report_seeds=list(REPORTED),
         runs={name: _run(*method, workers) for name, method in METHODS.items()},
     )
     summary = fred.run(scenario).summary
-    summary = summary[summary["seed"].isin(_REPORTED)]
+    summary = summary[summary["seed"].isin(REPORTED)]
     point = summary["name"].str.split(",", n=1)
-    found = pd.DataFrame({"method": point.str[0], "point": point.str[1], "seed": summary["seed"]})
-    return found.assign(seconds=summary["target_seconds"].fillna(np.inf))
+    points = pd.DataFrame({"method": point.str[0], "point": point.str[1], "seed": summary["seed"]})
+    return points.assign(seconds=summary["target_seconds"].fillna(np.inf))
 
 
 def _run(algorithm: str, sizes: _Sizes, workers: int) -> dict[str, Any]:
-    over = {"algorithm.learning_rate": _RATES} | {f"protocol.{key}": values for key, values in sizes(workers).items()}
-    return {"algorithm": {"name": algorithm}, "sweep": {"best": "seconds", "over": over}}
+    grid = {"algorithm.learning_rate": _RATES} | {f"protocol.{key}": values for key, values in sizes(workers).items()}
+    return {"algorithm": {"name": algorithm}, "sweep": {"best": "seconds", "over": grid}}
 
 
 def report() -> str:
@@ -111,16 +106,17 @@ def report() -> str:
 
 
 def text() -> str:
-    """The page."""
-    found = pd.read_csv(FILE)
-    judged = list(_judged(found))
+    """Return the page."""
+    measurements = pd.read_csv(FILE)
+    judged = list(_judged(measurements))
     verdicts = [verdict for *_, verdict in judged]
-    largest, smallest = (_chosen_at(found, rate) for rate in (_RATES[-1], _RATES[0]))
-    return _TEXT.format(
+    largest, smallest = (_count_choices(measurements, rate) for rate in (_RATES[-1], _RATES[0]))
+    return fill(
+        Path(__file__).with_suffix(".md"),
         loss=_LOSS,
         rates=len(_RATES),
-        tuned=len(_TUNED),
-        reported=len(_REPORTED),
+        tuned=len(_TUNING),
+        reported=len(REPORTED),
         near=f"{100 * (_NEAR - 1):.0f} %",
         holds=verdicts.count(Verdict.AGREES),
         fails=verdicts.count(Verdict.DISAGREES),
@@ -134,113 +130,68 @@ def text() -> str:
         statements=table(
             ("workers", "where", "the paper says", "measured", "by medians", "holds"),
             (
-                (workers, regime, said, seen, "yes" if holds else "no", _HOLDS[verdict])
-                for workers, regime, said, seen, holds, verdict in judged
+                (workers, regime, statement, ratios, "yes" if holds else "no", _HOLDS[verdict])
+                for workers, regime, statement, ratios, holds, verdict in judged
             ),
         ),
-        tables="\n\n".join(_table(found, workers) for workers in _WORKERS),
+        tables="\n\n".join(_table(measurements, workers) for workers in _WORKERS),
     )
 
 
-def _chosen_at(found: pd.DataFrame, rate: float) -> int:
+def _count_choices(measurements: pd.DataFrame, rate: float) -> int:
     """Return the number of choices that ended at this rate of the grid."""
-    points = found.drop_duplicates(["workers", "regime", "method"])["point"]
+    points = measurements.drop_duplicates(["workers", "regime", "method"])["point"]
     return int((points.str.extract(r"learning_rate=([0-9.e-]+)", expand=False).astype(float) == rate).sum())
 
 
-def by_seed(found: pd.DataFrame, workers: int, regime: str) -> pd.DataFrame:
+def by_seed(measurements: pd.DataFrame, workers: int, regime: str) -> pd.DataFrame:
     """Return the seconds to the target, [seeds, methods]; a run that never got there counts with its length."""
-    own = found[(found["workers"] == workers) & (found["regime"] == regime)]
-    return own.pivot(index="seed", columns="method", values="seconds")[list(METHODS)].replace(np.inf, REGIMES[regime][2])
+    rows = measurements[(measurements["workers"] == workers) & (measurements["regime"] == regime)]
+    return rows.pivot(index="seed", columns="method", values="seconds")[list(METHODS)].replace(np.inf, REGIMES[regime][2])
 
 
-def _judged(found: pd.DataFrame) -> Iterator[tuple[int, str, str, str, bool, Verdict]]:
+def _judged(measurements: pd.DataFrame) -> Iterator[tuple[int, str, str, str, bool, Verdict]]:
     for workers, regime in product(_WORKERS, REGIMES):
-        times = by_seed(found, workers, regime)
+        times = by_seed(measurements, workers, regime)
         share = times.median() / times.median().min()
         best = str(share.idxmin())
-        for said, kind, names in STATEMENTS[regime]:
-            seen = ", ".join(f"{name} {share[name]:.2f}" for name in names)
-            verdict = all_of(list(_verdicts(kind, names, times, best)))
-            yield workers, regime, said, f"{seen} times the best ({best})", _holds(kind, names, share), verdict
+        for statement, kind, names in STATEMENTS[regime]:
+            ratios = ", ".join(f"{name} {share[name]:.2f}" for name in names)
+            verdict = combine_parts(list(_verdicts(kind, names, times, best)))
+            yield workers, regime, statement, f"{ratios} times the best ({best})", _holds(kind, names, share), verdict
 
 
 def _holds(kind: str, names: tuple[str, ...], share: pd.Series) -> bool:
     """Return whether a statement on these methods holds, by their median times as multiples of the best one's."""
-    own = share[list(names)]
+    shares = share[list(names)]
     if kind == "near":
-        return bool((own <= _NEAR).all())
+        return bool((shares <= _NEAR).all())
     if kind == "impractical":
-        return bool((own > 2).all())
+        return bool((shares > 2).all())
     if kind == "slowest":
-        return bool(own.min() >= share.max())
-    return bool((own > share["Ringmaster"]).all() and (own <= 2 * share["Ringmaster"]).all())
+        return bool(shares.min() >= share.max())
+    return bool((shares > share["Ringmaster"]).all() and (shares <= 2 * share["Ringmaster"]).all())
 
 
 def _verdicts(kind: str, names: tuple[str, ...], times: pd.DataFrame, best: str) -> Iterator[Verdict]:
     """Yield the verdicts on the parts of a statement, by intervals of ratios of runs with the same seed."""
     for name in names:
         if kind == "near" and name != best:
-            yield no_worse(times[name], times[best], _NEAR - 1)
+            yield judge_no_worse(times[name], times[best], _NEAR - 1)
         elif kind == "impractical":
-            yield less(2 * times[best], times[name])
+            yield judge_less(2 * times[best], times[name])
         elif kind == "slowest":
-            yield from (less(times[other], times[name]) for other in times if other != name)
+            yield from (judge_less(times[other], times[name]) for other in times if other != name)
         elif kind == "slower than Ringmaster":
-            yield less(times["Ringmaster"], times[name])
-            yield no_worse(times[name], times["Ringmaster"], 1.0)
+            yield judge_less(times["Ringmaster"], times[name])
+            yield judge_no_worse(times[name], times["Ringmaster"], 1.0)
 
 
-def _table(found: pd.DataFrame, workers: int) -> str:
-    of = found[found["workers"] == workers].groupby(["method", "regime"])
-    low, middle, high = (of["seconds"].agg(how).unstack("regime") for how in ("min", "median", "max"))
+def _table(measurements: pd.DataFrame, workers: int) -> str:
+    groups = measurements[measurements["workers"] == workers].groupby(["method", "regime"])
+    low, middle, high = (groups["seconds"].agg(how).unstack("regime") for how in ("min", "median", "max"))
     rows = (
         (name, *(f"{middle[regime][name]:,.0f} ({low[regime][name]:,.0f} to {high[regime][name]:,.0f})" for regime in REGIMES))
         for name in METHODS
     )
     return f"{workers} workers:\n\n" + table(("seconds to the target", *REGIMES), rows)
-
-
-_TEXT = """# Birch SGD's comparison
-
-Made by `python -m reproductions birch` from `birch.csv`, next to this page. The paper (arXiv:2505.09218, ICLR 2026)
-compares its methods in simulated time: a gradient takes h seconds, a message tau seconds. Its task is logistic regression
-on MNIST. It shows curves and no numbers, so this page compares the order that the paper states with an order measured
-here. The task here is softmax regression on digits with minibatches of one. A run's time is the number of seconds until
-the mean cross-entropy over the evaluation images is {loss}.
-
-**Of {all} statements {holds} hold, {fails} do not, and {open} are open.**
-
-- A statement *holds* ("yes") if the 95 % intervals (Student's t, of the logarithm of the ratio of runs with the same
-  seed) lie on its side for all methods that it names. It does not ("no") if one of them lies on the other side. Otherwise
-  it is *open*.
-- By medians alone {by_medians} of the {all} would hold. {reported} seeds decide few orders.
-- "About as fast" means within {near} of the best. The best is the method with the lowest median. m-sync is not in the
-  paper.
-
-{statements}
-
-Each method had {rates} rates and two sizes (of its batches, sums, groups or bounds; synchronous SGD has none). They were
-chosen on {tuned} seeds and reported on {reported} others. "From 1 to 100" is drawn for every message. Medians, and ranges
-over seeds:
-
-{tables}
-
-## Objections
-
-**The counts of earlier versions had no open cases.** They compared medians, and called 4 statements true and 14 false. With
-intervals most of these are open. More seeds would decide them.
-
-**The best rate may lie outside of the grid.** The largest rate, {largest_rate:g}, is chosen in {largest} of {choices}
-choices, the smallest in {smallest}. A review tried rates up to 30 in two of the four regimes, with other seeds: nothing
-changed. In the other two the objection stands.
-
-**Two tuning seeds are few.** This stands. A size or rate that two seeds favour by chance makes a method look slower than
-it is.
-
-**The best method is chosen and judged on the same seeds.** This stands, too. It makes the other methods look slower by a
-little, so "yes" is harder to reach for "about as fast", and easier for "more than twice the best's time".
-
-**The paper's task is another one.** MNIST with full curves needs hours of computing here, and the paper's 256 workers
-were not run. A statement that does not hold here may hold there.
-"""

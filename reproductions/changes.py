@@ -1,10 +1,9 @@
 """Rules for the cutoff when a cluster does what training had not seen: nine kinds of change, and the four old clusters."""
 
-import multiprocessing
 import time
 from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,7 +17,8 @@ from fred.prediction.comparison import rule_named
 from fred.prediction.deep import saved
 from fred.prediction.deep.rule import DMM
 from reproductions import predictors
-from reproductions.common import RESULTS, say, table, write
+from reproductions.common import RESULTS, fill, store, table, write
+from reproductions.predictors import Case
 
 FILE, RECORDED = RESULTS / "changes.csv", RESULTS / "changes-traces.csv"
 RULES = tuple(name for name in comparison.RULES if not name.startswith("oracle"))
@@ -34,7 +34,7 @@ Rng = np.random.Generator
 
 @dataclass
 class World:
-    """A cluster whose workers' log slow-down changes in a round of the test part."""
+    """A cluster whose workers' logarithmic slowdowns change in a round of the test part."""
 
     rng: Rng
     node_of: NodeOf
@@ -43,11 +43,11 @@ class World:
     noise: Matrix  # factor of all noise [rounds, 1]
 
     @property
-    def after(self) -> Matrix:
-        """The rounds from the change on, to be written."""
+    def changed(self) -> Matrix:
+        """The rounds from the change on, which kinds of change write."""
         return self.slow[self.at :]
 
-    def some(self, number: int) -> NDArray[np.intp]:
+    def draw_workers(self, number: int) -> NDArray[np.intp]:
         """Draw a number of workers."""
         return self.rng.permutation(len(self.node_of))[:number]
 
@@ -61,43 +61,43 @@ def _noisy(world: World) -> None:
 
 
 def _slower(world: World) -> None:
-    world.after[:] = np.log(4.0)
+    world.changed[:] = np.log(4.0)
 
 
 def _now_and_then(world: World) -> None:
-    some = world.some(max(3, len(world.node_of) // 8))
-    late = world.rng.random((len(world.after), len(some))) < 0.3
-    world.after[:, some] = np.where(late, np.log(4.0), 0.0)
+    workers = world.draw_workers(max(3, len(world.node_of) // 8))
+    late = world.rng.random((len(world.changed), len(workers))) < 0.3
+    world.changed[:, workers] = np.where(late, np.log(4.0), 0.0)
 
 
 def _node_gone(world: World) -> None:
-    world.after[:, world.node()] = np.log(50.0)
+    world.changed[:, world.node()] = np.log(50.0)
 
 
 def _stalls(world: World) -> None:
-    world.after[:: int(world.rng.integers(25, 50))] = np.log(8.0)
+    world.changed[:: int(world.rng.integers(25, 50))] = np.log(8.0)
 
 
-def _one_by_one(world: World) -> None:
-    some = world.some(len(world.node_of) // 4)
-    for number, worker in enumerate(some):
-        world.after[number * 240 // len(some) :, worker] = np.log(world.rng.uniform(1.5, 4.0))
+def _successively_slower(world: World) -> None:
+    workers = world.draw_workers(len(world.node_of) // 4)
+    for number, worker in enumerate(workers):
+        world.changed[number * 240 // len(workers) :, worker] = np.log(world.rng.uniform(1.5, 4.0))
 
 
 def _exchanged(world: World) -> None:
     world.slow[: world.at, world.node()] = np.log(2.5)
-    world.after[:, world.node(1)] = np.log(2.5)
+    world.changed[:, world.node(1)] = np.log(2.5)
 
 
 def _another_node(world: World) -> None:
-    world.after[:80, world.node()] = np.log(3.0)
-    world.after[130:, world.node(1)] = np.log(3.0)
+    world.changed[:80, world.node()] = np.log(3.0)
+    world.changed[130:, world.node(1)] = np.log(3.0)
 
 
 def _daily(world: World) -> None:
     phases, period = world.rng.uniform(0, 2 * np.pi, 4), world.rng.integers(120, 260)
-    rounds = np.arange(len(world.after))[:, None]
-    world.after[:] = (np.log(2.2) * (0.5 + 0.5 * np.sin(2 * np.pi * rounds / period + phases)))[:, world.node_of]
+    rounds = np.arange(len(world.changed))[:, None]
+    world.changed[:] = (np.log(2.2) * (0.5 + 0.5 * np.sin(2 * np.pi * rounds / period + phases)))[:, world.node_of]
 
 
 CHANGES: dict[str, tuple[str, Callable[[World], None]]] = {
@@ -106,15 +106,16 @@ CHANGES: dict[str, tuple[str, Callable[[World], None]]] = {
     "now and then": ("one worker of eight is four times slower in three of ten rounds", _now_and_then),
     "node gone": ("the workers of a node become fifty times slower", _node_gone),
     "stalls": ("every 25 to 50 rounds all workers take eight times as long", _stalls),
-    "one by one": ("a quarter of the workers becomes 1.5 to 4 times slower, one after the other", _one_by_one),
+    "one by one": ("a quarter of the workers becomes 1.5 to 4 times slower, one after the other", _successively_slower),
     "exchanged": ("the node that was slow is quick, another one is slow", _exchanged),
     "another node": ("a node is three times slower for 80 rounds, later another one for good", _another_node),
     "daily": ("nodes become up to 2.2 times slower and quicker again, in a cycle of 120 to 260 rounds", _daily),
 }
 
 
-def made(kind: str, workers: int, seed: int) -> tuple[Matrix, Matrix, NodeOf]:
+def generate(case: Case) -> tuple[Matrix, Matrix, NodeOf]:
     """Make run-times to train on and to run on, s [rounds, workers], and the workers' nodes."""
+    kind, workers, seed = case.kind, case.workers, case.seed
     rng = np.random.default_rng([seed, list(CHANGES).index(kind), workers])
     node_of = np.sort(np.arange(workers) % (3 if workers < 100 else 4))
     rounds = TRAIN + TEST
@@ -133,7 +134,7 @@ def made(kind: str, workers: int, seed: int) -> tuple[Matrix, Matrix, NodeOf]:
 
 
 def _spells(rng: Rng, rounds: int, nodes: int) -> Matrix:
-    """Log slow-down of nodes that are slow for 8 to 60 rounds, after 120 on average: [rounds, nodes]."""
+    """Return logarithmic slowdowns of nodes that are slow for 8 to 60 rounds, after 120 on average: [rounds, nodes]."""
     slow = np.zeros((rounds, nodes))
     for node in range(nodes):
         at = -int(rng.integers(0, 120))
@@ -152,48 +153,37 @@ def _autoregressive(rng: Rng, rho: float, deviation: float, rounds: int, width: 
     return noise[60:]
 
 
-def timing() -> None:
-    """Nothing: every part trains something."""
-
-
 def training() -> None:
-    """Half an hour: run every rule on every cluster, and on recorded traces."""
-    recorded = [row for name in predictors.TRACES for row in predictors.tried_on_trace(name, RULES)]
-    pd.DataFrame(recorded).to_csv(RECORDED, index=False, float_format="%.5g")
-    cases = [(kind, workers, seed) for workers in SIZES for kind in CHANGES for seed in SEEDS]
-    cases += [(kind, 158, seed) for kind in OLD for seed in SEEDS]
-    rows: list[dict[str, Any]] = []
-    with ProcessPoolExecutor(2, mp_context=multiprocessing.get_context("spawn")) as pool:
-        for case, done in zip(cases, pool.map(_tried, cases), strict=True):
-            rows += done
-            pd.DataFrame(rows).to_csv(FILE, index=False, float_format="%.5g")
-            say(f"changes: {case[0]}, {case[1]} workers, seed {case[2]}")
+    """Run every rule on every cluster, and on recorded traces: half an hour on two cores."""
+    store(RECORDED, [row for name in predictors.TRACES for row in predictors.measure_on_trace(name, RULES)], "%.5g")
+    cases = [Case(kind, workers, seed) for workers in SIZES for kind in CHANGES for seed in SEEDS]
+    cases += [Case(kind, 158, seed) for kind in OLD for seed in SEEDS]
+    predictors.measure_cases(_measure_rules, cases, FILE)
 
 
-def _tried(case: tuple[str, int, int]) -> list[dict[str, Any]]:
+def _measure_rules(case: Case) -> list[dict[str, Any]]:
     """Return each rule's result in a case, and its loss against the best rule and against waiting for all, in windows."""
-    kind, workers, seed = case
-    train, test, node_of = predictors.Case(*case).load() if kind in OLD else made(*case)
-    found, seconds = {}, {}
+    train, test, node_of = case.load() if case.kind in OLD else generate(case)
+    results, seconds = {}, {}
     shipped = DMM().with_model(saved.load(saved.SHIPPED))
     for name, rule in [*((name, rule_named(name)) for name in RULES), ("dmm", shipped)]:
-        began = time.perf_counter()
+        start = time.perf_counter()
         rule = rule.trained(train, node_of)
-        seconds[name] = time.perf_counter() - began
-        found[name] = closed_loop.run(rule, test, node_of)
-    windows = {name: _rates(rounds.cutoff, rounds.time) for name, rounds in found.items()}
-    oracle = _rates(found["all"].best_cutoff, found["all"].best_time)
+        seconds[name] = time.perf_counter() - start
+        results[name] = closed_loop.run(rule, test, node_of)
+    windows = {name: _rates(rounds.cutoff, rounds.time) for name, rounds in results.items()}
+    oracle = _rates(results["all"].best_cutoff, results["all"].best_time)
     best = np.max([windows[name] for name in RULES if name != "auto"], axis=0)
     rows = []
-    for name, rounds in found.items():
-        behind, behind_all = (best - windows[name]) / oracle, (windows["all"] - windows[name]) / oracle
+    for name, rounds in results.items():
+        gaps, gaps_to_all = (best - windows[name]) / oracle, (windows["all"] - windows[name]) / oracle
         rows.append(
-            {"kind": kind, "workers": workers, "seed": seed, "rule": name, **rounds.summary(), "training": seconds[name]}
-            | {"mean": behind.mean(), "worst": behind.max(), "above .02": (behind > _SMALL).mean()}
+            {**vars(case), "rule": name, **rounds.summary(), "training": seconds[name]}
+            | {"mean": gaps.mean(), "worst": gaps.max(), "above .02": (gaps > _SMALL).mean()}
             | {
-                "above .04": (behind > _LARGE).mean(),
-                "all: worst": behind_all.max(),
-                "all: above .01": (behind_all > 0.01).mean(),
+                "above .04": (gaps > _LARGE).mean(),
+                "all: worst": gaps_to_all.max(),
+                "all: above .01": (gaps_to_all > 0.01).mean(),
             }
             | {"longest": _longest(rounds)}
         )
@@ -201,14 +191,14 @@ def _tried(case: tuple[str, int, int]) -> list[dict[str, Any]]:
 
 
 def _rates(cutoff: NDArray[np.int64], ends: NDArray[np.int64]) -> Matrix:
-    """Gradients per time in every window."""
+    """Return the gradients per time in every window."""
     starts = np.arange(0, len(cutoff) - WINDOW + 1, STEP)
-    gradients, spent = (np.concatenate(([0.0], np.cumsum(each.astype(float)))) for each in (cutoff, ends))
+    gradients, spent = (np.concatenate(([0.0], np.cumsum(values.astype(float)))) for values in (cutoff, ends))
     return (gradients[starts + WINDOW] - gradients[starts]) / (spent[starts + WINDOW] - spent[starts])
 
 
 def _longest(rounds: Rounds) -> float:
-    """The longest round, by the median of the nine before it."""
+    """Return the longest round, in medians of the nine before it."""
     ends = rounds.time
     return max(float(ends[at] / np.median(ends[max(0, at - 9) : at])) for at in range(1, len(ends)))
 
@@ -217,44 +207,45 @@ def report() -> str:
     """Write changes.md from the measurements."""
     rows = pd.read_csv(FILE)
     new, old = rows[~rows["kind"].isin(OLD)], rows[rows["kind"].isin(OLD)]
-    text = TEXT.format(
+    text = fill(
+        Path(__file__).with_suffix(".md"),
         kinds="\n".join(f"- `{name}`: {words}" for name, (words, _) in CHANGES.items()),
         seeds=f"{SEEDS[0]} to {SEEDS[-1]}",
         train=TRAIN,
         test=TEST - closed_loop.WARM_UP,
         window=WINDOW,
-        whole="\n\n".join(f"{workers} workers:\n\n{_whole(part)}" for workers, part in new.groupby("workers")),
+        whole="\n\n".join(f"{workers} workers:\n\n{_means_table(part)}" for workers, part in new.groupby("workers")),
         windows=_windows(new),
         verdict=_verdict(new),
-        old=_whole(old),
+        old=_means_table(old),
         old_windows=_windows(old),
         old_verdict=_verdict(old),
         recorded=predictors.trace_table(pd.read_csv(RECORDED), lambda row: f"{row['of_oracle']:.3f}"),
-        behind=_behind(pd.read_csv(RECORDED)),
+        behind=_gaps_on_traces(pd.read_csv(RECORDED)),
     )
     return write("changes", text)
 
 
-def _whole(rows: pd.DataFrame) -> str:
-    """A row for each rule, a column for each kind."""
+def _means_table(rows: pd.DataFrame) -> str:
+    """Return a table with a row for each rule, a column for each kind."""
     kinds = list(rows["kind"].drop_duplicates())
     means = rows.groupby(["rule", "kind"])["of_oracle"].mean()
     return table(["rule", *kinds], [[name, *(f"{means[name, kind]:.3f}" for kind in kinds)] for name in (*RULES, "dmm")])
 
 
 def _windows(rows: pd.DataFrame) -> str:
-    """A row for each kind and size: how far `auto` is behind."""
+    """Return a table with a row for each kind and size: the distance of `auto` from the best rule."""
     cells = []
     for (workers, kind), part in rows[rows["rule"] == "auto"].groupby(["workers", "kind"], sort=False):
-        own = [f"{part['mean'].mean():+.3f}", f"{part['worst'].max():+.3f}"]
+        gaps = [f"{part['mean'].mean():+.3f}", f"{part['worst'].max():+.3f}"]
         shares = [f"{100 * part[f'above {limit}'].mean():.1f}" for limit in (".02", ".04")]
-        against_all = [f"{part['all: worst'].max():+.3f}", f"{100 * part['all: above .01'].mean():.1f}"]
-        cells.append([f"{kind}, {workers}", *own, *shares, *against_all, f"{part['longest'].max():.1f}"])
+        gaps_to_all = [f"{part['all: worst'].max():+.3f}", f"{100 * part['all: above .01'].mean():.1f}"]
+        cells.append([f"{kind}, {workers}", *gaps, *shares, *gaps_to_all, f"{part['longest'].max():.1f}"])
     header = ["kind, workers", "mean", "worst", "% above .02", "% above .04", "all: worst", "all: % above .01", "longest round"]
     return table(header, cells)
 
 
-def _behind(rows: pd.DataFrame) -> str:
+def _gaps_on_traces(rows: pd.DataFrame) -> str:
     """Describe how far `auto` is behind the best rule on each trace."""
     gaps = []
     for name, part in rows.groupby("trace", sort=False):
@@ -265,80 +256,10 @@ def _behind(rows: pd.DataFrame) -> str:
 
 def _verdict(rows: pd.DataFrame) -> str:
     """Describe whether the limits hold over all windows."""
-    own = rows[rows["rule"] == "auto"]
-    small, large, over_all = (100 * own[name].mean() for name in ("above .02", "above .04", "all: above .01"))
+    auto = rows[rows["rule"] == "auto"]
+    small, large, to_all = (100 * auto[name].mean() for name in ("above .02", "above .04", "all: above .01"))
     return (
         f"Over all of these windows `auto` is behind the best rule by more than .02 in {small:.1f} % (asked: at most 5 %), by "
-        f"more than .04 in {large:.1f} % (asked: none; the worst is {own['worst'].max():.3f}), behind waiting for all by more "
-        f"than .01 in {over_all:.1f} % (asked: at most 5 %; the worst is {own['all: worst'].max():+.3f}, asked: .02)."
+        f"more than .04 in {large:.1f} % (asked: none; the worst is {auto['worst'].max():.3f}), behind waiting for all by more "
+        f"than .01 in {to_all:.1f} % (asked: at most 5 %; the worst is {auto['all: worst'].max():+.3f}, asked: .02)."
     )
-
-
-TEXT = """# Rules for the cutoff when the cluster changes
-
-Made by `make reproduce`. Rules are trained on {train} rounds and decide on {test} more in closed loop, as in
-[predictors.md](predictors.md). In the latter the cluster changes in a way that training had not seen:
-
-{kinds}
-
-24 workers have three nodes, 158 workers four. In training a third of the clusters is even. In another third nodes are
-slow in spells, and in the last third one worker is slow. Nothing was chosen on seeds {seeds}, nor on these kinds, apart
-from `slower`.
-
-The constants of `auto` were chosen, in some forty tries, on twelve other kinds with three seeds each (a worker gone, or
-six times slower; drifts; half of the workers slower, or quick again; a calmer cluster; a node that recovers; all twice
-slower; heavy tails; a worker that comes and goes; nothing new; others slow every 25 rounds) and on the four old kinds
-with seeds 20 to 22.
-
-This is the fourth report:
-
-- The first, on seeds 200 to 209, had 5.8 % above .02, 0.9 % above .04, and .087 as the worst. A review then found a fault
-  in the time for which missing workers are looked for. It was mended.
-- The second, on the same seeds, had 6.0 %, 0.8 % and .087. Then six variants of rules were removed, and `hmm` was
-  watched.
-- The third, on seeds 300 to 309, had 5.4 %, 1.3 % and .153. It showed a fault after all workers had become slower: gains
-  were computed with a pace that no round could reach any more. Now no pace is more than 1.25 times what one of the last
-  two rounds could reach. This factor was chosen, in four tries, on `slower` with seeds 20 to 27 and on five other kinds
-  with seeds 20 and 21. So `slower` is no longer an unseen kind.
-
-Since this report `auto` looks ever less often for workers that do not come, and the tables below are of the rules before
-that. The change was measured once, on seeds 901 to 903, on which nothing was chosen. With 24 workers, `auto` reaches .972 of
-the oracle over the nine kinds, and .971 before the change (by kind, +.000 to +.003). Where five of ten workers are always
-three to four times slower, it reaches .992, and .978 before. The rule before the first report has .956 over the kinds, and
-.996 here.
-
-## Over the whole
-
-Gradients per second, relative to the oracle that knows each round. `dmm` is the model that comes with FRED. It was
-trained on another cluster, and is watched. `auto` does not have it, and is not compared with it below.
-
-{whole}
-
-## In windows
-
-The distance of `auto` from the best of the other rules, each run alone, in every window of {window} rounds, in shares of
-the oracle's throughput. Windows begin ten rounds apart. The best rule of each window is chosen with hindsight. Then the
-distance from waiting for all workers, and the longest round over the median of the nine rounds before it.
-
-{windows}
-
-{verdict}
-
-## The four old kinds
-
-With 158 workers, seeds {seeds}:
-
-{old}
-
-{old_windows}
-
-{old_verdict}
-
-## Recorded traces
-
-With a rolling origin, as in [predictors.md](predictors.md), and the present rules:
-
-{recorded}
-
-`auto` is behind the best of the other rules by {behind}; the goal is .01.
-"""

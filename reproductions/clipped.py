@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 from itertools import product
+from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 import jax
@@ -13,7 +14,7 @@ from scipy import special
 import fred
 from fred.base import numerics
 from fred.learning.data.dataset import Dataset, Examples
-from reproductions.common import RESULTS, near, say, table, write
+from reproductions.common import RESULTS, fill, near, say, store, table, write
 
 FILE = RESULTS / "clipped.csv"
 REFERENCE = {4: 1.0, 8: 1.15, 16: 2.12}  # by delay, how many times as good clipping is, by the audit
@@ -43,7 +44,7 @@ class Tails(fred.Data):
     scale: float
 
     def load(self, seed: int) -> Dataset:
-        """10,000 draws of as many numbers as the quadratic has."""
+        """Return 10,000 draws of as many numbers as the quadratic has."""
         u = numerics.uniforms(seed, "data/noise", np.arange(10_000), 0, _DIMENSION)
         draws = special.stdtrit(self.exponent, u)
         if self.law == "pareto":
@@ -68,21 +69,16 @@ class Diagonal(fred.Model):
         return jnp.stack((value + (inputs * x).sum(-1), twice), axis=-1)
 
 
-def timing() -> None:
-    """Nothing can be told without gradients."""
-
-
 def training() -> None:
-    """Each reading of the noise, from each start: some minutes."""
-    RESULTS.mkdir(parents=True, exist_ok=True)
+    """Run each reading of the noise, from each start: some minutes."""
     rows = []
     for noise, start in product(_LAWS, _STARTS):
-        rows.append(measured(noise, start).assign(noise=noise, start=start))
+        rows.append(measure_reading(noise, start).assign(noise=noise, start=start))
         say(f"{noise}, {start}")
-    pd.concat(rows).to_csv(FILE, index=False, float_format="%.5g")
+    store(FILE, pd.concat(rows), "%.5g")
 
 
-def measured(noise: str, start: str, seeds: Iterable[int] = _SEEDS) -> pd.DataFrame:
+def measure_reading(noise: str, start: str, seeds: Iterable[int] = _SEEDS) -> pd.DataFrame:
     """Return medians over seeds, by delay and method: the loss after N updates, and the updates to a part of the first loss.
 
     Args:
@@ -119,7 +115,7 @@ def _run(method: str, delay: int) -> dict[str, Any]:
 
 
 def _reached(loss: pd.DataFrame, part: float) -> float:
-    """The median over seeds of the updates until the loss first came down to this part of the first (infinite: never)."""
+    """Return the median over seeds of the updates until the loss first came down to this part of the first (or infinity)."""
     low = loss <= part * loss.iloc[0]
     return float(low.idxmax().where(low.any(), np.inf).median())
 
@@ -130,41 +126,44 @@ def report() -> str:
 
 
 def text() -> str:
-    """The page."""
-    found = ratios(pd.read_csv(FILE))
-    later = found[[all(near(row[delay], REFERENCE[delay], NEAR) for delay in (8, 16)) for _, row in found.iterrows()]]
-    agree = found[[all(near(row[delay], known, NEAR) for delay, known in REFERENCE.items()) for _, row in found.iterrows()]]
-    off = np.abs(np.log(found[list(REFERENCE)] / list(REFERENCE.values()))).max(axis=1)
-    nearest = found.loc[off.sort_values().index[:5]]
-    medians = found.groupby("measure", sort=False)[list(REFERENCE)].median()
+    """Return the page."""
+    ways = ratios(pd.read_csv(FILE))
+    agree_later = ways[[all(near(row[delay], REFERENCE[delay], NEAR) for delay in (8, 16)) for _, row in ways.iterrows()]]
+    agree = ways[[all(near(row[delay], expected, NEAR) for delay, expected in REFERENCE.items()) for _, row in ways.iterrows()]]
+    distances = np.abs(np.log(ways[list(REFERENCE)] / list(REFERENCE.values()))).max(axis=1)
+    nearest = ways.loc[distances.sort_values().index[:5]]
+    medians = ways.groupby("measure", sort=False)[list(REFERENCE)].median()
     delays = [f"delay {delay}" for delay in REFERENCE]
-    reference = ("reference", "", "", *(f"{known:g}x" for known in REFERENCE.values()), "")
-    return _TEXT.format(
-        readings=len(found),
+    reference = ("reference", "", "", *(f"{expected:g}x" for expected in REFERENCE.values()), "")
+    return fill(
+        Path(__file__).with_suffix(".md"),
+        readings=len(ways),
         noises=len(_LAWS),
         starts=len(_STARTS),
-        measures=found["measure"].nunique(),
+        measures=ways["measure"].nunique(),
         agree=len(agree),
-        later=len(later),
-        later_rows=table(("noise", "start", "ratio of", *delays, "agrees"), _rows(later)) if len(later) else "None.",
+        later=len(agree_later),
+        later_rows=table(("noise", "start", "ratio of", *delays, "agrees"), _rows(agree_later))
+        if len(agree_later)
+        else "None.",
         seeds=len(_SEEDS),
         nearest=table(("noise", "start", "ratio of", *delays, "agrees"), [reference, *_rows(nearest)]),
-        grows=sum(row[16] > row[8] > row[4] for _, row in found.iterrows()),
-        medians=table(("ratio of", *delays), ((name, *(f"{each:.3g}x" for each in row)) for name, row in medians.iterrows())),
-        wins=", ".join(f"{(found[delay] > 1).sum()} at delay {delay}" for delay in REFERENCE),
+        grows=sum(row[16] > row[8] > row[4] for _, row in ways.iterrows()),
+        medians=table(("ratio of", *delays), ((name, *(f"{ratio:.3g}x" for ratio in row)) for name, row in medians.iterrows())),
+        wins=", ".join(f"{(ways[delay] > 1).sum()} at delay {delay}" for delay in REFERENCE),
     )
 
 
-def ratios(measured: pd.DataFrame) -> pd.DataFrame:
+def ratios(measurements: pd.DataFrame) -> pd.DataFrame:
     """Return vanilla SGD's cost over that of clipping: a row for each noise, start and measure, a column per delay."""
     keys = ["noise", "start", "measure"]
-    wide = measured.pivot(index=[*keys, "delay"], columns="method", values="median")
+    wide = measurements.pivot(index=[*keys, "delay"], columns="method", values="median")
     return (wide["vanilla"] / wide["clipped"]).unstack("delay").reset_index()
 
 
-def _rows(found: pd.DataFrame) -> Iterator[tuple[object, ...]]:
-    for _, row in found.iterrows():
-        agrees = all(near(row[delay], known, NEAR) for delay, known in REFERENCE.items())
+def _rows(ways: pd.DataFrame) -> Iterator[tuple[object, ...]]:
+    for _, row in ways.iterrows():
+        agrees = all(near(row[delay], expected, NEAR) for delay, expected in REFERENCE.items())
         yield (
             row["noise"],
             row["start"],
@@ -172,32 +171,3 @@ def _rows(found: pd.DataFrame) -> Iterator[tuple[object, ...]]:
             *(f"{row[delay]:.3g}x" for delay in REFERENCE),
             "yes" if agrees else "no",
         )
-
-
-_TEXT = """# Clipped asynchronous SGD on a quadratic
-
-Made by `python -m reproductions clipped` from `clipped.csv`, next to this page. The method steps with g min(1, c / |g|),
-at the full rate for every delay (arXiv:2606.13287). An audit compared it with asynchronous SGD at the rate 0.03 / delay.
-It used a quadratic of 8 numbers with curvatures from 1 to 4, rate 0.03, c = 1 and "heavy-tailed noise 0.3". It found
-clipping 1.0, 1.15 and 2.12 times as good at delays of 4, 8 and 16.
-
-The audit reports neither the distribution of its noise, nor its start, nor the measure. FRED ran {noises} readings of the
-noise from {starts} starts, with `fixed-lag` and {seeds} seeds. 0.3 is the scale of each number's noise, or its deviation
-where the table says so. Medians were compared by {measures} measures: the loss after 100 to 1,000 updates, or the updates
-to a tenth or a hundredth of the first loss. Of these {readings} ways to compare **{agree} agree** within 10 % at all
-three delays, and {later} at the longer two. The nearest ones, by the delay that is furthest off:
-
-{nearest}
-
-Among this many one may agree by chance. If none does, the audit compared or ran something else. All that agree at the
-longer two delays:
-
-{later_rows}
-
-By each measure, the median over all noises and starts:
-
-{medians}
-
-In {grows} of {readings} the ratio grows from delay to delay, as in the audit. The rate of asynchronous SGD falls with the
-delay, and that of clipping does not, which in the long run leaves clipping with more noise. Clipping is ahead in {wins}.
-"""

@@ -1,7 +1,6 @@
 """Does a fitted cluster behave like its trace? Generated clusters of eight kinds, and recorded traces."""
 
 import math
-import os
 import tempfile
 import time
 from collections.abc import Callable
@@ -13,21 +12,19 @@ import pandas as pd
 from numpy.typing import NDArray
 
 import fred
-from fred.base.errors import FredError
 from fred.cluster.cluster import Cluster
 from fred.fitting import behaviour
 from fred.fitting.fitted import Fitted, fit
-from fred.traces.reading import read
 from fred.traces.trace import Trace
-from reproductions.common import RESULTS, say, table, write
-from reproductions.predictors import TRACES
+from reproductions.common import RESULTS, fill, say, store, table, write
+from reproductions.predictors import TRACES, recorded_trace
 
 FILE = RESULTS / "fitted.csv"
-CHOSEN, REPORTED = range(5), range(100, 105)  # seeds: constants were chosen on the first
+DEVELOPED, REPORTED = range(5), range(100, 105)  # seeds: constants were chosen on the first
 _RUNS = [11, 12, 13]  # seeds of the runs by which a fitted cluster is measured
 _ROUNDS = 2  # times as many rounds as the trace, in each
 _NODES = 4
-_ENOUGH = 0.9  # of the clusters
+_GOAL = 0.9  # of the clusters
 Matrix = NDArray[np.float64]
 Rng = np.random.Generator
 
@@ -75,7 +72,7 @@ def _daily_cycle(x: Matrix, nodes: NDArray[np.int64], rng: Rng, seed: int) -> Ma
     return x
 
 
-def _alike(x: Matrix, nodes: NDArray[np.int64], rng: Rng, seed: int) -> Matrix:
+def _equal(x: Matrix, nodes: NDArray[np.int64], rng: Rng, seed: int) -> Matrix:
     return rng.gamma(rng.uniform(3, 20), 1, x.shape) if seed % 2 else x
 
 
@@ -87,11 +84,11 @@ KINDS: dict[str, Callable[[Matrix, NDArray[np.int64], Rng, int], Matrix]] = {
     "heavy tails": _heavy_tail,
     "unequal workers": _unequal,
     "a daily cycle": _daily_cycle,
-    "all alike": _alike,
+    "all alike": _equal,
 }
 
 
-def generated(kind: str, seed: int) -> Trace:
+def generate(kind: str, seed: int) -> Trace:
     """Return a trace of 150, 250 or 400 rounds of 12 to 32 workers; only one kind is told its four nodes.
 
     Args:
@@ -115,40 +112,32 @@ def _spells(rng: Rng, rounds: int, to_slow: float, to_fast: float) -> NDArray[np
 
 def timing() -> None:
     """Fit all of them, and run each cluster with and without backup workers: a quarter of an hour. Raises FredError."""
-    folder = Path(os.environ.get("FRED_DATA") or "-") / "traces"
-    if not folder.exists():
-        raise FredError(f"there are no recorded traces in {folder}; set FRED_DATA to the folder that has `traces`")
-    RESULTS.mkdir(parents=True, exist_ok=True)
     rows: list[dict[str, Any]] = []
-    for name, options in TRACES.items():
-        rows += _measured(read(folder / f"{name}.csv", **options), name, 0)
+    for name in TRACES:
+        rows += _measure_fit(recorded_trace(name), name, 0)
     for seed in REPORTED:
         for kind in KINDS:
-            rows += _measured(generated(kind, seed), kind, seed)
-            pd.DataFrame(rows).to_csv(FILE, index=False, float_format="%.5g")
+            rows += _measure_fit(generate(kind, seed), kind, seed)
+            store(FILE, rows, "%.5g")
 
 
-def training() -> None:
-    """Nothing."""
-
-
-def _measured(trace: Trace, kind: str, seed: int) -> list[dict[str, Any]]:
+def _measure_fit(trace: Trace, kind: str, seed: int) -> list[dict[str, Any]]:
     """Fit a trace; return a row for each number of backup workers."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "trace.csv"
         iteration, worker = np.indices(trace.seconds.shape)
         columns = {"iteration": iteration.ravel(), "worker": worker.ravel(), "seconds": trace.seconds.ravel()}
         pd.DataFrame(columns).to_csv(file, index=False)
-        began = time.perf_counter()
+        start = time.perf_counter()
         fitted = fit(trace, {"file": str(file)})
-        took = time.perf_counter() - began
+        seconds = time.perf_counter() - start
         say(f"fitted: {kind}, {seed}: {fitted.choice.name}")
-        about = {"kind": kind, "seed": seed, "rounds": trace.iterations, "workers": len(trace.workers), "seconds": took}
-        chosen = {"chosen": _chosen(fitted), "name": fitted.choice.name}
-        return [{**about, **chosen, **gains} for gains in _gains(fitted)]
+        facts = {"kind": kind, "seed": seed, "rounds": trace.iterations, "workers": len(trace.workers), "seconds": seconds}
+        choice = {"chosen": _describe_choice(fitted), "name": fitted.choice.name}
+        return [{**facts, **choice, **gains} for gains in _gains(fitted)]
 
 
-def _chosen(fitted: Fitted) -> str:
+def _describe_choice(fitted: Fitted) -> str:
     if not fitted.behaviour.holds:
         return "warning"
     return "fitted" if fitted.choice.model is not None else "recorded"
@@ -163,19 +152,19 @@ def _gains(fitted: Fitted) -> list[dict[str, float]]:
     runs = {name: {"protocol": {"name": "cutoff", "rule": rule}} for name, rule in rules.items()}
     algorithm, stop = {"name": "cutoff-sgd", "learning_rate": 0.1}, {"updates": rounds}
     scenario = {"cluster": fitted.block.options, "algorithm": algorithm, "stop": stop, "seeds": _RUNS, "runs": runs}
-    took = fred.run(fred.scenario(scenario)).summary.groupby("name")["virtual_seconds"].sum()
-    own = float(took["all"] / took["backup"])
+    seconds = fred.run(fred.scenario(scenario)).summary.groupby("name")["virtual_seconds"].sum()
+    run_gain = float(seconds["all"] / seconds["backup"])
     rows = []
     for backups in numbers:
         measure = fitted.behaviour.gains[backups - 1]
-        used = 1 - backups / cluster.size  # share of gradients; the table is about rounds
-        ends = {"trace": measure.trace / used, "low": measure.low / used, "high": measure.high / used}
+        share = 1 - backups / cluster.size  # share of gradients; the table is about rounds
+        ends = {"trace": measure.trace / share, "low": measure.low / share, "high": measure.high / share}
         rows.append(
             {
                 "backups": backups,
                 **ends,
                 "waited": float(ordered[-1] / ordered[-1 - backups]),
-                "run": own if backups == 1 else math.nan,
+                "run": run_gain if backups == 1 else math.nan,
             }
         )
     return rows
@@ -189,26 +178,27 @@ def report() -> str:
 def text() -> str:
     """Return the page."""
     rows = pd.read_csv(FILE)
-    one = rows.assign(
+    rows = rows.assign(
         inside=(rows["low"] <= rows["waited"]) & (rows["waited"] <= rows["high"]),
         in_runs=(rows["low"] <= rows["run"]) & (rows["run"] <= rows["high"]),
     )
-    generated_rows, recorded = one[~one["kind"].isin(TRACES)], one[one["kind"].isin(TRACES)]
+    generated_rows, recorded = rows[~rows["kind"].isin(TRACES)], rows[rows["kind"].isin(TRACES)]
     fresh = generated_rows[generated_rows["seed"].isin(REPORTED)]
     judged = pd.concat([fresh, recorded])
-    first = judged[judged["backups"] == 1]
-    once = fresh.drop_duplicates(["kind", "seed"])
-    kinds = (once["chosen"] == "fitted").groupby(once["kind"]).sum()
-    return _PAGE.format(
+    single = judged[judged["backups"] == 1]
+    fits = fresh.drop_duplicates(["kind", "seed"])
+    kinds = (fits["chosen"] == "fitted").groupby(fits["kind"]).sum()
+    return fill(
+        Path(__file__).with_suffix(".md"),
         rounds=_ROUNDS,
-        chosen=f"{min(CHOSEN)} to {max(CHOSEN)}",
+        chosen=f"{min(DEVELOPED)} to {max(DEVELOPED)}",
         reported=f"{min(REPORTED)} to {max(REPORTED)}",
-        count=len(first),
-        held=_share(first["inside"]),
+        count=len(single),
+        held=_share(single["inside"]),
         held_all=_share(judged["inside"]),
-        enough=f"{_ENOUGH:.0%}",
-        warned=_share(first[~first["inside"]]["chosen"] == "warning") if (~first["inside"]).any() else "none was outside",
-        in_runs=_share(first["in_runs"]),
+        enough=f"{_GOAL:.0%}",
+        warned=_share(single[~single["inside"]]["chosen"] == "warning") if (~single["inside"]).any() else "none was outside",
+        in_runs=_share(single["in_runs"]),
         fitted_kinds=int((kinds >= len(REPORTED) / 2).sum()),
         kinds=len(kinds),
         by_kind=_by_kind(fresh),
@@ -222,14 +212,17 @@ def _share(holds: "pd.Series[bool]") -> str:
 
 
 def _by_kind(rows: pd.DataFrame) -> str:
-    """A row for each kind, in the order of `KINDS`."""
+    """Return a table with a row for each kind, in the order of `KINDS`."""
     lines = []
     for kind in KINDS:
-        own = rows[rows["kind"] == kind]
-        once = own.drop_duplicates("seed")
-        chosen = [int((once["chosen"] == which).sum()) for which in ("fitted", "recorded", "warning")]
-        inside = [f"{int(part['inside'].sum())} of {len(part)}" for part in (own[own["backups"] == 1], own[own["backups"] > 1])]
-        lines.append((kind, *chosen, *inside, f"{once['seconds'].median():.1f}"))
+        kind_rows = rows[rows["kind"] == kind]
+        fits = kind_rows.drop_duplicates("seed")
+        counts = [int((fits["chosen"] == choice).sum()) for choice in ("fitted", "recorded", "warning")]
+        inside = [
+            f"{int(part['inside'].sum())} of {len(part)}"
+            for part in (kind_rows[kind_rows["backups"] == 1], kind_rows[kind_rows["backups"] > 1])
+        ]
+        lines.append((kind, *counts, *inside, f"{fits['seconds'].median():.1f}"))
     header = ("kind", "fitted", "recorded times", "warning", "gain of 1 inside", "gain of more inside", "seconds")
     return table(header, lines)
 
@@ -245,52 +238,13 @@ def _recorded(rows: pd.DataFrame) -> str:
 
 
 def _outside(rows: pd.DataFrame) -> str:
-    """The gains that are outside."""
-    off = rows[~rows["inside"]]
-    if not len(off):
+    """Return a table of the gains that are outside."""
+    outside = rows[~rows["inside"]]
+    if not len(outside):
         return "None."
     header = ("kind", "seed", "backup workers", "chosen", "trace's gain", "interval", "cluster's gain")
     lines = []
-    for row in off.to_dict("records"):
+    for row in outside.to_dict("records"):
         gains = f"{row['trace']:.3f}", f"{row['low']:.3f} to {row['high']:.3f}", f"{row['waited']:.3f}"
         lines.append((row["kind"], row["seed"], row["backups"], row["chosen"], *gains))
     return table(header, lines)
-
-
-_PAGE = """# Does a fitted cluster behave like its trace?
-
-Made by `python -m reproductions fitted`. NumPy generates each trace, FRED does not: 150, 250 or 400 rounds of 12 to 32
-workers. `fred fit` writes a cluster for it. The cluster is then simulated with other seeds than those of the fit, three
-times, each for {rounds} times as many rounds as the trace. Constants were chosen on seeds {chosen}. This page reports
-on seeds {reported}, on which nothing was chosen, and on the recorded traces.
-
-| criterion | measured |
-| --- | --- |
-| gain of one backup worker inside the trace's 95 % interval, in {enough} | {held} |
-| the same, for 1, 2 and n / 4 backup workers | {held_all} |
-| a warning where the gain of one is outside | {warned} |
-| six of eight kinds get a fitted cluster, in most of five seeds | {fitted_kinds} of {kinds} |
-
-## By kind
-
-`fitted`: all measures of a simple cluster are inside the trace's intervals. `recorded times`: those of no simple
-cluster are, so the cluster takes the trace's own times. `warning`: these are outside, too. `seconds` is the median time
-of a fit.
-
-{by_kind}
-
-## Recorded traces
-
-{recorded}
-
-## Gains that are outside
-
-{outside}
-
-## Own runs
-
-Above, both numbers of a gain come from the same rounds, which wait for all, as in the trace. In a run of its own, a
-cluster with backup workers has shorter rounds, so spells, waves and drifts last for more of them. No trace says what
-happens then. There the gain of one is inside the interval in {in_runs}. Drifts and daily cycles differ most: as many
-rounds see other parts of them.
-"""

@@ -2,7 +2,7 @@
 
 import re
 
-from reproductions.common import ROOT, table
+from reproductions.common import ROOT, table, write_page
 from reproductions.verdicts import REASONS, Reason
 
 PLACE = ROOT / "results" / "README.md"
@@ -127,15 +127,6 @@ for each claim that was not tried.
 """
 
 
-def timing() -> None:
-    """Do nothing: the pages have the measurements."""
-
-
-def training() -> None:
-    """Do nothing: the pages have the measurements."""
-
-
 def report() -> str:
     """Write the page; return its path."""
-    PLACE.write_text(text(), encoding="utf-8")
-    return str(PLACE.relative_to(ROOT))
+    return write_page(PLACE, text())

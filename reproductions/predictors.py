@@ -1,13 +1,10 @@
 """Every rule for the cutoff in closed loop: on synthetic clusters of 158 workers, and on recorded traces."""
 
-import multiprocessing
-import os
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,12 +22,13 @@ from fred.prediction.contract import CutoffRule
 from fred.prediction.deep import saved
 from fred.prediction.deep.rule import DMM, SHARES, train_best
 from fred.traces.reading import read
-from reproductions.common import RESULTS, ROOT, say, table
+from fred.traces.trace import Trace
+from reproductions.common import RESULTS, ROOT, data_folder, fill, in_processes, say, store, table, write
 
 CHEAP = tuple(name for name in comparison.RULES if name not in ("auto", "oracle-throughput"))
 LIMITS = ("oracle", "oracle-throughput")
 RECORDED_RULES = (*CHEAP, "auto", "oracle-throughput")  # too few iterations for a deep model
-_EVEN = 0.003  # less is no difference
+_TIE = 0.003  # less is no difference
 _BELOW = 0.002  # of the oracle: who is so much worse than the best static cutoff is worse
 KINDS = {158: ("paper", "bursty", "rotate", "iid")}
 SEEDS = {158: (50,)}  # on which nothing was developed or chosen
@@ -54,8 +52,8 @@ class Case:
     seed: int
 
     def load(self) -> tuple[NDArray[np.float64], NDArray[np.float64], NodeOf]:
-        """Run-times to train on and to run on, s, and the workers' nodes, from the tool beside the data. Raises FredError."""
-        tool = Path(os.environ.get("FRED_DATA") or "-").parent / "tools" / "clusters.py"
+        """Return run-times to train on and to run on, s, and the workers' nodes. Raises FredError if the tool is missing."""
+        tool = data_folder().parent / "tools" / "clusters.py"
         if not tool.exists():
             raise FredError(f"cannot make the test clusters: there is no {tool}; set FRED_DATA")
         with tempfile.TemporaryDirectory() as folder:
@@ -65,22 +63,20 @@ class Case:
                 return stored["train"].astype(float), stored["test"].astype(float), stored["node"].astype(np.int64)
 
 
-def timing() -> None:
-    """Nothing: every part trains something."""
-
-
 def training() -> None:
-    """An hour: train and run every rule on every cluster, two at a time."""
-    RESULTS.mkdir(parents=True, exist_ok=True)
+    """Train and run every rule on every cluster: an hour on two cores."""
+    store(RECORDED, [row for _, rows in in_processes(measure_on_trace, list(TRACES)) for row in rows], "%.5g")
     cases = [Case(kind, n, seed) for n, kinds in KINDS.items() for seed in SEEDS[n] for kind in kinds]
+    measure_cases(_synthetic, cases, SYNTHETIC)
+
+
+def measure_cases(measure: Callable[[Case], list[dict[str, Any]]], cases: Sequence[Case], path: Path) -> None:
+    """Measure cases on all cores; write the rows of all that have ended, one case after the other."""
     rows: list[dict[str, Any]] = []
-    with ProcessPoolExecutor(2, mp_context=multiprocessing.get_context("spawn")) as pool:
-        recorded = [row for of_trace in pool.map(tried_on_trace, TRACES) for row in of_trace]
-        pd.DataFrame(recorded).to_csv(RECORDED, index=False, float_format="%.5g")
-        for case, done in zip(cases, pool.map(_synthetic, cases), strict=True):
-            rows += done
-            pd.DataFrame(rows).to_csv(SYNTHETIC, index=False, float_format="%.5g")
-            say(f"predictors: {case.kind}, {case.workers} workers, seed {case.seed}")
+    for case, case_rows in in_processes(measure, cases):
+        rows += case_rows
+        store(path, rows, "%.5g")
+        say(f"{path.stem}: {case.kind}, {case.workers} workers, seed {case.seed}")
 
 
 def _synthetic(case: Case) -> list[dict[str, Any]]:
@@ -94,9 +90,9 @@ def _synthetic(case: Case) -> list[dict[str, Any]]:
 
 def _row(rule: CutoffRule, train: NDArray[np.float64], test: NDArray[np.float64], node_of: NodeOf) -> dict[str, float]:
     """Return the row of a rule's results."""
-    started = time.perf_counter()
+    start = time.perf_counter()
     rule = rule.trained(train, node_of)
-    seconds = np.nan if isinstance(rule, DMM) else time.perf_counter() - started  # that is trained before
+    seconds = np.nan if isinstance(rule, DMM) else time.perf_counter() - start  # that is trained before
     return {**closed_loop.run(rule, test, node_of).summary(), "training": seconds}
 
 
@@ -108,23 +104,31 @@ def _deep(case: Case, train: NDArray[np.float64], node_of: NodeOf) -> DMM:
     return DMM(model=file)
 
 
-def tried_on_trace(name: str, rules: Sequence[str] = RECORDED_RULES) -> list[dict[str, Any]]:
+def recorded_trace(name: str) -> Trace:
+    """Return a recorded trace. Raises FredError if it is missing."""
+    path = data_folder() / "traces" / f"{name}.csv"
+    if not path.exists():
+        raise FredError(f"there is no recorded trace {path}; set FRED_DATA to the folder that has `traces`")
+    return read(path, **TRACES[name])
+
+
+def measure_on_trace(name: str, rules: Sequence[str] = RECORDED_RULES) -> list[dict[str, Any]]:
     """Return each rule's results by a rolling origin, with intervals of its throughput relative to that of others."""
-    trace = read(Path(os.environ.get("FRED_DATA") or "-") / "traces" / f"{name}.csv", **TRACES[name])
+    trace = recorded_trace(name)
     first = trace.iterations // 2
     outcome = rolling(trace, first, -(-(trace.iterations - first) // ORIGINS), rules)
-    about = {
+    facts = {
         "trace": name,
         "first": first,
         "trained": outcome.trained,
         "rounds": outcome.counted_rounds,
         "best": outcome.best_rule,
     }
-    return [{**about, "rule": rule, **summary, **_against(outcome, rule)} for rule, summary in outcome.rules.items()]
+    return [{**facts, "rule": rule, **summary, **_ratios(outcome, rule)} for rule, summary in outcome.rules.items()]
 
 
-def _against(outcome: Comparison, rule: str) -> dict[str, float]:
-    """A rule's throughput relative to that of others, with its interval."""
+def _ratios(outcome: Comparison, rule: str) -> dict[str, float]:
+    """Return a rule's throughput relative to that of others, with its interval."""
     return {
         f"{end} against {other}": value for other, by in outcome.ratios.items() for end, value in by[rule]._asdict().items()
     }
@@ -132,11 +136,11 @@ def _against(outcome: Comparison, rule: str) -> dict[str, float]:
 
 def report() -> str:
     """Write predictors.md from the measurements."""
-    path = RESULTS / "predictors.md"
     synthetic, recorded = pd.read_csv(SYNTHETIC), pd.read_csv(RECORDED)
-    text = TEXT.format(
+    text = fill(
+        Path(__file__).with_suffix(".md"),
         means=_side_by_side(synthetic, _mean),
-        worst=_side_by_side(synthetic, _worst),
+        worst=_side_by_side(synthetic, _worst_seed),
         judgement=_judgement(synthetic),
         deep=_deep_models(),
         below=_BELOW,
@@ -146,16 +150,15 @@ def report() -> str:
         against_count=trace_table(recorded, lambda row: _relative(row, "count")),
         against_best=trace_table(recorded, lambda row: _relative(row, "best")),
         against_all=trace_table(recorded, lambda row: _relative(row, "all")),
-        undecided=_undecided(recorded),
+        undecided=_indistinguishable(recorded),
         warm_up=closed_loop.WARM_UP,
         origins=int(recorded["trained"].max()),
     )
-    path.write_text(text, encoding="utf-8")
-    return str(path.relative_to(ROOT))
+    return write("predictors", text)
 
 
 def _side_by_side(rows: pd.DataFrame, value: Callable[[pd.DataFrame, str], str]) -> str:
-    """A row for each rule, a column for each cluster."""
+    """Return a table with a row for each rule, a column for each cluster."""
     clusters = [(n, kind) for n, kinds in KINDS.items() for kind in kinds]
     parts = [rows[(rows["workers"] == n) & (rows["kind"] == kind)] for n, kind in clusters]
     cells = [[rule, *(value(part, rule) for part in parts)] for rule in rows["rule"].drop_duplicates()]
@@ -166,28 +169,28 @@ def _mean(part: pd.DataFrame, rule: str) -> str:
     return _number(part.loc[part["rule"] == rule, "of_oracle"].mean())
 
 
-def _worst(part: pd.DataFrame, rule: str) -> str:
-    """Return the worst seed, and on how many a rule is worse than the best static cutoff."""
+def _worst_seed(part: pd.DataFrame, rule: str) -> str:
+    """Return the worst seed, and the number of seeds on which a rule is worse than the best static cutoff."""
     by_seed = part.pivot_table(index="seed", columns="rule", values="of_oracle")
-    below = int((by_seed[rule] < by_seed["count"] - _BELOW).sum())
-    return f"{_number(by_seed[rule].min())}, {below} of {len(by_seed)}"
+    losses = int((by_seed[rule] < by_seed["count"] - _BELOW).sum())
+    return f"{_number(by_seed[rule].min())}, {losses} of {len(by_seed)}"
 
 
 def _judgement(rows: pd.DataFrame) -> str:
     """Describe, for each cluster, the deep model and `auto` next to the best cheap rule."""
     lines = []
-    for (workers, kind), own in rows.groupby(["workers", "kind"], sort=False):
-        means = own.groupby("rule")["of_oracle"].mean().drop(list(LIMITS))
+    for (workers, kind), cluster_rows in rows.groupby(["workers", "kind"], sort=False):
+        means = cluster_rows.groupby("rule")["of_oracle"].mean().drop(list(LIMITS))
         cheap = means.drop(["dmm", "dmm-alone", "auto"])
-        said = " and ".join(
+        judgement = " and ".join(
             f"`{name}` ({means[name]:.3f}) is {_compared(means[name] - cheap.max())}" for name in ("dmm", "dmm-alone", "auto")
         )
-        lines.append(f"- {kind}, {workers:,} workers: {said} the best cheap rule, `{cheap.idxmax()}` ({cheap.max():.3f}).")
+        lines.append(f"- {kind}, {workers:,} workers: {judgement} the best cheap rule, `{cheap.idxmax()}` ({cheap.max():.3f}).")
     return "\n".join(lines)
 
 
 def _compared(gap: float) -> str:
-    return "as good as" if abs(gap) < _EVEN else "better than" if gap > 0 else "not as good as"
+    return "as good as" if abs(gap) < _TIE else "better than" if gap > 0 else "not as good as"
 
 
 def _deep_models() -> str:
@@ -196,135 +199,52 @@ def _deep_models() -> str:
     for n, kinds in KINDS.items():
         for kind in kinds:
             files = [MODELS / f"{kind}-{n}-{seed}.npz" for seed in SEEDS[n]]
-            about = [saved.load(file).record for file in files if file.exists()]
-            shares = [f"{sum(each.share == share for each in about)}" for share in (0.0, *SHARES)]
-            long_run = sum(each.objective == "throughput" for each in about)
-            undecided = sum(each.held_back is not None and each.held_back.doubt is not None for each in about)
-            timed = sum(each.by == "deadline" for each in about)
-            cells.append([f"{kind}, {n:,}", f"{long_run} of {len(about)}", str(timed), ", ".join(shares), str(undecided)])
+            records = [saved.load(file).record for file in files if file.exists()]
+            shares = [f"{sum(record.share == share for record in records)}" for share in (0.0, *SHARES)]
+            long_run = sum(record.objective == "throughput" for record in records)
+            undecided = sum(record.held_back is not None and record.held_back.doubt is not None for record in records)
+            timed = sum(record.by == "deadline" for record in records)
+            cells.append([f"{kind}, {n:,}", f"{long_run} of {len(records)}", str(timed), ", ".join(shares), str(undecided)])
     header = ["cluster", "long run", "by time", "without, half, only the HMM", "indistinguishable from the best static cutoff"]
     return table(header, cells)
 
 
 def _cost(rows: pd.DataFrame) -> str:
-    header = ["rule", *(f"{what}, {workers:,}" for workers in KINDS for what in ("ms per decision", "s to train"))]
+    header = ["rule", *(f"{cost}, {workers:,}" for workers in KINDS for cost in ("ms per decision", "s to train"))]
     cells = []
     for name in rows["rule"].drop_duplicates():
-        own = rows[rows["rule"] == name].groupby("workers")
-        figures = [own[what].median().get(workers) for workers in KINDS for what in ("milliseconds", "training")]
-        cells.append([name, *("–" if each is None or np.isnan(each) else f"{each:.2f}" for each in figures)])
+        by_size = rows[rows["rule"] == name].groupby("workers")
+        figures = [by_size[column].median().get(workers) for workers in KINDS for column in ("milliseconds", "training")]
+        cells.append([name, *("–" if figure is None or np.isnan(figure) else f"{figure:.2f}" for figure in figures)])
     return table(header, cells)
 
 
 def trace_table(rows: pd.DataFrame, cell: Callable[[Any], str]) -> str:
-    """A row for each rule, a column for each trace."""
-    traces = {str(name): own for name, own in rows.groupby("trace", sort=False)}
-    cells = {name: {row["rule"]: cell(row) for _, row in own.iterrows()} for name, own in traces.items()}
-    header = [f"{name}, {int(own['rounds'].iloc[0])} rounds" for name, own in traces.items()]
-    return table(["rule", *header], [[rule, *(own.get(rule, "–") for own in cells.values())] for rule in rows["rule"].unique()])
+    """Return a table with a row for each rule, a column for each trace."""
+    traces = {str(name): trace_rows for name, trace_rows in rows.groupby("trace", sort=False)}
+    cells = {name: {row["rule"]: cell(row) for _, row in trace_rows.iterrows()} for name, trace_rows in traces.items()}
+    header = [f"{name}, {int(trace_rows['rounds'].iloc[0])} rounds" for name, trace_rows in traces.items()]
+    return table(
+        ["rule", *header], [[rule, *(by_rule.get(rule, "–") for by_rule in cells.values())] for rule in rows["rule"].unique()]
+    )
 
 
 def _relative(row: Any, other: str) -> str:
-    """A throughput relative to another one, %, with its interval."""
+    """Return a throughput relative to another one, %, with its interval."""
     value, low, high = (100 * row[f"{end} against {other}"] - 100 for end in ("value", "low", "high"))
     return f"{value:+,.1f} ({low:+,.1f}…{high:+,.1f})" if np.isfinite(high) else f"{value:+,.1f}"
 
 
-def _undecided(rows: pd.DataFrame) -> str:
+def _indistinguishable(rows: pd.DataFrame) -> str:
     """Name, for each trace, the best rule, and the rules that are indistinguishable from it."""
     lines = []
-    for name, own in rows.groupby("trace", sort=False):
-        real = own[~own["rule"].str.startswith("oracle") & (own["rule"] != "all")]
-        best = own["best"].iloc[0]
-        alike = [f"`{rule}`" for rule in real.loc[real["high against best"] >= 1, "rule"] if rule != best]
-        lines.append(f"- {name}: `{best}` is best; indistinguishable from it: {', '.join(alike) or 'none'}.")
+    for name, trace_rows in rows.groupby("trace", sort=False):
+        real = trace_rows[~trace_rows["rule"].str.startswith("oracle") & (trace_rows["rule"] != "all")]
+        best = trace_rows["best"].iloc[0]
+        rules = [f"`{rule}`" for rule in real.loc[real["high against best"] >= 1, "rule"] if rule != best]
+        lines.append(f"- {name}: `{best}` is best; indistinguishable from it: {', '.join(rules) or 'none'}.")
     return "\n".join(lines)
 
 
 def _number(value: float | None) -> str:
     return "–" if value is None or np.isnan(value) else f"{value:.3f}"
-
-
-TEXT = """# Rules for the cutoff in closed loop
-
-Made by `make reproduce`. Each rule is trained on the first part of a trace and decides on the rest in closed loop. It
-sees the compute times of the workers for which it waited. Of the others it only knows that they were later. The first 20
-rounds wait for all workers and do not count. Numbers are gradients per second, sum c / sum x_(c), relative to the oracle,
-which knows each round and maximises c / x_(c). `oracle-throughput` maximises the long run, c - rho x_(c).
-
-[changes.md](changes.md) tests the rules on clusters that change in ways that training had not seen.
-
-## Synthetic clusters
-
-`paper`: one of four nodes is slow until round 61, then all are even. `bursty`: regimes of 8 to
-60 rounds come and go on several nodes. `rotate`: a slow job moves from node to node every 6 rounds. `iid`: no regimes.
-Rules receive the nodes.
-
-`count` ends a round with the number of workers that was best in training, `deadline` at the time that was best, and
-`count-or-deadline` with whichever is first. Rules that predict do the same, with two exceptions: `elfving`, as published,
-waits for a number, and the training of `dmm` may choose a deadline alone. `hmm` and `dmm` are watched next to averages of
-recent times. `dmm-alone` is the network of the same deep model, unwatched and without a hidden Markov model. `auto` has
-`dmm` among its candidates here.
-
-Means over seeds on which nothing was developed or chosen ({seeds}). Ten other seeds of each cluster, and clusters of
-2,175 workers, were reported twice with earlier versions of the rules. At that time ten trainings on one trace (`rotate`,
-158 workers) had .986 to .988. They differed in the seed of training alone.
-
-{means}
-
-The worst seed, and on how many the rule is worse than the best static cutoff, `count`, by more than {below}:
-
-{worst}
-
-{judgement}
-
-The paper's own model, `dmm-printed`, and `dmm-plain` are compared with `dmm` in [cutoff.md](cutoff.md).
-
-The last quarter of the training part chooses among deep models. The table counts those that aim at the long run instead
-of the round, and those that end rounds by time alone. It counts those without a hidden Markov model, mixed half and half
-with one, and those that are one alone. The last column counts models that are indistinguishable from the best static
-cutoff there:
-
-{deep}
-
-## Cost
-
-Medians of wall times: of a decision together with learning from the round, and of training. Two processes ran on two cores.
-`make bench` measures the training of `dmm`.
-
-{cost}
-
-## Recorded traces
-
-Recorded run-times, not part of the project: 10 and 15 EC2 nodes, 256 Lambda workers, 64 ranks of a language model's
-training. The origin rolls: rules are trained on the first half of a trace and run on the next eighth, then trained on
-everything up to there and run on the next eighth, {origins} times. Before each part they warm up in the last {warm_up}
-iterations, or fewer if there are fewer. Groups of workers are estimated from the training part. `dmm` is left out: on
-such short traces it is indistinguishable from a static cutoff for `fred train-cutoff`. These traces are no independent
-test, because the learning of `auto`'s first weights and of lateness was changed after they had been seen. Throughput
-relative to the oracle:
-
-{recorded}
-
-Throughput relative to other rules, in %, with 95 % intervals by a bootstrap of blocks of paired rounds
-(`fred/base/intervals.py`). An interval that contains zero decides nothing. Relative to the best static cutoff:
-
-{against_count}
-
-Relative to the best single rule:
-
-{against_best}
-
-{undecided}
-
-Relative to waiting for all:
-
-{against_all}
-
-## Objections
-
-**"`dmm` may be a hidden Markov model alone, and is then compared with itself."** The table of deep models counts these, and
-`dmm-alone` is the network without a hidden Markov model, as a row of its own.
-
-**"On recorded traces the network alone is not shown."** This stands. The traces are too short to train one.
-"""

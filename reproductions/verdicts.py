@@ -31,6 +31,10 @@ gets a verdict, two if the logarithms are skewed ([coverage](../studies/coverage
 {REASONS}"""
 
 
+CHOICES = """Some orders depend on choices of FRED's. They are judged under each choice. If two choices show opposite orders,
+the claim counts as *not compared*. If only some choices show an order, it is *open*."""
+
+
 class Verdict(StrEnum):
     """A verdict on a paper's claim."""
 
@@ -50,7 +54,7 @@ class Reason(StrEnum):
 
 
 class Claim(NamedTuple):
-    """What a paper says, in our words."""
+    """A claim of a paper, in FRED's words."""
 
     claim: str
     where: str  # section, table, figure
@@ -61,22 +65,22 @@ class Claim(NamedTuple):
     untried: str = ""  # why
 
 
-class Found(NamedTuple):
-    """A measurement beside a claim."""
+class Evidence(NamedTuple):
+    """A measurement next to a claim, and the verdict."""
 
     fred: str
     verdict: Verdict
 
 
 Claims = Mapping[str, Mapping[str, Claim]]  # by section and name
-Measured = Mapping[str, Found]  # by name
+Measured = Mapping[str, Evidence]  # by name
 
 
-def read(folder: Path) -> Claims:
-    """A paper's claims, of `claims.yaml`."""
+def read_claims(folder: Path) -> Claims:
+    """Read a paper's claims from `claims.yaml`."""
     path = folder / "claims.yaml"
     text, _ = read_yaml(path.read_text(encoding="utf-8"), lambda line: f"{path}:{line}: not valid YAML")
-    return {section: {name: _claim(**claim) for name, claim in own.items()} for section, own in text.items()}
+    return {section: {name: _claim(**claim) for name, claim in named.items()} for section, named in text.items()}
 
 
 def _claim(reason: str | None = None, **claim: str) -> Claim:
@@ -84,58 +88,58 @@ def _claim(reason: str | None = None, **claim: str) -> Claim:
 
 
 def tables(claims: Claims, measured: Measured) -> dict[str, str]:
-    """A table for each section, by its name, of all that was not tried (`untried`), and of how many there are (`counts`)."""
-    every = {name: claim for own in claims.values() for name, claim in own.items()}
-    tried = {name for name, claim in every.items() if not claim.untried}
-    if tried != set(measured):
-        raise ValueError(f"neither measured nor `untried`, or measured and no claim: {sorted(tried ^ set(measured))}")
-    disagrees = [name for name, found in measured.items() if found.verdict == Verdict.DISAGREES]
+    """Return a table of each section, by its name, of all claims not tried (`untried`), and of their numbers (`counts`)."""
+    every = {name: claim for named in claims.values() for name, claim in named.items()}
+    expected = {name for name, claim in every.items() if not claim.untried}
+    if expected != set(measured):
+        raise ValueError(f"neither measured nor `untried`, or measured and no claim: {sorted(expected ^ set(measured))}")
+    disagrees = [name for name, evidence in measured.items() if evidence.verdict == Verdict.DISAGREES]
     if unexplained := [name for name in disagrees if every[name].reason is None]:
         raise ValueError(f"disagreements without a `reason`: {unexplained}")
-    made = {section: _table(own, measured) for section, own in claims.items()}
-    left = [claim for claim in every.values() if claim.untried]
-    rows = ((claim.claim, claim.where, claim.paper, claim.untried) for claim in left)
-    return {**made, "untried": table(("claim", "where", "paper", "why not"), rows), "counts": _counts(every, measured)}
+    sections = {section: _table(named, measured) for section, named in claims.items()}
+    omitted = [claim for claim in every.values() if claim.untried]
+    rows = ((claim.claim, claim.where, claim.paper, claim.untried) for claim in omitted)
+    return {**sections, "untried": table(("claim", "where", "paper", "why not"), rows), "counts": _counts(every, measured)}
 
 
 def _table(claims: Mapping[str, Claim], measured: Measured) -> str:
-    tried = {name: claim for name, claim in claims.items() if not claim.untried}
+    compared = {name: claim for name, claim in claims.items() if not claim.untried}
     header = ["claim", "where", "paper", "FRED", "verdict", "calibrated"]
     rows = [
         [claim.claim, claim.where, claim.paper, measured[name].fred, _verdict(claim, measured[name]), claim.calibrated]
-        for name, claim in tried.items()
+        for name, claim in compared.items()
     ]
-    if any(claim.judged for claim in tried.values()):
+    if any(claim.judged for claim in compared.values()):
         header.append("judged by")
-        rows = [[*row, claim.judged] for row, claim in zip(rows, tried.values(), strict=True)]
+        rows = [[*row, claim.judged] for row, claim in zip(rows, compared.values(), strict=True)]
     return table(header, rows)
 
 
-def _verdict(claim: Claim, found: Found) -> str:
-    return f"{found.verdict}: {claim.reason}" if found.verdict == Verdict.DISAGREES else str(found.verdict)
+def _verdict(claim: Claim, evidence: Evidence) -> str:
+    return f"{evidence.verdict}: {claim.reason}" if evidence.verdict == Verdict.DISAGREES else str(evidence.verdict)
 
 
 def _counts(claims: Mapping[str, Claim], measured: Measured) -> str:
     rows: list[Sequence[object]] = [("claims", len(claims)), ("measured", len(measured))]
     for verdict in Verdict:
-        if own := [name for name, found in measured.items() if found.verdict == verdict]:
-            rows.append((f"– {verdict}", len(own)))
+        if names := [name for name, evidence in measured.items() if evidence.verdict == verdict]:
+            rows.append((f"– {verdict}", len(names)))
         if verdict == Verdict.DISAGREES:
-            reasons = [claims[name].reason for name in own]
+            reasons = [claims[name].reason for name in names]
             rows += [(f"– – {reason}", reasons.count(reason)) for reason in Reason if reason in reasons]
-        if calibrated := sum(claims[name].calibrated != "no" for name in own):
+        if calibrated := sum(claims[name].calibrated != "no" for name in names):
             rows.append(("– – calibrated, at least in part", calibrated))
     return table(("", "number"), [*rows, ("not tried (reasons above)", len(claims) - len(measured))])
 
 
-def whether(holds: object) -> Verdict:
+def judge(holds: object) -> Verdict:
     """Return the verdict on a statement that is true or false."""
     return Verdict.AGREES if holds else Verdict.DISAGREES
 
 
-def close(measured: float, paper: float, share: float) -> Verdict:
+def judge_close(measured: float, paper: float, share: float) -> Verdict:
     """Return whether a number is within this share of the paper's."""
-    return whether(near(measured, paper, share))
+    return judge(near(measured, paper, share))
 
 
 _VERDICTS = {
@@ -145,36 +149,74 @@ _VERDICTS = {
 }
 
 
-def _ratio(one: "pd.Series[float]", other: "pd.Series[float]", low: float = -np.inf, high: float = 0.0) -> Verdict:
+def _ratio(numerator: "pd.Series[float]", denominator: "pd.Series[float]", low: float = -np.inf, high: float = 0.0) -> Verdict:
     """Return whether the logarithm of the ratio, by seed, lies between two bounds."""
-    mean = Mean.estimate((one / other).dropna().map(np.log))
+    mean = Mean.estimate((numerator / denominator).dropna().map(np.log))
     return _VERDICTS[intervals.verdict(mean.interval(), low, high)]
 
 
-def less(smaller: "pd.Series[float]", larger: "pd.Series[float]") -> Verdict:
+def judge_less(smaller: "pd.Series[float]", larger: "pd.Series[float]") -> Verdict:
     """Return whether the first is below the second."""
     return _ratio(smaller, larger)
 
 
-def level(one: "pd.Series[float]", other: "pd.Series[float]", margin: float) -> Verdict:
+def judge_level(values: "pd.Series[float]", references: "pd.Series[float]", margin: float) -> Verdict:
     """Return whether the larger one is at most this share above the other."""
-    return _ratio(one, other, -np.log1p(margin), np.log1p(margin))
+    return _ratio(values, references, -np.log1p(margin), np.log1p(margin))
 
 
-def no_worse(one: "pd.Series[float]", other: "pd.Series[float]", margin: float) -> Verdict:
+def judge_no_worse(values: "pd.Series[float]", references: "pd.Series[float]", margin: float) -> Verdict:
     """Return whether the first is at most this share above the second."""
-    return _ratio(one, other, high=np.log1p(margin))
+    return _ratio(values, references, high=np.log1p(margin))
 
 
-def rising(values: Sequence[float]) -> Verdict:
+def judge_rising(values: Sequence[float]) -> Verdict:
     """Return whether each value is above the one before."""
-    return whether((np.diff(values) > 0).all())
+    return judge((np.diff(values) > 0).all())
 
 
-def shown(values: "pd.Series[float]", form: str = ".4f") -> str:
-    """The mean over the seeds, and half of its interval; with fewer than five seeds the range."""
-    own = values.dropna()
-    if len(own) >= FEWEST_SEEDS:
-        low, high = Mean.estimate(own).interval()
-        return f"{own.mean():{form}} ± {(high - low) / 2:{form}}"
-    return f"{own.mean():{form}}" + (f" ({own.min():{form}} to {own.max():{form}})" if len(own) > 1 else "")
+def combine_parts(verdicts: Sequence[Verdict]) -> Verdict:
+    """Return the verdict on a claim with several parts, all of which must hold.
+
+    Args:
+        verdicts: one per part.
+
+    >>> str(all_of([Verdict.AGREES, Verdict.OPEN]))
+    'open'
+    """
+    for verdict in (Verdict.DISAGREES, Verdict.OPEN):
+        if verdict in verdicts:
+            return verdict
+    return Verdict.AGREES
+
+
+def combine_choices(usual: Evidence, alternatives: Mapping[str, Evidence]) -> Evidence:
+    """Return one verdict on a claim that was judged under several choices, none of which the paper excludes.
+
+    Args:
+        usual: result under the scenario's own choices.
+        alternatives: results under others, by their names.
+
+    >>> agrees, disagrees = Found("1 for 2", Verdict.AGREES), Found("3 for 2", Verdict.DISAGREES)
+    >>> under_choices(agrees, {"spread": disagrees})[:]
+    ('1 for 2 (agrees); spread: 3 for 2 (disagrees)', <Verdict.NOT_COMPARED: 'not compared'>)
+    """
+    alternatives = {name: evidence for name, evidence in alternatives.items() if evidence != usual}
+    verdicts = {usual.verdict, *(evidence.verdict for evidence in alternatives.values())}
+    if len(verdicts) == 1:
+        return Evidence(
+            "; ".join([usual.fred, *(f"{name}: {evidence.fred}" for name, evidence in alternatives.items())]), usual.verdict
+        )
+    verdict = Verdict.NOT_COMPARED if {Verdict.AGREES, Verdict.DISAGREES} <= verdicts else Verdict.OPEN
+    parts = [f"{usual.fred} ({usual.verdict})"]
+    parts += [f"{name}: {evidence.fred} ({evidence.verdict})" for name, evidence in alternatives.items()]
+    return Evidence("; ".join(parts), verdict)
+
+
+def format_mean(values: "pd.Series[float]", form: str = ".4f") -> str:
+    """Return the mean over the seeds, and half of its interval; with fewer than five seeds the range."""
+    finite = values.dropna()
+    if len(finite) >= FEWEST_SEEDS:
+        low, high = Mean.estimate(finite).interval()
+        return f"{finite.mean():{form}} ± {(high - low) / 2:{form}}"
+    return f"{finite.mean():{form}}" + (f" ({finite.min():{form}} to {finite.max():{form}})" if len(finite) > 1 else "")

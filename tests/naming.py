@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).parent.parent
-LIMITS = {"fred": 0.015, "tests": 0.015, "studies": 0.03}  # share of all names
+LIMITS = {"fred": 0.015, "tests": 0.015, "benchmarks": 0.03, "reproductions": 0.03, "studies": 0.03}  # share of all names
 _WORDS = """
 found own each told said known asked given wanted shown taken made drawn kept held apart beside besides among amongst
 about upto whole here there these those this that which what who whose one ones other others another both either neither

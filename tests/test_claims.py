@@ -9,9 +9,18 @@ import pytest
 
 from fred.components import registry
 from fred.schedule.schedule import Verb
-from reproductions.combined import under_choices
-from reproductions.common import Seeds
-from reproductions.verdicts import Claim, Found, Reason, Verdict, less, level, no_worse, tables
+from reproductions.common import ROOT, Seeds
+from reproductions.verdicts import (
+    Claim,
+    Evidence,
+    Reason,
+    Verdict,
+    combine_choices,
+    judge_less,
+    judge_level,
+    judge_no_worse,
+    tables,
+)
 from reproductions.wagma import further
 from tests.worlds import constant, outcome
 
@@ -21,7 +30,7 @@ def test_every_claim_is_measured_or_has_a_reason_why_not():
         "one": {"a": Claim("first", "1", judged="within 10 %"), "b": Claim("second", "2", calibrated="yes")},
         "left": {"c": Claim("x", "3", untried="far")},
     }
-    measured = {"a": Found("1.0", Verdict.OPEN), "b": Found("2.0", Verdict.AGREES)}
+    measured = {"a": Evidence("1.0", Verdict.OPEN), "b": Evidence("2.0", Verdict.AGREES)}
     text = tables(claims, measured)
     assert "| first | 1 | yes | 1.0 | open | no | within 10 % |" in text["one"]
     assert "| x | 3 | yes | far |" in text["untried"]
@@ -33,12 +42,12 @@ def test_every_claim_is_measured_or_has_a_reason_why_not():
 
 def test_every_disagreement_has_a_reason_that_is_counted():
     claims = {"one": {"a": Claim("first", "1", reason=Reason.INPUTS), "b": Claim("second", "2", reason=Reason.SCALE)}}
-    text = tables(claims, {"a": Found("1.0", Verdict.DISAGREES), "b": Found("2.0", Verdict.AGREES)})
+    text = tables(claims, {"a": Evidence("1.0", Verdict.DISAGREES), "b": Evidence("2.0", Verdict.AGREES)})
     assert "| first | 1 | yes | 1.0 | disagrees: inputs | no |" in text["one"]
     assert "| second | 2 | yes | 2.0 | agrees | no |" in text["one"]
     assert "| – – inputs | 1 |" in text["counts"] and "scale" not in text["counts"]
     with pytest.raises(ValueError, match=r"without a `reason`: \['a'\]"):
-        tables({"one": {"a": Claim("first", "1")}}, {"a": Found("1.0", Verdict.DISAGREES)})
+        tables({"one": {"a": Claim("first", "1")}}, {"a": Evidence("1.0", Verdict.DISAGREES)})
 
 
 def test_a_file_to_which_seeds_were_added_is_the_one_that_was_measured_at_once(tmp_path):
@@ -60,14 +69,29 @@ def test_a_file_to_which_seeds_were_added_is_the_one_that_was_measured_at_once(t
     assert measure("grown.csv", False, 1) != at_once
 
 
+def test_a_scenario_is_loaded_with_the_seeds_that_a_file_lacks(tmp_path):
+    path, settings = ROOT / "scenarios" / "psp-sgd" / "errors.yaml", ["seeds=[1, 2, 3]"]
+    file = Seeds(tmp_path / "errors.csv", ["run"], add=False)
+    assert getattr(file.load(path, settings, run="sync"), "seeds", None) == (1, 2, 3)
+    file.add(pd.DataFrame({"run": "sync", "seed": [1, 3]}))
+    assert getattr(file.load(path, settings, run="sync"), "seeds", None) == (2,)
+    file.add(pd.DataFrame({"run": "sync", "seed": [2]}))
+    assert file.load(path, settings, run="sync") is None
+
+
 def test_a_claim_agrees_only_if_it_does_under_all_choices():
-    agrees, disagrees, undecided = (Found("1 for 2", verdict) for verdict in (Verdict.AGREES, Verdict.DISAGREES, Verdict.OPEN))
-    assert under_choices(agrees, {"spread": agrees}) == under_choices(agrees, {}) == agrees
-    assert under_choices(agrees, {"spread": Found("1 for 3", Verdict.AGREES)}) == ("1 for 2; spread: 1 for 3", Verdict.AGREES)
+    agrees, disagrees, undecided = (
+        Evidence("1 for 2", verdict) for verdict in (Verdict.AGREES, Verdict.DISAGREES, Verdict.OPEN)
+    )
+    assert combine_choices(agrees, {"spread": agrees}) == combine_choices(agrees, {}) == agrees
+    assert combine_choices(agrees, {"spread": Evidence("1 for 3", Verdict.AGREES)}) == (
+        "1 for 2; spread: 1 for 3",
+        Verdict.AGREES,
+    )
     for usual, other in ((agrees, undecided), (undecided, disagrees)):
-        assert under_choices(usual, {"spread": other}).verdict == Verdict.OPEN
+        assert combine_choices(usual, {"spread": other}).verdict == Verdict.OPEN
     for alternatives in ({"spread": disagrees}, {"spread": disagrees, "order": undecided}):
-        assert under_choices(agrees, alternatives).verdict == Verdict.NOT_COMPARED
+        assert combine_choices(agrees, alternatives).verdict == Verdict.NOT_COMPARED
 
 
 def _ratios(middle: float, deviation: float) -> tuple[pd.Series, pd.Series]:
@@ -81,18 +105,18 @@ def test_orders_are_decided_by_students_interval():
     for deviation in (0.01, 0.2):
         half = 2.7764451051977987 * deviation / math.sqrt(5)  # the 97.5th percentile with four degrees of freedom
         for middle, verdict in ((-1.01, agrees), (1.01, disagrees), (-0.99, undecided), (0.99, undecided)):
-            assert less(*_ratios(middle * half, deviation)) == verdict
+            assert judge_less(*_ratios(middle * half, deviation)) == verdict
         margin = math.exp(1.5 * half) - 1
         for middle, verdict in ((0.49, agrees), (0.51, undecided), (2.51, disagrees)):
-            assert level(*_ratios(middle * half, deviation), margin) == verdict
-            assert no_worse(*_ratios(middle * half, deviation), margin) == verdict
-        assert no_worse(*_ratios(-9 * half, deviation), margin) == agrees
+            assert judge_level(*_ratios(middle * half, deviation), margin) == verdict
+            assert judge_no_worse(*_ratios(middle * half, deviation), margin) == verdict
+        assert judge_no_worse(*_ratios(-9 * half, deviation), margin) == agrees
 
 
 def test_fewer_than_five_seeds_decide_no_order():
     for seeds in range(1, 5):
         small, large = pd.Series([1.0, 1.1, 1.2, 1.1][:seeds]), pd.Series([9.0] * seeds)
-        assert less(small, large) == level(small, large, 0.1) == no_worse(small, large, 0.1) == Verdict.OPEN
+        assert judge_less(small, large) == judge_level(small, large, 0.1) == judge_no_worse(small, large, 0.1) == Verdict.OPEN
 
 
 def test_gossip_that_communicates_twice():

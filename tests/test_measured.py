@@ -276,7 +276,7 @@ def test_step_times_are_those_of_sums_by_hand():
 
 def test_step_times_of_trainings_are_read_and_predicted():
     """Local SGD and DiLoCo at 1 and 5 Gbit/s, averaging every 1 or 8 steps: within 7 %, as predicted before they were read."""
-    measured = list(steps.read())
+    measured = list(steps.read_steps())
     assert {step.system for step in measured} == set(steps.ALGORITHMS)
     assert sum(step.is_blind for step in measured) == 83
     near = [step for step in measured if step.system != "ddp" and 1e8 < step.bandwidth < 1e9 and step.period <= 8]

@@ -2,6 +2,7 @@
 
 import itertools
 import math
+import re
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from fred.prediction.contract import Round
 from fred.running.execution import check, execute
 from fred.specification.loading import Scenario
 from fred.specification.stopping import Stop
-from tests.program import refusal
+from tests.program import fred_command, refusal
 from tests.worlds import constant, make_run, record
 
 PLACE = r"\(.*test_refusals\.py, line \d+\)"  # the place of the fault
@@ -374,3 +375,32 @@ def test_a_mistake_is_refused_with_its_whole_cure(tmp_path, monkeypatch, command
     if "results" in cure:
         fred.run("mine.yaml", out="results/mine", report=False)
     assert cure in refusal(*command.split())
+
+
+_WITH_LISTS = {  # scenarios with an option that is a list, OPTION
+    "failures": "cluster: {workers: 2, failures: {OPTION, checkpoint: {every_updates: 2}}}\nalgorithm: {name: ssgd, learning_rate: 1}",
+    "edges": "cluster: {workers: 3}\nalgorithm: {name: d-psgd, learning_rate: 1}\nprotocol: {topology: {name: edges, OPTION}}",
+    "hinge": "cluster: {workers: 2}\nalgorithm: {name: fedasync, learning_rate: 0.1, OPTION}\ntask: {data: digits, model: softmax}",
+    "hidden": "cluster: {workers: 2}\nalgorithm: {name: asgd, learning_rate: 0.1}\ntask: {data: digits, model: {name: mlp, OPTION}}",
+    "seeds": "cluster: {workers: 2}\nalgorithm: {name: asgd, learning_rate: 0.1}\nOPTION",
+}
+
+
+@pytest.mark.parametrize(
+    ("scenario", "option"),
+    [
+        *(("failures", f"at_updates: {value}") for value in ("3", "[3]", "[a]", "[[3, 0]]", "[[3, 0, 1.0, 2]]", "[3, 0, 1.0]")),
+        *(("failures", f"recorded: {value}") for value in ("3", "[3]")),
+        *((name, f"{name}: {value}") for name in ("edges", "hinge") for value in ("3", "[3]")),
+        ("hidden", "hidden: 32"),
+        ("seeds", "seeds: 3"),
+    ],
+)
+def test_a_printed_list_runs_as_it_is_printed(tmp_path, monkeypatch, scenario, option):
+    monkeypatch.chdir(tmp_path)
+    text = f"{_WITH_LISTS[scenario]}\nstop: {{updates: 4}}\n"
+    Path("mine.yaml").write_text(text.replace("OPTION", option))
+    cures = re.findall(r"such as `([^`]+)`", fred_command("run", "mine.yaml").err)
+    assert len(set(cures)) == 1
+    Path("mine.yaml").write_text(text.replace("OPTION", cures[0]))
+    assert fred_command("run", "mine.yaml", "--no-report").code == 0

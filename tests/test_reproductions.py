@@ -14,7 +14,7 @@ from fred import batch_indices
 from reproductions import clipped, index, predictors
 from reproductions.asynchronous import by_numpy
 from reproductions.backup_workers import convergence
-from reproductions.common import ROOT
+from reproductions.common import REPORTED, ROOT
 
 
 def test_the_index_of_results_has_the_numbers_of_their_pages():
@@ -25,7 +25,7 @@ def test_the_index_of_results_has_the_numbers_of_their_pages():
 
 
 def test_gammas_are_chosen_on_other_seeds_than_those_that_are_reported():
-    runs = [*itertools.product(convergence.GAMMAS, (1, 2, 3)), *((0.01, seed) for seed in convergence.REPORTED)]
+    runs = [*itertools.product(convergence.GAMMAS, (1, 2, 3)), *((0.01, seed) for seed in REPORTED)]
     rows = [
         (method, workers, gamma, seed, seconds, seconds, error)
         for method, workers, (gamma, seed) in itertools.product(("sync", "async"), convergence.WORKERS, runs)
@@ -33,7 +33,7 @@ def test_gammas_are_chosen_on_other_seeds_than_those_that_are_reported():
     ]
     columns = ["method", "workers", "gamma", "seed", "virtual_seconds", "updates", "error"]
     curves = pd.DataFrame(rows, columns=columns)
-    assert set(convergence.chosen(curves).values()) == {0.01}
+    assert set(convergence.choose_gammas(curves).values()) == {0.01}
     end = convergence.ends(curves)["async", 53]
     assert end.error.tolist() == pytest.approx([0.275, 0.35, 0.275, 0.275, 0.275])
     assert end.seconds.tolist() == pytest.approx([30, np.nan, 30, 30, 30], nan_ok=True)
@@ -47,7 +47,7 @@ def test_recorded_traces_are_judged_by_a_rolling_origin(tmp_path, monkeypatch):
     pd.DataFrame(times, columns=list("abc")).to_csv(tmp_path / "traces" / "small.csv", index=False)
     monkeypatch.setenv("FRED_DATA", str(tmp_path))
     monkeypatch.setattr(predictors, "TRACES", {"small": {"unit": "s"}})
-    rows = pd.DataFrame(predictors.tried_on_trace("small", ("all", "count", "oracle")))
+    rows = pd.DataFrame(predictors.measure_on_trace("small", ("all", "count", "oracle")))
     assert {tuple(row) for row in rows[["first", "rounds", "trained"]].to_numpy().tolist()} == {(20, 21, 4)}
     every, static = (rows[rows["rule"] == name].iloc[0] for name in ("all", "count"))
     assert every["throughput"] == pytest.approx(3 * 21 / times[20:].max(axis=1).sum())
@@ -85,7 +85,7 @@ def test_noise_has_the_tails_of_its_law():
 
 @pytest.mark.slow
 def test_clipping_with_a_delay_is_numpys():
-    table: Any = clipped.measured("Student t, 2 degrees", "all x = 1", [5])
+    table: Any = clipped.measure_reading("Student t, 2 degrees", "all x = 1", [5])
     noise = clipped.Tails(law="student", exponent=2.0, scale=0.3).load(5).train.inputs.astype(float)
     curvatures = np.linspace(1, 4, 8)
     for method, length, rate in (("vanilla", np.inf, 0.03 / 8), ("clipped", 1.0, 0.03)):

@@ -20,7 +20,7 @@ from pydantic_core import PydanticCustomError
 from fred.base.errors import FredError, quoted
 from fred.components import own_code, registry
 from fred.components.input_path import InputPath, UnreadError
-from fred.components.problems import Keys, problems, with_examples
+from fred.components.problems import Keys, problems
 
 NANOSECONDS = 1_000_000_000  # per second
 LONGEST = 9e9  # s, 285 years: about the range of 64-bit nanoseconds
@@ -99,7 +99,7 @@ class Component(BaseModel, metaclass=ComponentType):
         try:
             super().__init__(**options)
         except ValidationError as error:
-            refusals = problems(with_examples(error.errors(), type(self).model_fields), in_python=True)
+            refusals = problems(error.errors(), type(self), in_python=True)
             lines = [f"{'.'.join((type(self).__name__, *map(str, keys)))}: {line}" for keys, line in refusals]
             raise FredError(*dict.fromkeys(lines)) from None
 

@@ -22,7 +22,6 @@ from fred.base.errors import FredError, quoted
 from fred.components import own_code, registry
 from fred.components.component import Component, Object, checked, is_user_class
 from fred.components.input_path import UnreadError
-from fred.components.problems import with_examples
 
 
 @cache
@@ -208,10 +207,9 @@ class OneOf:
         except FredError as error:
             raise PydanticCustomError("component", "{reason}", {"reason": str(error), "key": "name"}) from error
         except ValidationError as error:
-            errors = with_examples(error.errors(), cls.model_fields)
-            nested = [self._with_protocols(problem, getattr(cls, "protocol", "")) for problem in errors]
+            nested = [self._with_protocols(problem, getattr(cls, "protocol", "")) for problem in error.errors()]
             reason = "; ".join(f"{'.'.join(map(str, line['loc'])) or cls.__name__}: {line['msg']}" for line in nested)
-            raise PydanticCustomError("component", "{reason}", {"reason": reason, "nested": nested}) from error
+            raise PydanticCustomError("component", "{reason}", {"reason": reason, "nested": nested, "model": cls}) from error
 
     @property
     def _expectation(self) -> str:

@@ -2,7 +2,10 @@
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from typing import Annotated, Any, NamedTuple, get_args
+
+from pydantic import BaseModel, Field, TypeAdapter, ValidationError
+from pydantic.fields import FieldInfo
 
 from fred.base.errors import quoted
 
@@ -24,38 +27,41 @@ _SUCH_AS: dict[str, Any] = {
 }
 
 
-def problems(errors: Iterable[Any], prefix: Keys = (), in_python: bool = False) -> Iterator[tuple[Keys, str]]:
+def problems(
+    errors: Iterable[Any], model: type[BaseModel], prefix: Keys = (), in_python: bool = False
+) -> Iterator[tuple[Keys, str]]:
     """Yield the keys and the message of each pydantic error; errors inside a component are yielded one by one.
 
     Args:
-        errors: pydantic's errors; `with_examples` adds examples of missing options.
+        errors: pydantic's errors.
+        model: class whose validation failed; its options have the examples of messages.
         prefix: keys that lead to the validated value.
         in_python: True for options of a constructor, which examples write as `key=value`, not as in a file.
     """
-    yield from _joined(_described(list(errors), prefix, in_python))
+    yield from _joined(_described(list(errors), model, prefix, in_python))
 
 
-def _described(errors: list[Any], prefix: Keys, in_python: bool) -> Iterator[tuple[Keys, str]]:
+def _described(errors: list[Any], model: type[BaseModel], prefix: Keys, in_python: bool) -> Iterator[tuple[Keys, str]]:
     """Yield the keys and the message of each error."""
     bounded = {_place(error) for error in errors if error["type"] in _BOUNDS}
     for error in errors:
         context = error.get("ctx", {})
         keys = (*prefix, *_place(error), *([context["key"]] if "key" in context else []))
-        name = str(keys[-1]) if keys else ""
         if "nested" in context:
-            yield from problems(context["nested"], keys, in_python and not keys)
+            yield from problems(context["nested"], context["model"], keys, in_python and not keys)
         elif error["type"] == "too_short" and error["ctx"]["actual_length"] < len(error["input"]):
             continue  # invalid items were not counted; each has an error of its own
         elif error["type"] == "tuple_type" and _place(error) in bounded:
             continue  # a number that is too large or small was meant as a number
         elif error["type"] == "missing":
-            example = _example(name, error["example"], in_python) if "example" in error else _example(name, None, in_python)
-            yield keys, f"missing key `{name}`{example and ', such as ' + example}"
+            example = _option(model, keys[len(prefix) :], in_python).example()
+            thing = "item" if isinstance(keys[-1], int) else f"key `{keys[-1]}`"
+            yield keys, f"missing {thing}{example and ', such as ' + example}"
         elif error["type"] in ("unknown_key", "component"):
             yield keys, error["msg"]
         else:
             finding = "" if isinstance(error["input"], (dict, list)) else f"found {quoted(error['input'])}; "
-            yield keys, finding + _expectation(error, name, in_python)
+            yield keys, finding + _expectation(error, _option(model, keys[len(prefix) :], in_python))
 
 
 def _joined(lines: Iterable[tuple[Keys, str]]) -> Iterator[tuple[Keys, str]]:
@@ -77,31 +83,70 @@ def _joined(lines: Iterable[tuple[Keys, str]]) -> Iterator[tuple[Keys, str]]:
         yield last
 
 
-def with_examples(errors: Iterable[Any], fields: Mapping[str, Any]) -> list[Any]:
-    """Return pydantic's errors with an `example` of each missing option.
+class _Option(NamedTuple):
+    """The option that a refused value is, or is a part of, such as an item of a list.
 
     Args:
-        errors: the errors.
-        fields: the class's fields by name, some with `examples`.
+        name: its name; empty for the whole model.
+        field: its definition; None for the whole model.
+        is_whole: True if the value is the whole option.
+        in_python: True for an option that a constructor takes itself, not one in a mapping that it takes.
     """
-    examples = {name: field.examples[0] for name, field in fields.items() if field.examples}
-    return [
-        error | {"example": examples[error["loc"][0]]}
-        if error["type"] == "missing" and len(error["loc"]) == 1 and error["loc"][0] in examples
-        else error
-        for error in errors
-    ]
+
+    name: str
+    field: FieldInfo | None
+    is_whole: bool
+    in_python: bool
+
+    def example(self) -> str:
+        """Return the whole option as it is written, with a usual value; empty if there is none."""
+        examples = self.field.examples if self.field else None
+        return _example(self.name, _SUCH_AS.get(self.name, examples[0] if examples else None), self.in_python)
+
+    def as_list(self, value: Any) -> str:
+        """Return the option with a list of one value, or with a usual one if it does not take that list."""
+        is_single = self.is_whole and isinstance(value, int | float) and self.name not in _SUCH_AS
+        return _example(self.name, [value], self.in_python) if is_single and self._takes([value]) else self.example()
+
+    def _takes(self, value: Any) -> bool:
+        if self.field is None:
+            return False
+        annotation: Any = Annotated[self.field.annotation, Field(), *self.field.metadata]
+        try:
+            TypeAdapter(annotation).validate_python(value)
+        except ValidationError:
+            return False
+        return True
 
 
-def _expectation(error: Any, name: str, in_python: bool) -> str:
-    """Return the expected value of the option `name`, in words."""
-    example = _example(name, None, in_python)
+def _option(model: type[BaseModel], keys: Keys, in_python: bool) -> _Option:
+    """Return the innermost option of a model on the way to a value."""
+    option, models = _Option(str(keys[-1]) if keys else "", None, True, in_python), [model]
+    for place, key in enumerate(keys, 1):
+        field = next((cls.model_fields[key] for cls in models if key in cls.model_fields), None)
+        if field is not None:
+            option = _Option(str(key), field, place == len(keys), in_python and place == 1)
+            models = list(_models(field.annotation))
+    return option
+
+
+def _models(annotation: Any) -> Iterator[type[BaseModel]]:
+    """Yield the models in a type, such as that of a list of settings."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+    for part in get_args(annotation):
+        yield from _models(part)
+
+
+def _expectation(error: Any, option: _Option) -> str:
+    """Return the expected value of an option, or of a part of it, in words."""
+    example = option.example()
     if error["type"] == "model_type":
-        return f"expected settings, such as {example or f'`{name}: {{key: value}}`'}"
+        usual = f"`{option.name}: {{key: value}}`" if option.is_whole else "`{key: value}`"
+        return f"expected settings, such as {example or usual}"
     if error["type"] == "tuple_type":
-        single = [error["input"]] if isinstance(error["input"], int | float) else None
-        like = example or (_example(name, single, in_python) if single else "")
-        return f"expected a list{like and ', such as ' + like}"
+        example = option.as_list(error["input"])
+        return f"expected a list{example and ', such as ' + example}"
     if error["type"] in ("too_short", "too_long"):
         context = error["ctx"]
         is_short = error["type"] == "too_short"
@@ -120,12 +165,11 @@ def _place(error: Any) -> Keys:
 
 
 def _example(name: str, value: Any, in_python: bool) -> str:
-    """Return an option as it is written, with this value or a usual one; empty if there is none.
+    """Return an option as it is written, with this value; empty if there is none.
 
-    >>> _example("stop", None, False), _example("stop", None, True), _example("median", 0.1, True), _example("x", None, True)
-    ('`stop: {seconds: 30}`', "`stop={'seconds': 30}`", '`median=0.1`', '')
+    >>> _example("stop", {"seconds": 30}, False), _example("median", 0.1, True), _example("x", None, True)
+    ('`stop: {seconds: 30}`', '`median=0.1`', '')
     """
-    value = _SUCH_AS.get(name) if value is None else value
     return "" if value is None else f"`{name}{'=' if in_python else ': '}{_format(value, in_python)}`"
 
 

@@ -313,7 +313,7 @@ def validated(specification: Any, locate: Callable[[Keys], str], folder: Path = 
     try:
         return Scenario.model_validate(specification, context={"folder": folder, "recorded": recorded})
     except ValidationError as error:
-        lines = [f"{locate(keys)}: {problem}" for keys, problem in problems(error.errors())]
+        lines = [f"{locate(keys)}: {problem}" for keys, problem in problems(error.errors(), Scenario)]
         raise FredError(*dict.fromkeys(lines)) from None
 
 
@@ -341,7 +341,7 @@ def revalidated(part: Any, keys: Keys = ()) -> Any:
     try:
         return type(part).model_validate(options)
     except ValidationError as error:
-        lines = [f"{'.'.join(map(str, where))}: {problem}" for where, problem in problems(error.errors(), keys)]
+        lines = [f"{'.'.join(map(str, where))}: {problem}" for where, problem in problems(error.errors(), type(part), keys)]
         raise FredError(*dict.fromkeys(lines)) from None
 
 

@@ -126,7 +126,7 @@ class Source:
         try:
             return Sweep.model_validate(sweep)
         except ValidationError as error:
-            mistakes = problems(error.errors(), ("runs", name, "sweep"))
+            mistakes = problems(error.errors(), Sweep, ("runs", name, "sweep"))
             raise FredError(*dict.fromkeys(f"{self.locate(keys)}: {message}" for keys, message in mistakes)) from None
 
     def locate(self, keys: Keys) -> str:

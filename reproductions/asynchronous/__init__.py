@@ -1,16 +1,10 @@
 """Asynchronous methods on the quadratic that their authors compare them on, next to another program's numbers."""
 
 from reproductions.asynchronous import large, page, tuned
-from reproductions.common import RESULTS
-
-
-def timing() -> None:
-    """Measure nothing, because everything needs gradients."""
 
 
 def training() -> None:
-    """All tables: about three quarters of an hour on a core."""
-    RESULTS.mkdir(parents=True, exist_ok=True)
+    """Measure all tables: about three quarters of an hour on a core."""
     large.measure()
     tuned.measure()
 

@@ -8,7 +8,7 @@ _SEEDS = 200
 
 
 def slope(x: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The gradient A x - b [..., d] without noise.
+    """Return the gradient A x - b [..., d] without noise.
 
     Args:
         x: where [..., d].
@@ -19,7 +19,7 @@ def slope(x: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def excess(x: NDArray[np.float64]) -> NDArray[np.float64]:
-    """f(x) - min f [...].
+    """Return f(x) - min f [...].
 
     Args:
         x: where [..., d].
@@ -30,7 +30,7 @@ def excess(x: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def rounds(first: float, rate: float, dimension: int = 32, accuracy: float = 1e-3) -> int:
-    """Steps of gradient descent without noise until the gradient's squared length is at most the accuracy.
+    """Return the steps of gradient descent without noise until the gradient's squared length is at most the accuracy.
 
     Args:
         first: of the numbers at the start; the others are 0.
@@ -45,7 +45,7 @@ def rounds(first: float, rate: float, dimension: int = 32, accuracy: float = 1e-
 
 
 def m_sync(waited_for: int, moments: tuple[float, ...], dimension: int = 1729) -> NDArray[np.float64]:
-    """f - min f of m-sync at rate 1 with as many seeds as tell its distribution [moments, seeds].
+    """Return f - min f of m-sync at rate 1, with enough seeds to show its distribution [moments, seeds].
 
     Args:
         waited_for: m, by whose mean gradient each step is made.
@@ -55,13 +55,13 @@ def m_sync(waited_for: int, moments: tuple[float, ...], dimension: int = 1729) -
     rng, i = np.random.default_rng(0), np.arange(_NEAR)
     x = np.zeros((_SEEDS, dimension))
     x[:, 0] = dimension**0.5
-    now, found = np.zeros(_SEEDS), np.tile(excess(x), (len(moments), 1))
+    now, excesses = np.zeros(_SEEDS), np.tile(excess(x), (len(moments), 1))
     while now.min() < max(moments):
-        took = 1 + np.sqrt(i) + np.sqrt(i + 1) * np.abs(rng.normal(size=(_SEEDS, _NEAR)))
-        now += np.partition(took, waited_for - 1)[:, waited_for - 1]
+        durations = 1 + np.sqrt(i) + np.sqrt(i + 1) * np.abs(rng.normal(size=(_SEEDS, _NEAR)))
+        now += np.partition(durations, waited_for - 1)[:, waited_for - 1]
         x -= slope(x) + 0.01 * rng.normal(size=(_SEEDS, waited_for)).mean(1)[:, None]
-        found = np.where(now <= np.array(moments)[:, None], excess(x), found)
-    return found
+        excesses = np.where(now <= np.array(moments)[:, None], excess(x), excesses)
+    return excesses
 
 
 def _not_last(x: NDArray[np.float64]) -> NDArray[np.bool_]:

@@ -9,7 +9,7 @@ import pandas as pd
 import fred
 from reproductions.asynchronous import by_numpy
 from reproductions.asynchronous.methods import NEAR, m_sync, rennala, ringmaster
-from reproductions.common import RESULTS, near, say
+from reproductions.common import RESULTS, near, say, store
 
 FILE = RESULTS / "asynchronous-large.csv"
 _WORKERS, _SEEDS, _MOMENTS = 6174, (1, 2, 3), (100, 500)
@@ -24,10 +24,10 @@ REFERENCE = {  # f - min f at the two moments, by the other program, with one se
 
 
 def measure() -> None:
-    """Each method with each seed."""
+    """Run each method with each seed."""
     times = ({"name": "half-normal", "shift": 1 + math.sqrt(i), "scale": math.sqrt(i + 1)} for i in range(_WORKERS))
     scenario = fred.scenario(
-        cluster={"groups": [{"workers": 1, "compute": each} for each in times]},
+        cluster={"groups": [{"workers": 1, "compute": compute} for compute in times]},
         task={"data": {"name": "noise", "deviation": 0.01}, "model": "quadratic", "loss": "value", "batch_size": 1},
         stop={"seconds": float(_MOMENTS[-1])},
         evaluate={"points": 5},
@@ -38,7 +38,7 @@ def measure() -> None:
     for name, run in zip(REFERENCE, scenario.runs, strict=True):
         metrics = fred.run(scenario, only=run).metrics
         rows.append(metrics[metrics["virtual_seconds"].isin(_MOMENTS)].assign(run=name))
-        pd.concat(rows)[["run", "seed", "virtual_seconds", "updates", "loss"]].to_csv(FILE, index=False, float_format="%.6g")
+        store(FILE, pd.concat(rows)[["run", "seed", "virtual_seconds", "updates", "loss"]])
         say(name)
 
 
@@ -50,9 +50,9 @@ def rows(large: pd.DataFrame) -> Iterable[tuple[object, ...]]:
     """
     for name, (_, expected) in REFERENCE.items():
         for moment, reference in zip(_MOMENTS, expected, strict=True):
-            own = _own(large, name, moment)
-            verdict = "yes" if near(own.mean(), reference, NEAR) else "no"
-            yield name, moment, f"{reference:g}", f"{own.mean():.3g}", f"{own.min():.3g} to {own.max():.3g}", verdict
+            losses = _losses(large, name, moment)
+            verdict = "yes" if near(losses.mean(), reference, NEAR) else "no"
+            yield name, moment, f"{reference:g}", f"{losses.mean():.3g}", f"{losses.min():.3g} to {losses.max():.3g}", verdict
 
 
 def spread(large: pd.DataFrame) -> Iterable[tuple[object, ...]]:
@@ -63,12 +63,12 @@ def spread(large: pd.DataFrame) -> Iterable[tuple[object, ...]]:
     """
     for m in (1, 6):
         name = f"m-sync, rate 1, m = {m}"
-        for moment, reference, found in zip(_MOMENTS, REFERENCE[name][1], by_numpy.m_sync(m, _MOMENTS), strict=True):
-            low, high = np.percentile(found, (2.5, 97.5))
+        for moment, reference, excesses in zip(_MOMENTS, REFERENCE[name][1], by_numpy.m_sync(m, _MOMENTS), strict=True):
+            low, high = np.percentile(excesses, (2.5, 97.5))
             inside = "yes" if low <= reference <= high else "no"
-            own = _own(large, name, moment).mean()
-            yield m, moment, f"{reference:g}", f"{own:.3g}", f"{found.mean():.3g}", f"{low:.3g} to {high:.3g}", inside
+            mean = _losses(large, name, moment).mean()
+            yield m, moment, f"{reference:g}", f"{mean:.3g}", f"{excesses.mean():.3g}", f"{low:.3g} to {high:.3g}", inside
 
 
-def _own(large: pd.DataFrame, name: str, moment: int) -> "pd.Series[float]":
+def _losses(large: pd.DataFrame, name: str, moment: int) -> "pd.Series[float]":
     return large.loc[(large["run"] == name) & (large["virtual_seconds"] == moment), "loss"]

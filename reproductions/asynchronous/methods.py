@@ -8,7 +8,7 @@ Run = dict[str, Any]
 
 
 def ringmaster(rate: float, threshold: int) -> Run:
-    """Asynchronous, nothing as old as the threshold."""
+    """Return asynchronous SGD that drops gradients as old as the threshold."""
     return {
         "algorithm": {"name": "ringmaster", "learning_rate": rate},
         "protocol": {"name": "bounded-delay", "threshold": threshold},
@@ -16,11 +16,11 @@ def ringmaster(rate: float, threshold: int) -> Run:
 
 
 def rennala(rate: float, batch: int) -> Run:
-    """Batches at one point."""
+    """Return SGD with a batch of gradients at one point for each step."""
     return {"algorithm": {"name": "rennala", "learning_rate": rate}, "protocol": {"name": "fresh-batch", "batch": batch}}
 
 
 def m_sync(rate: float, waited_for: int, workers: int) -> Run:
-    """The first m of all workers."""
+    """Return synchronous SGD that waits for the first m of all workers."""
     protocol = {"name": "synchronous", "backup_workers": workers - waited_for, "late": "interrupt"}
     return {"algorithm": {"name": "m-sync", "learning_rate": rate}, "protocol": protocol}

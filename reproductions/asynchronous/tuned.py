@@ -9,7 +9,7 @@ import pandas as pd
 import fred
 from reproductions.asynchronous import by_numpy
 from reproductions.asynchronous.methods import NEAR, Run, m_sync, rennala, ringmaster
-from reproductions.common import RESULTS, near, say
+from reproductions.common import RESULTS, near, say, store
 
 FILE = RESULTS / "asynchronous-tuned.csv"
 _MANY, _DIMENSION = 100, 32  # workers, parameters
@@ -62,26 +62,26 @@ def measure() -> None:
     rows = []
     for law in LAWS:
         tuned = _times(law, grid(), TUNING).groupby(["method", "run"])["seconds"].median()
-        best = {method: own.droplevel("method").idxmin() for method, own in tuned.groupby(level="method")}
-        chosen = {key: run for key, run in grid().items() if best[key[0]] == key[1]}
-        rows.append(_times(law, chosen, REPORTED).assign(law=law))
-        pd.concat(rows).to_csv(FILE, index=False, float_format="%.6g")
+        best = {method: medians.droplevel("method").idxmin() for method, medians in tuned.groupby(level="method")}
+        best_runs = {key: run for key, run in grid().items() if best[key[0]] == key[1]}
+        rows.append(_times(law, best_runs, REPORTED).assign(law=law))
+        store(FILE, pd.concat(rows))
         say(law)
 
 
 def _times(law: str, runs: dict[tuple[str, str], Run], seeds: Iterable[int]) -> pd.DataFrame:
     """Return the times at which the squared gradient first reached the accuracy, s of virtual time (infinite: never)."""
-    own = LAWS[law]
+    case = LAWS[law]
     scenario = fred.scenario(
-        cluster={"workers": _MANY, "compute": {"name": "constant", "seconds": 1.0}, **own.speeds},
+        cluster={"workers": _MANY, "compute": {"name": "constant", "seconds": 1.0}, **case.speeds},
         task={
-            "data": {"name": "noise", "features": _DIMENSION, "deviation": own.deviation},
+            "data": {"name": "noise", "features": _DIMENSION, "deviation": case.deviation},
             "model": {"name": "quadratic", "dimension": _DIMENSION},
             "loss": "value",
             "batch_size": 1,
         },
-        stop={"seconds": own.seconds},
-        evaluate={"every_updates": 1, "target_error": own.accuracy},
+        stop={"seconds": case.seconds},
+        evaluate={"every_updates": 1, "target_error": case.accuracy},
         seeds=list(seeds),
         runs={f"run-{number}": run for number, run in enumerate(runs.values())},
     )
@@ -102,8 +102,8 @@ def rows(tuned: pd.DataFrame) -> Iterable[tuple[object, ...]]:
     """
     for name, law in LAWS.items():
         for method, reference in law.reference.items():
-            own = tuned[(tuned["law"] == name) & (tuned["method"] == method)]
-            seconds, setting = own["seconds"], own["run"].iloc[0]
+            runs = tuned[(tuned["law"] == name) & (tuned["method"] == method)]
+            seconds, setting = runs["seconds"], runs["run"].iloc[0]
             spread = f"{seconds.min():.3g} to {seconds.max():.3g}"
             verdict = "yes" if near(seconds.median(), reference, NEAR) else "no"
             edge = "yes" if _at_edge(setting) else "no"

@@ -8,15 +8,14 @@ from reproductions.common import RESULTS, write
 
 
 def timing() -> None:
-    """A minute or two: when the k-th of 100 gradients arrives, staleness by layer."""
-    RESULTS.mkdir(parents=True, exist_ok=True)
+    """Measure the time of the k-th of 100 gradients, and staleness by layer: a minute or two."""
     arrivals.measure()
     staleness.measure_layers()
     epochs.measure()
 
 
 def training() -> None:
-    """Forty minutes on two cores: error by staleness, iterations to an error, Sync-Opt against Async-Opt, and the rest."""
+    """Measure errors by staleness, iterations to an error, figure 8, and the rest: forty minutes on two cores."""
     smaller.measure()
     staleness.measure_errors()
     iterations.measure()
@@ -35,7 +34,7 @@ def read_files() -> Files:
 
 
 def text() -> str:
-    """The page."""
+    """Return the page."""
     return page.text(read_files())
 
 

@@ -7,11 +7,11 @@ import fred
 from fred.diagnosis.backup_workers import arrivals
 from fred.views import figures
 from fred.views.view import marks
-from reproductions.common import RESULTS, ROOT, quiet
+from reproductions.common import RESULTS, ROOT, quiet, store
 
 SCENARIOS = ROOT / "scenarios" / "backup-workers"
 ARRIVALS, SHARES = RESULTS / "backup-workers-arrivals.csv", RESULTS / "backup-workers-shares.csv"
-SHOWN = (1, 50, 90, 97, 98, 99, 100)  # k, in figure 3
+FIGURE_RANKS = (1, 50, 90, 97, 98, 99, 100)  # k, in figure 3
 LIMIT = 2.0  # s, of which the paper says who is under it
 _AXIS = np.arange(0, 6.01, 0.05)  # s, of figure 3
 
@@ -31,25 +31,25 @@ def measure() -> None:
             "under": (rounds < LIMIT).mean(axis=0),
         }
         frames.append(pd.DataFrame(columns))
-        for k in SHOWN:
+        for k in FIGURE_RANKS:
             arrived = np.searchsorted(np.sort(rounds[:, k - 1]), _AXIS) / len(rounds)
             shares.append(pd.DataFrame({"seed": outcome.seed, "k": k, "seconds": _AXIS, "share": arrived}))
-    pd.concat(frames).to_csv(ARRIVALS, index=False, float_format="%.6g")
-    pd.concat(shares).to_csv(SHARES, index=False, float_format="%.6g")
+    store(ARRIVALS, pd.concat(frames))
+    store(SHARES, pd.concat(shares))
 
 
 def means(arrived: pd.DataFrame) -> np.ndarray:
-    """Mean time of the first to the last arrival over the seeds, s."""
+    """Return the mean time of the first to the last arrival over the seeds, s."""
     return arrived.groupby("k")["mean"].mean().to_numpy()
 
 
 def picture(arrived: pd.DataFrame, shares: pd.DataFrame) -> figures.Picture:
-    """Figure 3 at the left, figure 4 at the right; seeds together."""
+    """Draw figure 3 at the left, figure 4 at the right; seeds together."""
     with figures.style():
-        drawn = figures.Picture(figsize=(9.6, 3.4), layout="constrained")
-        left, right = drawn.subplots(1, 2)
-        for colour, (k, own) in zip(figures.COLOURS, shares.groupby("k"), strict=False):
-            mean = own.groupby("seconds")["share"].mean()
+        figure = figures.Picture(figsize=(9.6, 3.4), layout="constrained")
+        left, right = figure.subplots(1, 2)
+        for colour, (k, curve) in zip(figures.COLOURS, shares.groupby("k"), strict=False):
+            mean = curve.groupby("seconds")["share"].mean()
             left.plot(mean.index, 100 * mean, color=colour, label=f"k = {k}", **marks(colour))
         left.set(xlabel="time since the iteration began, s", ylabel="% of iterations in which\nthe k-th gradient is there")
         left.legend()
@@ -58,4 +58,4 @@ def picture(arrived: pd.DataFrame, shares: pd.DataFrame) -> figures.Picture:
             right.plot(times.index, times, color=colour, label=name, **marks(colour))
         right.set(xlabel="k, of 100 gradients", ylabel="time of the k-th arrival, s", ylim=(1, None))
         right.legend()
-    return drawn
+    return figure

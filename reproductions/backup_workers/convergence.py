@@ -9,13 +9,12 @@ import fred
 from fred.views import figures
 from fred.views.view import marks
 from reproductions.backup_workers.arrivals import SCENARIOS
-from reproductions.common import RESULTS, run, say
+from reproductions.common import REPORTED, RESULTS, TUNING, run, say, store
 
 CURVES = RESULTS / "backup-workers-curves.csv"
 WORKERS = (53, 106, 212)
 BACKUPS = {53: 3, 106: 6, 212: 12}
 GAMMAS = (0.0025, 0.005, 0.01, 0.02, 0.04)  # rates of Async-Opt; x N of Sync-Opt
-TUNING, REPORTED = (1, 2, 3), (11, 12, 13, 14, 15)  # seeds: to choose gammas, and of what is reported
 TARGET = 0.06
 SECONDS = 600.0  # of each run, as in the scenario
 
@@ -23,11 +22,11 @@ SECONDS = 600.0  # of each run, as in the scenario
 def measure() -> None:
     """Measure error against time of every run with every gamma, and with the best one on other seeds."""
     frames = [_measured(gamma, _names(), TUNING) for gamma in GAMMAS]
-    best = chosen(pd.concat(frames))
+    best = choose_gammas(pd.concat(frames))
     for gamma in GAMMAS:
-        if names := [f"{method}-{workers}" for (method, workers), own in best.items() if own == gamma]:
+        if names := [f"{method}-{workers}" for (method, workers), choice in best.items() if choice == gamma]:
             frames.append(_measured(gamma, names, REPORTED))
-    pd.concat(frames).to_csv(CURVES, index=False, float_format="%.6g")
+    store(CURVES, pd.concat(frames))
 
 
 def _names() -> list[str]:
@@ -44,15 +43,15 @@ def _measured(gamma: float, names: Sequence[str], seeds: Sequence[int]) -> pd.Da
     return curves.drop(columns="run").assign(method=names_and_sizes.str[0], workers=names_and_sizes.str[1].astype(int))
 
 
-def tuned(curves: pd.DataFrame) -> "pd.Series[float]":
+def tuning_errors(curves: pd.DataFrame) -> "pd.Series[float]":
     """Return the mean error over the tuning seeds, by method, workers and gamma."""
-    own = curves[curves["seed"].isin(TUNING)]
-    return _ends(own).groupby(["method", "workers", "gamma"]).mean()
+    rows = curves[curves["seed"].isin(TUNING)]
+    return _ends(rows).groupby(["method", "workers", "gamma"]).mean()
 
 
-def chosen(curves: pd.DataFrame) -> dict[tuple[str, int], float]:
+def choose_gammas(curves: pd.DataFrame) -> dict[tuple[str, int], float]:
     """Return the gamma with the lowest error on the tuning seeds, by method and workers."""
-    errors = tuned(curves).to_dict()
+    errors = tuning_errors(curves).to_dict()
     return {
         (method, workers): min((errors[method, workers, gamma], gamma) for gamma in GAMMAS)[1]
         for method in ("sync", "async")
@@ -72,17 +71,17 @@ class End(NamedTuple):
 
 def ends(curves: pd.DataFrame) -> dict[tuple[str, int], End]:
     """Return the outcomes by method and workers."""
-    found = {}
-    for (method, workers), gamma in chosen(curves).items():
-        of = (curves["method"] == method) & (curves["workers"] == workers) & (curves["gamma"] == gamma)
-        own = curves[of & curves["seed"].isin(REPORTED)]
-        in_each = 1 if method == "sync" else workers
-        error = _ends(own).droplevel(["method", "workers", "gamma"])
-        reached = own[own["error"] <= TARGET].groupby("seed")[["virtual_seconds", "updates"]].min().reindex(error.index)
-        last = own.groupby("seed")[["updates", "virtual_seconds"]].max()
-        epoch = last["virtual_seconds"] / last["updates"] * in_each
-        found[method, workers] = End(gamma, error, reached["virtual_seconds"], reached["updates"] / in_each, epoch)
-    return found
+    outcomes = {}
+    for (method, workers), gamma in choose_gammas(curves).items():
+        matches = (curves["method"] == method) & (curves["workers"] == workers) & (curves["gamma"] == gamma)
+        rows = curves[matches & curves["seed"].isin(REPORTED)]
+        epoch_updates = 1 if method == "sync" else workers
+        error = _ends(rows).droplevel(["method", "workers", "gamma"])
+        reached = rows[rows["error"] <= TARGET].groupby("seed")[["virtual_seconds", "updates"]].min().reindex(error.index)
+        last = rows.groupby("seed")[["updates", "virtual_seconds"]].max()
+        epoch = last["virtual_seconds"] / last["updates"] * epoch_updates
+        outcomes[method, workers] = End(gamma, error, reached["virtual_seconds"], reached["updates"] / epoch_updates, epoch)
+    return outcomes
 
 
 def _ends(curves: pd.DataFrame) -> "pd.Series[float]":
@@ -93,19 +92,19 @@ def _ends(curves: pd.DataFrame) -> "pd.Series[float]":
 
 
 def picture(curves: pd.DataFrame) -> figures.Picture:
-    """A panel for each number of workers: error against virtual time, each method with its best gamma."""
-    best, curves = chosen(curves), curves[curves["seed"].isin(REPORTED)]
+    """Draw a panel for each number of workers: error against virtual time, each method with its best gamma."""
+    best, curves = choose_gammas(curves), curves[curves["seed"].isin(REPORTED)]
     with figures.style():
-        drawn = figures.Picture(figsize=(9.6, 3.1), layout="constrained")
-        axes = drawn.subplots(1, len(WORKERS), sharey=True)
+        figure = figures.Picture(figsize=(9.6, 3.1), layout="constrained")
+        axes = figure.subplots(1, len(WORKERS), sharey=True)
         for axis, workers in zip(axes, WORKERS, strict=True):
             for colour, method in zip(figures.COLOURS, ("sync", "async"), strict=False):
-                of = (curves["method"] == method) & (curves["workers"] == workers)
-                own = curves[of & (curves["gamma"] == best[method, workers])]
-                mean = own.groupby("virtual_seconds")["error"].mean()
+                matches = (curves["method"] == method) & (curves["workers"] == workers)
+                rows = curves[matches & (curves["gamma"] == best[method, workers])]
+                mean = rows.groupby("virtual_seconds")["error"].mean()
                 label = {"sync": "Sync-Opt", "async": "Async-Opt"}[method]
                 axis.plot(mean.index, mean, color=colour, label=label, **marks(colour))
             axis.set(title=f"N + b = {workers}", xlabel="virtual time, s", ylim=(0, 0.2))
         axes[0].set_ylabel("test error")
-        drawn.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=2)
-    return drawn
+        figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=2)
+    return figure

@@ -4,7 +4,7 @@ import pandas as pd
 
 import fred
 from reproductions.backup_workers.arrivals import SCENARIOS
-from reproductions.common import RESULTS, quiet, table
+from reproductions.common import RESULTS, quiet, store, table
 
 EPOCHS = RESULTS / "backup-workers-epochs.csv"
 WORKERS, SERVERS = 53, 17  # the paper does not print M
@@ -14,7 +14,7 @@ _RUNS = {f"sync-{WORKERS}": 1, f"async-{WORKERS}": WORKERS}  # updates in an epo
 
 
 def measure() -> None:
-    """Half a minute."""
+    """Measure the epochs: half a minute."""
     frames = []
     for bandwidth in BANDWIDTHS:
         settings = ["seeds=[11, 12, 13]", "task=null", "evaluate.target_error=null", "stop={seconds: 200}"]
@@ -24,11 +24,11 @@ def measure() -> None:
         summary = quiet(fred.load(SCENARIOS / "figure8.yaml", settings), tuple(_RUNS)).summary
         epochs = summary["updates"] / summary["name"].map(_RUNS)
         frames.append(summary[["name", "seed"]].assign(bandwidth=bandwidth, seconds=summary["virtual_seconds"] / epochs))
-    pd.concat(frames).to_csv(EPOCHS, index=False, float_format="%.6g")
+    store(EPOCHS, pd.concat(frames))
 
 
 def by_bandwidth(measured: pd.DataFrame) -> str:
-    """Seconds of an epoch, means over the seeds, and their ratio."""
+    """Return the table of the seconds of an epoch, means over the seeds, and their ratio."""
     means = measured.groupby(["bandwidth", "name"])["seconds"].mean().unstack("name")
     rows = []
     for bandwidth in BANDWIDTHS:

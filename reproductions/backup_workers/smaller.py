@@ -6,19 +6,18 @@ import pandas as pd
 
 import fred
 from reproductions.backup_workers.arrivals import SCENARIOS
-from reproductions.common import RESULTS, Seeds, run, say
+from reproductions.common import REPORTED, RESULTS, Seeds, run, say
 
 SMALLER = RESULTS / "backup-workers-smaller.csv"
-REPORTED = (11, 12, 13, 14, 15)  # seeds of figure 7 with the best rate and a quarter of it
 GUESSING = 0.5  # an error: the run has been lost
 Table = dict[str, dict[float, float]]  # by run and rate
 
 
 def measure() -> None:
-    """Twenty minutes on a core. Writes errors of the last look, for figure 7 of every look."""
+    """Write errors of the last look, and of every look of figure 7: twenty minutes on a core."""
     file = _file(add=False)
     for name in ("ramp", "clipping", "figure7"):
-        file.add(measured(name), "%.6g")
+        file.add(run_scenario(name), "%.6g")
     add_seeds()
 
 
@@ -26,14 +25,14 @@ def add_seeds() -> None:
     """Run figure 7 with the best rate and a quarter of it on those reported seeds that the file lacks."""
     file = _file(add=True)
     if seeds := file.missing(REPORTED, experiment="figure7"):
-        file.add(again(best_rate(pd.read_csv(SMALLER)), seeds), "%.6g")
+        file.add(rerun_best(best_rate(pd.read_csv(SMALLER)), seeds), "%.6g")
 
 
 def _file(add: bool) -> Seeds:
     return Seeds(SMALLER, ("experiment", "run", "rate"), add)
 
 
-def measured(name: str, settings: Sequence[str] = (), rates: Sequence[float] = ()) -> pd.DataFrame:
+def run_scenario(name: str, settings: Sequence[str] = (), rates: Sequence[float] = ()) -> pd.DataFrame:
     """Return the experiment, run, rate, seed, updates and error of the looks of a scenario.
 
     Args:
@@ -42,55 +41,57 @@ def measured(name: str, settings: Sequence[str] = (), rates: Sequence[float] = (
         rates: to run; empty: all.
     """
     scenario = fred.load(SCENARIOS / f"{name}.yaml", settings)
-    rate_of = {point: own.values["algorithm.learning_rate"] for point, own in scenario.points.items()}
+    rate_of = {key: point.values["algorithm.learning_rate"] for key, point in scenario.points.items()}
     points = [point for point, rate in rate_of.items() if not rates or rate in rates]
     result = run(scenario, f"backup-workers/{name}" + ("-again" if rates else ""), points)
     metrics = result.metrics.sort_values("updates", kind="stable")
     looks = metrics if name == "figure7" else metrics.groupby(["run", "seed"], sort=False).tail(1)
-    runs = [scenario.points[each].of for each in looks["run"]]
+    runs = [scenario.points[point].of for point in looks["run"]]
     say(f"backup workers: {name}")
-    return looks[["seed", "updates", "error"]].assign(experiment=name, run=runs, rate=[rate_of[each] for each in looks["run"]])
+    return looks[["seed", "updates", "error"]].assign(
+        experiment=name, run=runs, rate=[rate_of[point] for point in looks["run"]]
+    )
 
 
-def again(best: float, seeds: Sequence[int] = REPORTED) -> pd.DataFrame:
+def rerun_best(best: float, seeds: Sequence[int] = REPORTED) -> pd.DataFrame:
     """Run figure 7 with the best rate and with a quarter of it.
 
     Args:
         best: rate.
         seeds: others than those of the grid.
     """
-    return measured("figure7", [f"seeds={list(seeds)}"], (best, best / 4))
+    return run_scenario("figure7", [f"seeds={list(seeds)}"], (best, best / 4))
 
 
 def best_rate(smaller: pd.DataFrame) -> float:
     """Return the rate of figure 7's grid with the lowest error at the end."""
-    ends = last(smaller).drop(index=list(REPORTED), errors="ignore")
+    ends = last_errors(smaller).drop(index=list(REPORTED), errors="ignore")
     return float(str(ends.mean().idxmin()))
 
 
 def ends(smaller: pd.DataFrame, experiment: str) -> Table:
-    """Errors at the end, means over the seeds."""
-    own = smaller[smaller["experiment"] == experiment]
-    return _table(own, own["error"])
+    """Return the errors at the end, means over the seeds."""
+    rows = smaller[smaller["experiment"] == experiment]
+    return _table(rows, rows["error"])
 
 
-def lost(smaller: pd.DataFrame, experiment: str) -> Table:
+def lost_shares(smaller: pd.DataFrame, experiment: str) -> Table:
     """Return the share of the seeds that ended at an error near guessing."""
-    own = smaller[smaller["experiment"] == experiment]
-    return _table(own, own["error"] > GUESSING)
+    rows = smaller[smaller["experiment"] == experiment]
+    return _table(rows, rows["error"] > GUESSING)
 
 
-def learns(errors: dict[float, float]) -> list[float]:
-    """The rates that end at an error below guessing."""
+def learning_rates(errors: dict[float, float]) -> list[float]:
+    """Return the rates that end at an error below guessing."""
     return [rate for rate, error in errors.items() if error < GUESSING]
 
 
-def _table(own: pd.DataFrame, values: "pd.Series[float] | pd.Series[bool]") -> Table:
-    found: Table = {}
-    means = values.groupby([own["run"], own["rate"]], sort=False).mean()
+def _table(rows: pd.DataFrame, values: "pd.Series[float] | pd.Series[bool]") -> Table:
+    result: Table = {}
+    means = values.groupby([rows["run"], rows["rate"]], sort=False).mean()
     for name, rate, mean in means.rename("mean").reset_index().itertuples(index=False):
-        found.setdefault(name, {})[rate] = mean
-    return found
+        result.setdefault(name, {})[rate] = mean
+    return result
 
 
 def reported(table: pd.DataFrame) -> pd.DataFrame:
@@ -98,14 +99,14 @@ def reported(table: pd.DataFrame) -> pd.DataFrame:
     return table[table.index.isin(REPORTED)]
 
 
-def first(smaller: pd.DataFrame, error: float) -> pd.DataFrame:
+def updates_to_error(smaller: pd.DataFrame, error: float) -> pd.DataFrame:
     """Return the updates of figure 7's runs until this error is reached [seeds, rates]; NaN if it never is."""
-    every = smaller[smaller["experiment"] == "figure7"]
-    reached = every["updates"].where(every["error"] <= error)
-    return reached.groupby([every["seed"], every["rate"]]).min().unstack("rate")
+    rows = smaller[smaller["experiment"] == "figure7"]
+    reached = rows["updates"].where(rows["error"] <= error)
+    return reached.groupby([rows["seed"], rows["rate"]]).min().unstack("rate")
 
 
-def last(smaller: pd.DataFrame) -> pd.DataFrame:
+def last_errors(smaller: pd.DataFrame) -> pd.DataFrame:
     """Return the errors at the end of figure 7's runs [seeds, rates]."""
-    own = smaller[smaller["experiment"] == "figure7"].sort_values("updates")
-    return own.groupby(["seed", "rate"])["error"].last().unstack("rate")
+    rows = smaller[smaller["experiment"] == "figure7"].sort_values("updates")
+    return rows.groupby(["seed", "rate"])["error"].last().unstack("rate")

@@ -9,7 +9,7 @@ from fred.schedule.staleness import of_gradients
 from fred.views import figures
 from fred.views.view import MARKERS, marks
 from reproductions.backup_workers.arrivals import SCENARIOS
-from reproductions.common import RESULTS, quiet, run
+from reproductions.common import RESULTS, quiet, run, store
 
 LAYERS, ERRORS = RESULTS / "backup-workers-layers.csv", RESULTS / "backup-workers-staleness.csv"
 PAPER = {18: 14.54, 12: 11.35, 11: 19.8, 0: 38.97}  # table 1: mean staleness by layer
@@ -25,13 +25,13 @@ ERROR = {0: 0.36, 20: 0.47, 50: 0.79}  # section 2.1: %
 
 
 def measure_layers() -> None:
-    """Staleness in each layer of each run and seed, and by what a message takes, of which the paper says nothing."""
+    """Measure staleness in each layer, by the time of a message, which the paper does not report."""
     frames = []
     for latency in LATENCIES:
         settings = [f"cluster.network.latency.seconds={latency}", *(["seeds=[1]"] if latency != LATENCY else [])]
-        for each in quiet(fred.load(SCENARIOS / "table1.yaml", settings)).outcomes:
-            frames.append(_by_layer(each.schedule).assign(run=each.name, seed=each.seed, latency=latency))
-    pd.concat(frames).rename_axis("layer").to_csv(LAYERS, float_format="%.6g")
+        for outcome in quiet(fred.load(SCENARIOS / "table1.yaml", settings)).outcomes:
+            frames.append(_by_layer(outcome.schedule).assign(run=outcome.name, seed=outcome.seed, latency=latency))
+    store(LAYERS, pd.concat(frames).rename_axis("layer").reset_index())
 
 
 def _by_layer(schedule: Schedule) -> pd.DataFrame:
@@ -45,31 +45,30 @@ def _by_layer(schedule: Schedule) -> pd.DataFrame:
 
 
 def measure_errors() -> None:
-    """Error at the end of each run and seed; a run that diverged has that of guessing, or worse."""
+    """Measure the error at the end of each run and seed; a run that diverged has that of guessing, or worse."""
     result = run(fred.load(SCENARIOS / "figure2.yaml"), "backup-workers/figure2")
     summary, points = result.summary, result.scenario.points
     lag = [int(points[name].of.removeprefix("lag-")) for name in summary["name"]]
     rate = [points[name].values["algorithm.learning_rate"] for name in summary["name"]]
-    frame = summary[["seed", "error"]].assign(lag=lag, rate=rate)
-    frame.to_csv(ERRORS, index=False, float_format="%.6g")
+    store(ERRORS, summary[["seed", "error"]].assign(lag=lag, rate=rate))
 
 
-def by_layer(layers: pd.DataFrame, name: str, what: str = "mean") -> "pd.Series[float]":
-    """Mean staleness (or another statistic) of each layer in one run, mean over the seeds."""
-    return layers[layers["run"] == name].groupby("layer")[what].mean()
+def by_layer(layers: pd.DataFrame, name: str, statistic: str = "mean") -> "pd.Series[float]":
+    """Return the mean staleness (or another statistic) of each layer in one run, mean over the seeds."""
+    return layers[layers["run"] == name].groupby("layer")[statistic].mean()
 
 
 def by_lag(errors: pd.DataFrame) -> pd.DataFrame:
-    """Mean error over the seeds, % [lags, rates]; the highest rate first."""
+    """Return the mean error over the seeds, % [lags, rates]; the highest rate first."""
     means = errors.groupby(["lag", "rate"])["error"].mean().unstack("rate")
     return 100 * means[sorted(means.columns, reverse=True)]
 
 
 def picture(layers: pd.DataFrame, errors: pd.DataFrame) -> figures.Picture:
-    """Figure 2 at the left, table 1 at the right."""
+    """Draw figure 2 at the left, table 1 at the right."""
     with figures.style():
-        drawn = figures.Picture(figsize=(9.6, 3.2), layout="constrained")
-        left, right = drawn.subplots(1, 2)
+        figure = figures.Picture(figsize=(9.6, 3.2), layout="constrained")
+        left, right = figure.subplots(1, 2)
         means = by_lag(errors)
         for colour, marker, rate in zip(figures.COLOURS[1:], MARKERS[1:], means, strict=False):
             left.plot(means.index, means[rate], marker, linestyle="-", color=colour, label=f"FRED: rate {rate}")
@@ -86,4 +85,4 @@ def picture(layers: pd.DataFrame, errors: pd.DataFrame) -> figures.Picture:
         right.xaxis.set_major_locator(MaxNLocator(integer=True))
         right.set(xlabel="layer", ylabel="mean staleness, updates", ylim=(0, None))
         right.legend()
-    return drawn
+    return figure

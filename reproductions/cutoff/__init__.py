@@ -6,13 +6,8 @@ from reproductions.common import RESULTS, write
 from reproductions.cutoff import convergence, further, page, profiles, regime
 
 
-def timing() -> None:
-    """Nothing: every part trains something."""
-
-
 def training() -> None:
-    """About half an hour on two cores: training takes minutes, figure 4 the rest."""
-    RESULTS.mkdir(parents=True, exist_ok=True)
+    """Train, and run figures 2 to 4: about half an hour on two cores, most of it for figure 4."""
     regime.measure()
     profiles.measure()
     further.measure()
@@ -37,5 +32,5 @@ def report() -> str:
 
 
 def text() -> str:
-    """The page."""
+    """Return the page."""
     return page.text(page.read_files())

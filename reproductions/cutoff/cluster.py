@@ -22,7 +22,7 @@ class Recorded(NamedTuple):
 
 
 def record(scenario: str, part: str, seed: int, settings: Sequence[str] = ()) -> Recorded:
-    """One part (`training` or `test`) of the figure's scenario."""
+    """Record one part (`training` or `test`) of the figure's scenario."""
     result = fred.run(fred.load(SCENARIOS / f"{scenario}.yaml", [f"seeds=[{seed}]", *settings]), only=part)
     cluster = result.scenario.runs[part].cluster
     times = result.run_times(part).pivot(index="iteration", columns="worker", values="seconds")
@@ -30,7 +30,7 @@ def record(scenario: str, part: str, seed: int, settings: Sequence[str] = ()) ->
 
 
 def changing(seed: int, settings: Sequence[str] = ()) -> Recorded:
-    """The test part of figure 2: the slow node is fast from the beginning of iteration 61, if all are waited for."""
+    """Record figure 2's test part: the slow node is fast from the beginning of iteration 61, if all are waited for."""
     endless = record("figure2", "test", seed, [*settings, "runs.test.cluster.contention.3.end=1e6"])
     begins: Any = endless.seconds.max(axis=1).cumsum()[WARM_UP + CHANGE - 2]
     return record("figure2", "test", seed, [*settings, f"runs.test.cluster.contention.3.end={begins:.6f}"])

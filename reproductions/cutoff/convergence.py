@@ -8,7 +8,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 import fred
 from fred.views import figures
 from fred.views.view import marks
-from reproductions.common import RESULTS, Seeds, say
+from reproductions.common import RESULTS, Seeds, last_values, say
 from reproductions.cutoff.cluster import SCENARIOS
 
 RUNS = ("cutoff", "order", "static", "sync", "oracle", "wild")
@@ -27,7 +27,7 @@ _LABELS = {
 
 
 def measure(static: int, add: bool = False) -> None:
-    """About ten minutes of a core for each seed.
+    """Run figure 4: about ten minutes of a core for each seed.
 
     Args:
         static: best static cutoff.
@@ -38,15 +38,13 @@ def measure(static: int, add: bool = False) -> None:
         rate = RATES[optimizer] / (WORKERS if run == "wild" else 1)
         settings = [f"algorithm.optimizer={optimizer}", f"algorithm.learning_rate={rate:.6g}"]
         settings.append(f"runs.static.protocol.rule.workers={static}")
-        scenario = fred.load(SCENARIOS / "figure4.yaml", settings)
-        if seeds := measured.missing(scenario.seeds, optimizer=optimizer, run=run):
-            scenario = fred.load(SCENARIOS / "figure4.yaml", [*settings, f"seeds={seeds}"])
+        if scenario := measured.load(SCENARIOS / "figure4.yaml", settings, optimizer=optimizer, run=run):
             metrics = fred.run(scenario, only=run).metrics.assign(optimizer=optimizer)
             measured.add(metrics[["optimizer", "run", "seed", "virtual_seconds", "updates", "loss", "error"]], "%.5g")
             say(f"cutoff: figure 4, {optimizer}, {run}: {metrics.groupby('seed')['loss'].last().mean():.3f}")
 
 
-def reached(curves: pd.DataFrame, optimizer: str, run: str, loss: float) -> float:
+def time_to_loss(curves: pd.DataFrame, optimizer: str, run: str, loss: float) -> float:
     """Return the time, s, at which the loss, mean over seeds, first reached this value; NaN if it never did."""
     mean = _mean(curves, optimizer, run)
     down = mean.index[mean <= loss]
@@ -55,30 +53,29 @@ def reached(curves: pd.DataFrame, optimizer: str, run: str, loss: float) -> floa
 
 def ends(curves: pd.DataFrame, optimizer: str, column: str) -> pd.DataFrame:
     """Return the last values: a row for each seed, a column for each run."""
-    own = curves[curves["optimizer"] == optimizer].sort_values("virtual_seconds")
-    return own.groupby(["run", "seed"])[column].last().unstack("run")
+    return last_values(curves[curves["optimizer"] == optimizer], column, "virtual_seconds")
 
 
-def caught_up(curves: pd.DataFrame) -> pd.DataFrame:
+def times_to_sync_loss(curves: pd.DataFrame) -> pd.DataFrame:
     """Return the time, s, at which each run with plain steps reached the last loss of waiting for all, by seed and run."""
-    plain, goal = curves[curves["optimizer"] == "sgd"], ends(curves, "sgd", "loss")["sync"]
-    there = plain[plain["loss"] <= plain["seed"].map(goal)]
-    return there.groupby(["run", "seed"])["virtual_seconds"].min().unstack("run").round()
+    curves, goal = curves[curves["optimizer"] == "sgd"], ends(curves, "sgd", "loss")["sync"]
+    reached = curves[curves["loss"] <= curves["seed"].map(goal)]
+    return reached.groupby(["run", "seed"])["virtual_seconds"].min().unstack("run").round()
 
 
-def last(curves: pd.DataFrame, optimizer: str, run: str) -> "pd.Series[float]":
-    """Updates, loss and error at the end, mean over seeds."""
-    own = curves[(curves["optimizer"] == optimizer) & (curves["run"] == run)]
-    return own.groupby("seed")[["updates", "loss", "error"]].last().mean()
+def average_ends(curves: pd.DataFrame, optimizer: str, run: str) -> "pd.Series[float]":
+    """Return updates, loss and error at the end, mean over seeds."""
+    rows = curves[(curves["optimizer"] == optimizer) & (curves["run"] == run)]
+    return rows.groupby("seed")[["updates", "loss", "error"]].last().mean()
 
 
 def _mean(curves: pd.DataFrame, optimizer: str, run: str) -> "pd.Series[float]":
-    own = curves[(curves["optimizer"] == optimizer) & (curves["run"] == run)]
-    return own.assign(time=own["virtual_seconds"].round()).groupby("time")["loss"].mean()
+    rows = curves[(curves["optimizer"] == optimizer) & (curves["run"] == run)]
+    return rows.assign(time=rows["virtual_seconds"].round()).groupby("time")["loss"].mean()
 
 
 def figure4(curves: pd.DataFrame) -> figures.Picture:
-    """A panel for each optimizer: the seeds' mean."""
+    """Draw the seeds' mean, a panel for each optimizer."""
     with figures.style():
         picture = figures.Picture(figsize=(9.5, 4), layout="constrained")
         for axis, (optimizer, title) in zip(

@@ -7,7 +7,7 @@ import pandas as pd
 import fred
 from fred.prediction import closed_loop
 from fred.prediction.deep.rule import DMM
-from reproductions.common import RESULTS, Seeds, say
+from reproductions.common import RESULTS, Seeds, say, store
 from reproductions.cutoff.cluster import SCENARIOS, WARM_UP, changing
 from reproductions.cutoff.regime import MODEL, SEEDS
 
@@ -18,9 +18,9 @@ _ROUNDS = (1, 6)
 
 
 def measure() -> None:
-    """A few minutes."""
+    """Measure decisions, and the cost of a CNN: a few minutes."""
     measure_decisions()
-    rounds_of_a_cnn().to_csv(NETWORK, index=False, float_format="%.3g")
+    store(NETWORK, rounds_of_a_cnn(), "%.3g")
 
 
 def measure_decisions(add: bool = False) -> None:

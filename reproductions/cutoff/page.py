@@ -6,13 +6,12 @@ from typing import NamedTuple
 
 import pandas as pd
 
-from reproductions.common import table
+from reproductions.common import fill, table
 from reproductions.cutoff import claims, convergence, further, profiles, regime
-from reproductions.cutoff.regime import recovered, shares
-from reproductions.cutoff.text import TEXT
-from reproductions.verdicts import CRITERION, Measured, read, tables
+from reproductions.cutoff.regime import find_recoveries, shares
+from reproductions.verdicts import CRITERION, Measured, read_claims, tables
 
-CLAIMS = read(Path(__file__).parent)
+CLAIMS = read_claims(Path(__file__).parent)
 _LOSSES = (0.5, 0.3, 0.2, 0.15)
 
 
@@ -42,13 +41,14 @@ def read_files() -> Files:
 
 
 def text(files: Files) -> str:
-    """All of cutoff.md."""
+    """Return the page."""
     training, rounds, curves = files.training.iloc[0], files.rounds, files.curves
     ratio = files.coverage.groupby("workers")["ratio"].mean()
-    each, hours = claims.costs_of_a_cnn(files.network, curves)
+    seconds, hours = claims.costs_of_a_cnn(files.network, curves)
     windows = [f"{name}, of the oracle" for name in claims.WINDOWS]
-    return TEXT.format(
-        **tables(CLAIMS, measured(files)),
+    return fill(
+        Path(__file__).with_name("page.md"),
+        **tables(CLAIMS, judge_claims(files)),
         criterion=CRITERION,
         seeds=rounds["seed"].nunique(),
         variant_seeds=rounds.loc[rounds["rule"] == "dmm-plain", "seed"].nunique(),
@@ -58,7 +58,7 @@ def text(files: Files) -> str:
         rules=table(["rule", *windows, "near the maximum again from"], _rules(rounds)),
         plain=_times(curves, "sgd"),
         adam=_times(curves, "adam"),
-        each=each,
+        each=seconds,
         hours=hours,
         measured=files.network["rounds"].max() - files.network["rounds"].min(),
         static=int(training["static"]),
@@ -68,8 +68,8 @@ def text(files: Files) -> str:
     )
 
 
-def measured(files: Files) -> Measured:
-    """Return the measured value of each claim."""
+def judge_claims(files: Files) -> Measured:
+    """Return the evidence for each claim, by its name."""
     return {
         **claims.facts(files.training.iloc[0]),
         **claims.throughput(files.rounds),
@@ -82,7 +82,7 @@ def measured(files: Files) -> Measured:
 def _rules(rounds: pd.DataFrame) -> list[list[object]]:
     windows = [shares(rounds, *window) for window in claims.WINDOWS.values()]
     return [
-        [f"`{name}`", *(f"{window[name]:.3f}" for window in windows), claims.listed(recovered(rounds, name))]
+        [f"`{name}`", *(f"{window[name]:.3f}" for window in windows), claims.list_iterations(find_recoveries(rounds, name))]
         for name in regime.RULES
     ]
 
@@ -91,8 +91,8 @@ def _times(curves: pd.DataFrame, optimizer: str) -> str:
     """Return the times, s, at which each run first reached some losses, and its last loss."""
     rows = []
     for run in convergence.RUNS:
-        times = [convergence.reached(curves, optimizer, run, loss) for loss in _LOSSES]
-        end = convergence.last(curves, optimizer, run)
+        times = [convergence.time_to_loss(curves, optimizer, run, loss) for loss in _LOSSES]
+        end = convergence.average_ends(curves, optimizer, run)
         cells = ["–" if math.isnan(time) else f"{time:.0f}" for time in times]
         rows.append([run, *cells, f"{end['updates']:.0f}", f"{end['loss']:.4f}", f"{end['error']:.2%}"])
     return table(["run", *(f"s to loss {loss:g}" for loss in _LOSSES), "updates", "last loss", "last error"], rows)

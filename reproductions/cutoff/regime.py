@@ -12,7 +12,7 @@ from fred.prediction.predictive import EWMA, Elfving
 from fred.prediction.simple_rules import FixedCount
 from fred.views import figures
 from fred.views.view import marks
-from reproductions.common import RESULTS, Seeds, say
+from reproductions.common import RESULTS, Seeds, say, store
 from reproductions.cutoff.cluster import CHANGE, SCENARIOS, WARM_UP, Recorded, changing, record
 
 RULES: dict[str, CutoffRule] = {
@@ -28,7 +28,7 @@ PREDICTING = ("Elfving", "EWMA", "dmm-printed", "dmm-plain", "dmm")
 LEARNED = ("dmm", "dmm-plain", "dmm-printed")
 MODEL = SCENARIOS / "cluster158.npz"
 TRAINING_SEED, SEEDS = 1, (2, 3, 4, 5, 6)
-SHOWN = (1, 50, 100, 150, 200)  # iterations
+PROFILE_ITERATIONS = (1, 50, 100, 150, 200)
 NEAR = 0.95  # of the oracle's throughput counts as near the maximum
 STEADY = 5  # so many iterations in a row, and a rule has recovered
 ROUNDS, PROFILES, TRAINING = (RESULTS / f"cutoff-{name}.csv" for name in ("rounds", "profiles", "training"))
@@ -46,7 +46,7 @@ def measure(add: bool = False) -> None:
     training = record("figure2", "training", TRAINING_SEED)
     say(f"cutoff: recorded {len(training.seconds)} iterations")
     if not add:
-        _facts(training).to_csv(TRAINING, index=False, float_format="%.6g")
+        store(TRAINING, _facts(training))
         train_best(DMM(objective="round", by="count"), *training).save(MODEL)
     names = [name for name in RULES if not add or name not in LEARNED[1:]]
     rules = {name: _trained(name, RULES[name], training) for name in names}
@@ -55,7 +55,7 @@ def measure(add: bool = False) -> None:
         rounds = {name: _rounds(rule, test).assign(rule=name, seed=seed) for name, rule in rules.items()}
         measured.add(pd.concat(rounds.values()), "%.5g")
         if seed == SEEDS[0]:
-            _profiles(test, rounds["dmm"]).to_csv(PROFILES, index=False, float_format="%.4g")
+            store(PROFILES, _profiles(test, rounds["dmm"]), "%.4g")
         say(f"cutoff: figure 2, seed {seed}")
 
 
@@ -87,9 +87,9 @@ def _rounds(rule: CutoffRule, test: Recorded) -> pd.DataFrame:
 
 
 def _profiles(test: Recorded, rounds: pd.DataFrame) -> pd.DataFrame:
-    """Each worker's compute time in the iterations shown, and the cutoff of the learned rule, s."""
+    """Return each worker's compute time in some iterations, and the cutoff of the learned rule, s."""
     frames = []
-    for iteration in SHOWN:
+    for iteration in PROFILE_ITERATIONS:
         columns = {
             "worker": np.arange(len(test.node_of)),
             "node": test.node_of,
@@ -101,7 +101,7 @@ def _profiles(test: Recorded, rounds: pd.DataFrame) -> pd.DataFrame:
 
 
 def shares_by_seed(rounds: pd.DataFrame, first: int, last: int) -> pd.DataFrame:
-    """Gradients per second, of the oracle's, from one iteration through another: by seed (rows) and rule."""
+    """Return gradients per second relative to the oracle's over some iterations: by seed (rows) and rule."""
     sums = (
         rounds[rounds["iteration"].between(first, last)]
         .groupby(["rule", "seed"])[["c", "seconds", "best_c", "best_seconds"]]
@@ -116,27 +116,27 @@ def shares(rounds: pd.DataFrame, first: int, last: int) -> "pd.Series[float]":
 
 
 def ratio(rounds: pd.DataFrame) -> "pd.Series[float]":
-    """Gradients per second of each round, of the oracle's."""
+    """Return the gradients per second of each round, relative to the oracle's."""
     return (rounds["c"] / rounds["seconds"]) / (rounds["best_c"] / rounds["best_seconds"])
 
 
-def recovered(rounds: pd.DataFrame, rule: str) -> list[int | None]:
+def find_recoveries(rounds: pd.DataFrame, rule: str) -> list[int | None]:
     """Return, for each seed, the first iteration after the change from which a rule stays near the maximum."""
-    found: list[int | None] = []
-    for _, own in rounds[(rounds["rule"] == rule) & (rounds["iteration"] >= CHANGE)].groupby("seed"):
-        near = (ratio(own) >= NEAR).to_numpy()
+    iterations: list[int | None] = []
+    for _, seed_rounds in rounds[(rounds["rule"] == rule) & (rounds["iteration"] >= CHANGE)].groupby("seed"):
+        near = (ratio(seed_rounds) >= NEAR).to_numpy()
         steady = np.lib.stride_tricks.sliding_window_view(near, STEADY).all(axis=1)
-        found.append(CHANGE + int(steady.argmax()) if steady.any() else None)
-    return found
+        iterations.append(CHANGE + int(steady.argmax()) if steady.any() else None)
+    return iterations
 
 
-def below(rounds: pd.DataFrame, rule: str, first: int, last: int) -> float:
+def count_low_rounds(rounds: pd.DataFrame, rule: str, first: int, last: int) -> float:
     """Return the number of these iterations in which a rule is not near the maximum, mean over seeds."""
-    own = rounds[(rounds["rule"] == rule) & rounds["iteration"].between(first, last)]
-    return float((ratio(own) < NEAR).sum() / own["seed"].nunique())
+    window = rounds[(rounds["rule"] == rule) & rounds["iteration"].between(first, last)]
+    return float((ratio(window) < NEAR).sum() / window["seed"].nunique())
 
 
-def saved(rounds: pd.DataFrame, first: int, last: int) -> float:
+def time_saved(rounds: pd.DataFrame, first: int, last: int) -> float:
     """Return the share of an iteration's time that the learned rule saves against waiting for all."""
     seconds = rounds[rounds["iteration"].between(first, last)].groupby("rule")["seconds"].sum()
     return float(1 - seconds["dmm"] / seconds["all"])
@@ -144,15 +144,15 @@ def saved(rounds: pd.DataFrame, first: int, last: int) -> float:
 
 def figure2(rounds: pd.DataFrame, profiles: pd.DataFrame) -> figures.Picture:
     """Draw figure 2 as in the paper: profiles of five iterations, throughput by iteration, and the time saved."""
-    one = rounds[rounds["seed"] == SEEDS[0]]
-    by_rule = dict(list(one.groupby("rule")))
+    first_seed = rounds[rounds["seed"] == SEEDS[0]]
+    by_rule = dict(list(first_seed.groupby("rule")))
     with figures.style():
         picture = figures.Picture(figsize=(9.5, 7), layout="constrained")
-        grid = picture.add_gridspec(3, len(SHOWN), height_ratios=(1.1, 1.5, 1))
+        grid = picture.add_gridspec(3, len(PROFILE_ITERATIONS), height_ratios=(1.1, 1.5, 1))
         first: Axes | None = None
-        for column, (iteration, own) in enumerate(profiles.groupby("iteration")):
+        for column, (iteration, workers) in enumerate(profiles.groupby("iteration")):
             axis = picture.add_subplot(grid[0, column], sharey=first)
-            _profile(axis, own)
+            _profile(axis, workers)
             axis.set(title=f"iteration {iteration}", xlabel="worker", ylabel="" if first else "compute time, s")
             axis.tick_params(labelleft=first is None)
             first = first or axis
@@ -161,8 +161,8 @@ def figure2(rounds: pd.DataFrame, profiles: pd.DataFrame) -> figures.Picture:
         oracle = by_rule["all"]
         top.plot(oracle["iteration"], oracle["best_c"] / oracle["best_seconds"], color="#999999", linewidth=3, label="oracle")
         for name, label in (("dmm", "cutoff (dmm)"), ("all", "all workers")):
-            own = by_rule[name]
-            top.plot(own["iteration"], own["c"] / own["seconds"], color=_COLOURS[name], linewidth=1.1, label=label)
+            curve = by_rule[name]
+            top.plot(curve["iteration"], curve["c"] / curve["seconds"], color=_COLOURS[name], linewidth=1.1, label=label)
         reduction = 100 * (1 - by_rule["dmm"]["seconds"].to_numpy() / by_rule["all"]["seconds"].to_numpy())
         bottom.fill_between(oracle["iteration"], reduction, step="mid", color=_COLOURS["dmm"], alpha=0.35, linewidth=0)
         for axis in (top, bottom):
@@ -176,21 +176,21 @@ def figure2(rounds: pd.DataFrame, profiles: pd.DataFrame) -> figures.Picture:
     return picture
 
 
-def _profile(axis: Axes, own: pd.DataFrame) -> None:
-    for colour, (_, node) in zip(("#56B4E9", "#009E73", "#CC79A7", "#E69F00"), own.groupby("node"), strict=False):
+def _profile(axis: Axes, workers: pd.DataFrame) -> None:
+    for colour, (_, node) in zip(("#56B4E9", "#009E73", "#CC79A7", "#E69F00"), workers.groupby("node"), strict=False):
         axis.scatter(node["worker"], node["seconds"], s=4, color=colour)
-    axis.axhline(own["cutoff"].iloc[0], color=_COLOURS["dmm"], linewidth=1.2)
+    axis.axhline(workers["cutoff"].iloc[0], color=_COLOURS["dmm"], linewidth=1.2)
 
 
 def recovery(rounds: pd.DataFrame) -> figures.Picture:
-    """Throughput of the predicting rules around the change, of the oracle's, mean over seeds."""
-    around = rounds[rounds["iteration"].between(CHANGE - 6, CHANGE + 34)]
-    around = around.assign(ratio=ratio(around))
+    """Draw the throughput of the predicting rules around the change, relative to the oracle's, mean over seeds."""
+    nearby = rounds[rounds["iteration"].between(CHANGE - 6, CHANGE + 34)]
+    nearby = nearby.assign(ratio=ratio(nearby))
     with figures.style():
         picture = figures.Picture(figsize=(9.5, 3.4), layout="constrained")
         axis = picture.subplots()
         for name in PREDICTING:
-            mean = around[around["rule"] == name].groupby("iteration")["ratio"].mean()
+            mean = nearby[nearby["rule"] == name].groupby("iteration")["ratio"].mean()
             width, shape = 2 if name == "dmm" else 1.2, marks(_COLOURS[name])["marker"]
             axis.plot(mean.index, 100 * mean, color=_COLOURS[name], label=name, linewidth=width, marker=shape, markersize=4)
         axis.axvline(CHANGE, color="#555555", linestyle=":")

@@ -7,12 +7,8 @@ from reproductions.fasgd import curves, page, smaller, traffic
 from reproductions.fasgd.claims import Files
 
 
-def timing() -> None:
-    """Nothing: gates follow the gradients, so every part trains something."""
-
-
 def training() -> None:
-    """An hour or two on two cores for figures 1 and 2; another one for figure 3; ten minutes for the rest."""
+    """Measure figures 1 and 2 (an hour or two on two cores), figure 3 (another one), and the rest (ten minutes)."""
     smaller.measure()
     traffic.measure()
     curves.measure()
@@ -25,12 +21,12 @@ def add_seeds() -> None:
 
 def read_files() -> Files:
     """Read the CSV files."""
-    tuning, sent, others = map(pd.read_csv, (curves.TUNING, traffic.TRAFFIC, smaller.SMALLER))
-    return Files(curves.Errors(pd.read_csv(curves.CURVES)), tuning, sent, others)
+    tuning, sent, facts = map(pd.read_csv, (curves.TUNING, traffic.TRAFFIC, smaller.SMALLER))
+    return Files(curves.Errors(pd.read_csv(curves.CURVES)), tuning, sent, facts)
 
 
 def text() -> str:
-    """The page."""
+    """Return the page."""
     return page.text(read_files())
 
 

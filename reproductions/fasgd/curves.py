@@ -10,7 +10,7 @@ import fred
 from fred.specification.loading import Scenario
 from fred.views import figures
 from fred.views.view import marks
-from reproductions.common import RESULTS, ROOT, run, say
+from reproductions.common import RESULTS, ROOT, run, say, store
 
 SCENARIOS = ROOT / "scenarios" / "fasgd"
 FIGURE_1 = ("128x1", "32x4", "16x8", "4x32")  # workers x batch size
@@ -34,16 +34,15 @@ PAPER = {
 
 
 def measure() -> None:
-    """An hour or two on two cores. Writes the errors of every candidate rate, and the curves of every run."""
-    RESULTS.mkdir(parents=True, exist_ok=True)
+    """Write the errors of every candidate rate, and the curves of every run: an hour or two on two cores."""
     tuning = _tuning(run(fred.load(SCENARIOS / "rates.yaml"), "fasgd/rates"))
-    tuning.to_csv(TUNING, index=False)
-    chosen = best(tuning).set_index(["initialisation", "algorithm"])["rate"]
+    store(TUNING, tuning, None)
+    best_rates = choose_rates(tuning).set_index(["initialisation", "algorithm"])["rate"]
     frames = []
     for initialisation, rates, number, algorithm in product(INITIALISATIONS, ("published", "chosen"), FIGURES, ALGORITHMS):
         if rates == "published" and algorithm not in PUBLISHED:
             continue
-        rate = float(chosen[initialisation, algorithm]) if rates == "chosen" else None
+        rate = float(best_rates[initialisation, algorithm]) if rates == "chosen" else None
         scenario, runs = figure(number, initialisation, algorithm, rate)
         name = f"figure{number}-{_slug(initialisation)}-{rates}-{algorithm}"
         result = run(scenario, f"fasgd/{name}", only=runs)
@@ -52,11 +51,11 @@ def measure() -> None:
         metrics["rate"] = result.scenario.runs[runs[0]].algorithm.learning_rate
         frames.append(metrics.drop(columns=["run", "virtual_seconds", "gradients"]))
         say(name)
-    pd.concat(frames).to_csv(CURVES, index=False, float_format="%.6g")
+    store(CURVES, pd.concat(frames))
 
 
 def _tuning(result: fred.Result) -> pd.DataFrame:
-    """The error of each candidate: initialisation, algorithm, rate, configuration, error."""
+    """Return the error of each candidate: initialisation, algorithm, rate, configuration, error."""
     swept = result.sweep
     names = {option: name for name, option in INITIALISATIONS.items()}
     algorithm, configuration = swept["run"].str.rsplit("-", n=1).str[0], swept["run"].str.rsplit("-", n=1).str[1]
@@ -71,7 +70,7 @@ def _tuning(result: fred.Result) -> pd.DataFrame:
     )
 
 
-def best(tuning: pd.DataFrame) -> pd.DataFrame:
+def choose_rates(tuning: pd.DataFrame) -> pd.DataFrame:
     """Return, for each initialisation and algorithm, the candidate with the lowest mean error over figure 1's
     configurations.
     """
@@ -80,7 +79,7 @@ def best(tuning: pd.DataFrame) -> pd.DataFrame:
 
 
 def figure(number: int, initialisation: str, algorithm: str, rate: float | None) -> tuple[Scenario, list[str]]:
-    """One algorithm in a figure's scenario, with its published rate or another one: the scenario, and its runs."""
+    """Return the scenario of a figure and its runs of one algorithm, with the published rate or another one."""
     base, _, variant = algorithm.partition("-")
     runs = [f"{base}-{configuration}" for configuration in FIGURES[number]]
     settings = [f"task.model.initialisation={INITIALISATIONS[initialisation]}"]
@@ -91,11 +90,11 @@ def figure(number: int, initialisation: str, algorithm: str, rate: float | None)
 
 
 def draw(curves: pd.DataFrame) -> None:
-    """Figures 1 and 2, with both initialisations, published and chosen rates."""
+    """Draw figures 1 and 2, with both initialisations, published and chosen rates."""
     for number, configurations in FIGURES.items():
         for initialisation, rates in product(INITIALISATIONS, ("published", "chosen")):
-            own = curves[(curves["initialisation"] == initialisation) & (curves["rates"] == rates)]
-            picture = _picture(own[own["configuration"].isin(configurations)], configurations)
+            rows = curves[(curves["initialisation"] == initialisation) & (curves["rates"] == rates)]
+            picture = _picture(rows[rows["configuration"].isin(configurations)], configurations)
             picture.save(RESULTS / f"fasgd-figure{number}-{_slug(initialisation)}-{rates}.svg")
 
 
@@ -104,39 +103,39 @@ class Errors(NamedTuple):
 
     curves: pd.DataFrame
 
-    def of(self, initialisation: str, rates: str, algorithm: str, configuration: str) -> "pd.Series[float]":
+    def last_errors(self, initialisation: str, rates: str, algorithm: str, configuration: str) -> "pd.Series[float]":
         """Return the last errors by seed."""
-        own = self._own(initialisation, rates, algorithm, configuration)
-        return own[own["updates"] == UPDATES].set_index("seed")["error"]
+        rows = self._select(initialisation, rates, algorithm, configuration)
+        return rows[rows["updates"] == UPDATES].set_index("seed")["error"]
 
     def mean(self, initialisation: str, rates: str, algorithm: str, configuration: str) -> float:
         """Return the last error, mean over the seeds."""
-        return float(self.of(initialisation, rates, algorithm, configuration).mean())
+        return float(self.last_errors(initialisation, rates, algorithm, configuration).mean())
 
     def published(self, algorithm: str, configuration: str) -> float:
         """Return the last error with the published code's initialisation and rates."""
         return self.mean("N(0, 1)", "published", algorithm, configuration)
 
     def ratio(self, configuration: str) -> float:
-        """SASGD's error over FASGD's, as published."""
+        """Return SASGD's error over FASGD's, as published."""
         return self.published("sasgd", configuration) / self.published("fasgd", configuration)
 
     def margin(self, initialisation: str, rates: str, configurations: tuple[str, ...], algorithm: str = "fasgd") -> float:
         """Return the margin by which the algorithm ends below SASGD, mean over configurations."""
-        ours, theirs = ([self.mean(initialisation, rates, a, c) for c in configurations] for a in (algorithm, "sasgd"))
-        return float(np.mean(np.subtract(theirs, ours)))
+        errors, sasgd_errors = ([self.mean(initialisation, rates, a, c) for c in configurations] for a in (algorithm, "sasgd"))
+        return float(np.mean(np.subtract(sasgd_errors, errors)))
 
-    def until(self, algorithm: str, configuration: str, error: float) -> float:
-        """Updates until the mean error over the seeds is no more than this, as published; not a number if it never is."""
-        own = self._own("N(0, 1)", "published", algorithm, configuration).groupby("updates")["error"].mean()
-        return float(own[own <= error].index.min())
+    def updates_to_error(self, algorithm: str, configuration: str, error: float) -> float:
+        """Return the updates until the mean error over the seeds is no more than this, as published (or NaN)."""
+        means = self._select("N(0, 1)", "published", algorithm, configuration).groupby("updates")["error"].mean()
+        return float(means[means <= error].index.min())
 
-    def _own(self, initialisation: str, rates: str, algorithm: str, configuration: str) -> pd.DataFrame:
-        wanted = {"initialisation": initialisation, "rates": rates, "algorithm": algorithm, "configuration": configuration}
-        own = self.curves
-        for column, value in wanted.items():
-            own = own[own[column] == value]
-        return own
+    def _select(self, initialisation: str, rates: str, algorithm: str, configuration: str) -> pd.DataFrame:
+        keys = {"initialisation": initialisation, "rates": rates, "algorithm": algorithm, "configuration": configuration}
+        rows = self.curves
+        for column, value in keys.items():
+            rows = rows[rows[column] == value]
+        return rows
 
 
 def _slug(initialisation: str) -> str:
@@ -144,18 +143,18 @@ def _slug(initialisation: str) -> str:
 
 
 def _picture(curves: pd.DataFrame, configurations: tuple[str, ...]) -> figures.Picture:
-    """One panel per configuration: error against updates, seeds as thin lines, their mean thick."""
+    """Draw a panel for each configuration: error against updates, seeds as thin lines, their mean thick."""
     with figures.style():
         picture = figures.Picture(figsize=(10, 3.1), layout="constrained")
         for axis, configuration in zip(picture.subplots(1, 4, sharey=True), configurations, strict=True):
             for colour, algorithm in zip(figures.COLOURS, ALGORITHMS, strict=False):
-                own = curves[(curves["configuration"] == configuration) & (curves["algorithm"] == algorithm)]
-                if own.empty:
+                rows = curves[(curves["configuration"] == configuration) & (curves["algorithm"] == algorithm)]
+                if rows.empty:
                     continue
-                for _, seed in own.groupby("seed"):
+                for _, seed in rows.groupby("seed"):
                     axis.plot(seed["updates"] / 1000, seed["error"], color=colour, linewidth=0.5, alpha=0.5)
-                mean = own.groupby("updates")["error"].mean()
-                label = f"{algorithm}, rate {own['rate'].iloc[0]:.3g}"
+                mean = rows.groupby("updates")["error"].mean()
+                label = f"{algorithm}, rate {rows['rate'].iloc[0]:.3g}"
                 axis.plot(mean.index / 1000, mean, color=colour, label=label, **marks(colour))
             workers, batch = configuration.split("x")
             axis.set(title=f"{int(workers):,} workers x batch {batch}", xlabel="updates, thousands", ylim=(0, 0.4))

@@ -18,17 +18,16 @@ Facts = Iterable[tuple[Any, ...]]  # run, seed, rate, quantity, value
 
 
 def measure(add: bool = False) -> None:
-    """A quarter of an hour on a core. Writes a row for each number: experiment, run, seed, rate, quantity, value.
+    """Write a row for each number: experiment, run, seed, rate, quantity, value: a quarter of an hour on a core.
 
     Args:
         add: whether to measure only the seeds that the file lacks.
     """
-    parts = {"serial": _serial, "penalties": _penalties, "unsent": _unsent, "heterogeneous": _errors, "periods": _periods}
+    parts = {"serial": _serial, "penalties": _penalties, "unsent": _push_shares, "heterogeneous": _errors, "periods": _periods}
     measured = Seeds(SMALLER, ("experiment", "run"), add)
     for name, facts in {**parts, "b-staleness": _b_staleness}.items():
-        path = SCENARIOS / f"{name}.yaml"
-        if seeds := measured.missing(fred.load(path).seeds, experiment=name):
-            result = run(fred.load(path, [f"seeds={seeds}"]), f"fasgd/{name}")
+        if scenario := measured.load(SCENARIOS / f"{name}.yaml", experiment=name):
+            result = run(scenario, f"fasgd/{name}")
             frame = pd.DataFrame(facts(result), columns=["run", "seed", "rate", "quantity", "value"])
             measured.add(frame.assign(experiment=name), "%.6g")
             say(f"fasgd: {name}")
@@ -50,7 +49,7 @@ def _penalties(result: fred.Result) -> Facts:
         yield row["run"], 1, row["algorithm.learning_rate"], "error", row["mean"]
 
 
-def _unsent(result: fred.Result) -> Facts:
+def _push_shares(result: fred.Result) -> Facts:
     yield from _errors(result)
     row: Any
     for row in result.summary.itertuples():
@@ -67,7 +66,7 @@ def _periods(result: fred.Result) -> Facts:
 
 
 def bursts(schedule: Schedule) -> float:
-    """Variance over mean of the fetches in a step's time, mean over tenths of a run, within which v changes little.
+    """Return variance over mean of the fetches in a step's time, mean over tenths of a run, in which v changes little.
 
     1: as if fetches were independent of each other.
     """
@@ -78,7 +77,7 @@ def bursts(schedule: Schedule) -> float:
 
 
 def _b_staleness(result: fred.Result) -> Facts:
-    """Rank correlations over the gradients that are late at all."""
+    """Yield rank correlations over the gradients that are late at all."""
     for name in result.scenario.runs:
         frame = result.b_staleness(name, every=_EVERY)
         late = frame[frame["staleness"] > 0]

@@ -8,27 +8,27 @@ from fred.schedule.traffic import copies
 from fred.views import figures
 from fred.views.figures import set_count_ticks
 from fred.views.view import marks
-from reproductions.common import RESULTS, ROOT, run
+from reproductions.common import RESULTS, ROOT, run, store
 
 KINDS = ("published-fetch", "read-fetch", "push")  # of gated runs
 TRAFFIC = RESULTS / "fasgd-traffic.csv"
 _POINTS = 100  # kept of each run's curve
-AGAIN = ("open", "published-fetch-0.0078125", "published-fetch-0.015625", "read-fetch-0.015625")  # have three seeds
+REPEATED = ("open", "published-fetch-0.0078125", "published-fetch-0.015625", "read-fetch-0.015625")  # have three seeds
 
 
 def measure() -> None:
     """Measure, for each run at some updates, potential copies, pushes, fetches and the error; for some with more seeds."""
     scenario = ROOT / "scenarios" / "fasgd" / "figure3.yaml"
-    once = run(fred.load(scenario), "fasgd/figure3")
-    again = run(fred.load(scenario, ["seeds=[2, 3]"]), "fasgd/figure3-seeds", only=AGAIN)
+    single = run(fred.load(scenario), "fasgd/figure3")
+    repeats = run(fred.load(scenario, ["seeds=[2, 3]"]), "fasgd/figure3-seeds", only=REPEATED)
     frames = []
-    for outcome in (*once.outcomes, *again.outcomes):
+    for outcome in (*single.outcomes, *repeats.outcomes):
         sent = copies(outcome.schedule)
-        own = sent.iloc[np.unique(np.linspace(0, len(sent) - 1, _POINTS).astype(int))]
-        error = np.interp(own["updates"], outcome.metrics["updates"], outcome.metrics["error"])
+        points = sent.iloc[np.unique(np.linspace(0, len(sent) - 1, _POINTS).astype(int))]
+        error = np.interp(points["updates"], outcome.metrics["updates"], outcome.metrics["error"])
         columns = ["updates", "potential", "pushes", "fetches"]
-        frames.append(own[columns].assign(run=outcome.name, seed=outcome.seed, error=error))
-    pd.concat(frames).to_csv(TRAFFIC, index=False, float_format="%.6g")
+        frames.append(points[columns].assign(run=outcome.name, seed=outcome.seed, error=error))
+    store(TRAFFIC, pd.concat(frames))
 
 
 def ends(traffic: pd.DataFrame) -> pd.DataFrame:
@@ -58,10 +58,10 @@ def means(ends: pd.DataFrame) -> pd.DataFrame:
 
 
 def error_at(ends: pd.DataFrame, kind: str, share: float) -> float:
-    """The first seed's error with a share of the pushes or fetches, on lines between the runs."""
-    what = "pushed" if kind == "push" else "fetched"
-    own = ends[ends["kind"].isin(["open", kind]) & (ends["seed"] == ends["seed"].min())].sort_values(what)
-    return float(np.interp(share, own[what], own["error"]))
+    """Return the first seed's error with a share of the pushes or fetches, on lines between the runs."""
+    column = "pushed" if kind == "push" else "fetched"
+    runs = ends[ends["kind"].isin(["open", kind]) & (ends["seed"] == ends["seed"].min())].sort_values(column)
+    return float(np.interp(share, runs[column], runs["error"]))
 
 
 def costs_at(ends: pd.DataFrame, kind: str, share: float) -> "pd.Series[float]":
@@ -74,40 +74,40 @@ def costs_at(ends: pd.DataFrame, kind: str, share: float) -> "pd.Series[float]":
         kind: of gates.
         share: of the fetches.
     """
-    own = ends[ends["kind"].isin(["open", kind])]
-    own = own[own.groupby("run")["seed"].transform("nunique") == own["seed"].nunique()].sort_values("fetched")
-    found = {seed: np.interp(np.log(share), np.log(each["fetched"]), each["cost"]) for seed, each in own.groupby("seed")}
-    return pd.Series(found)
+    runs = ends[ends["kind"].isin(["open", kind])]
+    runs = runs[runs.groupby("run")["seed"].transform("nunique") == runs["seed"].nunique()].sort_values("fetched")
+    costs = {seed: np.interp(np.log(share), np.log(points["fetched"]), points["cost"]) for seed, points in runs.groupby("seed")}
+    return pd.Series(costs)
 
 
 def bent(traffic: pd.DataFrame, kind: str) -> list[bool]:
     """Return, for each curve of a kind, whether fewer copies are sent in the second half than in the first."""
     way = "pushes" if kind == "push" else "fetches"
-    found = []
-    for _, own in traffic[traffic["run"].str.startswith(kind)].groupby(["run", "seed"]):
-        middle = np.interp(own["potential"].max() / 2, own["potential"], own[way])
-        found.append(bool(own[way].max() - middle < middle))
-    return found
+    bends = []
+    for _, curve in traffic[traffic["run"].str.startswith(kind)].groupby(["run", "seed"]):
+        middle = np.interp(curve["potential"].max() / 2, curve["potential"], curve[way])
+        bends.append(bool(curve[way].max() - middle < middle))
+    return bends
 
 
 def picture(traffic: pd.DataFrame) -> figures.Picture:
     """Draw fetches, with published and true stamps, and pushes: copies against potential copies, error against updates."""
     first = traffic[traffic["seed"] == traffic["seed"].min()]
     with figures.style():
-        drawn = figures.Picture(figsize=(10, 8.4), layout="constrained")
-        for (left, right), kind in zip(drawn.subplots(3, 2, sharex=True), KINDS, strict=True):
+        figure = figures.Picture(figsize=(10, 8.4), layout="constrained")
+        for (left, right), kind in zip(figure.subplots(3, 2, sharex=True), KINDS, strict=True):
             way = "pushes" if kind == "push" else "fetches"
             order = ends(first)
-            shown = order[order["kind"].isin(["open", kind])]["run"]
-            for colour, name in zip(("#222222", *figures.COLOURS), shown, strict=False):
-                own = first[first["run"] == name]
-                left.plot(own["potential"], own[way], color=colour, **marks(colour))
+            names = order[order["kind"].isin(["open", kind])]["run"]
+            for colour, name in zip(("#222222", *figures.COLOURS), names, strict=False):
+                curve = first[first["run"] == name]
+                left.plot(curve["potential"], curve[way], color=colour, **marks(colour))
                 label = name.removeprefix(f"{kind}-")
-                right.plot(own["updates"], own["error"], color=colour, label=label, **marks(colour))
+                right.plot(curve["updates"], curve["error"], color=colour, label=label, **marks(colour))
             stamps = {"published-fetch": ", stamps as published", "read-fetch": ", true stamps"}.get(kind, "")
             left.set(xlabel="potential copies", ylabel=f"{way}, copies", title=way + stamps)
             right.set(xlabel="updates", ylabel="validation error", ylim=(0, 0.5))
             right.legend(title="c", loc="center left", bbox_to_anchor=(1.01, 0.5))
             for axis in (left.xaxis, left.yaxis, right.xaxis):
                 set_count_ticks(axis)
-    return drawn
+    return figure

@@ -13,15 +13,15 @@ from fred.fitting.measurement import Measurement
 from fred.fitting.measurements import read
 from fred.views import comparison_figures
 from fred.views.figures import Picture
-from reproductions.common import RESULTS, say, write
+from reproductions.common import RESULTS, say, store, write
 from reproductions.measured import page, steps
 from reproductions.measured.page import summary
-from reproductions.measured.sources import FOLDER, SOURCES, TRIED, Source, settings
+from reproductions.measured.sources import ALTERNATIVES, FOLDER, SOURCES, Source, settings
 
 _FILES = ("", "-steps", "-bandwidths", "-tried", "-presets")
-FILE, STEPS, SHARES, OTHERS, JUDGED = (RESULTS / f"measured{name}.csv" for name in _FILES)
+FILE, STEPS, SHARES, FORMS, JUDGED = (RESULTS / f"measured{name}.csv" for name in _FILES)
 # No constant was changed after `gloo-held-out` and `public` were read.
-OWN = (FOLDER / "gloo-emulated.csv", FOLDER / "gloo-held-out.csv", FOLDER / "public.csv")
+COLLECTED = (FOLDER / "gloo-emulated.csv", FOLDER / "gloo-held-out.csv", FOLDER / "public.csv")
 _COLORS = {  # by the beginning of the name; others: those of the shared tables
     "gloo-emulated": "#E69F00",
     "gloo-held-out": "#D55E00",
@@ -41,29 +41,27 @@ def timing() -> None:
     for source in SOURCES:
         say(source.name)
         rows += _rows(source)
-    for group in groups(OWN):
+    for group in groups(COLLECTED):
         rows += group.rows()
-    pd.DataFrame(rows).to_csv(FILE, index=False, float_format="%.6g")
+    store(FILE, rows)
     say("step times of trainings")
-    trained = list(steps.read())
-    steps.table_of(trained).to_csv(STEPS, index=False, float_format="%.6g")
-    shares = [{"name": name, **row} for name, own in steps.programs(trained) for row in steps.transferred(own)]
-    pd.DataFrame(shares).to_csv(SHARES, index=False, float_format="%.6g")
-    pd.DataFrame(steps.judged_by_presets(trained)).to_csv(JUDGED, index=False, float_format="%.6g")
+    trained = list(steps.read_steps())
+    store(STEPS, steps.table_of(trained))
+    shares = [
+        {"name": name, **row} for name, program_steps in steps.programs(trained) for row in steps.transferred(program_steps)
+    ]
+    store(SHARES, shares)
+    store(JUDGED, steps.judged_by_presets(trained))
     say("other forms")
-    pd.DataFrame([row for source in TRIED for row in _tried(source)]).to_csv(OTHERS, index=False, float_format="%.6g")
-
-
-def training() -> None:
-    """Do nothing: there is nothing to train."""
+    store(FORMS, (row for source in ALTERNATIVES for row in _form_rows(source)))
 
 
 def report() -> str:
     """Write the page and the figure from the CSV file; return the page's path."""
-    found, trained = pd.read_csv(FILE), pd.read_csv(STEPS)
-    picture(found).save(RESULTS / "measured.svg")
-    picture(page.drawn(trained)).save(RESULTS / "measured-steps.svg")
-    return write("measured", page.text(found, trained, *map(pd.read_csv, (SHARES, OTHERS, JUDGED))))
+    collectives, trained = pd.read_csv(FILE), pd.read_csv(STEPS)
+    picture(collectives).save(RESULTS / "measured.svg")
+    picture(page.rows_to_draw(trained)).save(RESULTS / "measured-steps.svg")
+    return write("measured", page.text(collectives, trained, *map(pd.read_csv, (SHARES, FORMS, JUDGED))))
 
 
 def groups(paths: Iterable[Path]) -> Iterator[Judgement]:
@@ -75,42 +73,48 @@ def groups(paths: Iterable[Path]) -> Iterator[Judgement]:
 
 def _rows(source: Source) -> Iterator[dict[str, object]]:
     """Yield a row for each measurement of a source, with its errors when its settings were left out of all fits."""
-    own = source.measurements()
-    judgement = Judgement(source.name, own, fit(own))
-    ways = settings(own).items()
-    unseen = {"number of nodes": source.unseen}
+    measurements = source.measurements()
+    judgement = Judgement(source.name, measurements, fit(measurements))
+    ways = settings(measurements).items()
+    forms = {"number of nodes": source.blind_form}
     out = {
-        f"without its {way}": held_out_errors(own, keys, source.form, source.constants, unseen.get(way)) for way, keys in ways
+        f"without its {way}": held_out_errors(measurements, keys, source.form, source.constants, forms.get(way))
+        for way, keys in ways
     }
-    out["plain"] = _plain(source, own)
-    fitted = fit(own, source.form, source.constants)
+    out["plain"] = _plainer_errors(source, measurements)
+    fitted = fit(measurements, source.form, source.constants)
     refitted = "; ".join(f"{name} {value:.4g}" for name, value in fitted.constants.items())
     for place, row in enumerate(judgement.rows()):
         yield {**row, "refitted": refitted, **{name: values[place] for name, values in out.items()}}
 
 
-def _tried(source: Source) -> Iterator[dict[str, object]]:
+def _form_rows(source: Source) -> Iterator[dict[str, object]]:
     """Yield the errors of another form, and of those it is compared with, when a setting is left out."""
-    own = source.measurements()
-    constants = fit(own, source.form, source.constants).constants
+    measurements = source.measurements()
+    constants = fit(measurements, source.form, source.constants).constants
     named = "; ".join(f"{name} {value:.3g}" for name, value in constants.items()) or "none"
-    for way, keys in settings(own).items():
-        off = held_out_errors(own, keys, source.form, source.constants)
-        yield {"name": source.name, "constants": named, "left out": way, **dict(zip(page.COLUMNS, summary(off), strict=True))}
+    for way, keys in settings(measurements).items():
+        deviations = held_out_errors(measurements, keys, source.form, source.constants)
+        yield {
+            "name": source.name,
+            "constants": named,
+            "left out": way,
+            **dict(zip(page.COLUMNS, summary(deviations), strict=True)),
+        }
 
 
-def _plain(source: Source, own: Sequence[Measurement]) -> Floats:
+def _plainer_errors(source: Source, measurements: Sequence[Measurement]) -> Floats:
     """Return the errors of a plainer model: FRED's default, or one bandwidth between regions."""
-    if own[0].is_rate:
-        own = [replace(each, latency=0.0) for each in own]
-    elif source.plain is None:
-        return np.full(len(own), np.nan)
-    return errors(own, fit(own, source.plain), source.plain)
+    if measurements[0].is_rate:
+        measurements = [replace(measurement, latency=0.0) for measurement in measurements]
+    elif source.plain_form is None:
+        return np.full(len(measurements), np.nan)
+    return errors(measurements, fit(measurements, source.plain_form), source.plain_form)
 
 
-def picture(found: pd.DataFrame) -> Picture:
+def picture(rows: pd.DataFrame) -> Picture:
     """Draw predicted against measured times, by source."""
-    names = dict.fromkeys(map(str, found["name"]))
+    names = dict.fromkeys(map(str, rows["name"]))
     starts = _COLORS.items()
     colors = {name: next((color for start, color in starts if name.startswith(start)), "#0072B2") for name in names}
-    return comparison_figures.picture(found, NEAR, colors)
+    return comparison_figures.picture(rows, NEAR, colors)

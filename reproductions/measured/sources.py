@@ -22,26 +22,26 @@ class Source(NamedTuple):
     Args:
         name: in the page's tables.
         path: CSV file.
-        what: library and operation of its measurements.
+        operation: library and operation of its measurements.
         form: cost of the operation, with its constants as parameters.
         constants: FRED's values of these constants.
-        unseen: cost in a setting that was left out, without what only this setting tells.
-        plain: cost by FRED's defaults, for comparison.
+        blind_form: cost in a setting that was left out, without what only this setting tells.
+        plain_form: cost by FRED's defaults, for comparison.
     """
 
     name: str
     path: Path
-    what: str
+    operation: str
     form: Callable[..., Effort] | None = None
     constants: Mapping[str, float] = {}
-    unseen: Callable[..., Effort] | None = None
-    plain: Callable[..., Effort] | None = None
+    blind_form: Callable[..., Effort] | None = None
+    plain_form: Callable[..., Effort] | None = None
 
     def measurements(self) -> tuple[Measurement, ...]:
         """Return the measurements. Raises FredError if the file is missing."""
         if not self.path.exists():
             raise FredError(f"{self.path} is missing: the measurements are not part of the project; `--report` needs none")
-        return tuple(each for each in read(self.path) if each.source == self.what)
+        return tuple(measurement for measurement in read(self.path) if measurement.source == self.operation)
 
 
 def _without_ring(members: int, parts: float) -> Effort:
@@ -67,7 +67,7 @@ SOURCES = (
         "nccl allreduce",
         collectives.nccl_allreduce,
         {"volume": collectives.NCCL_VOLUME, "rounds": collectives.NCCL_ROUNDS},
-        plain=ring,
+        plain_form=ring,
     ),
     Source("NCCL, point to point", SHARED / "point-to-point.csv", "nccl point-to-point"),
     Source("Gloo, point to point", SHARED / "point-to-point.csv", "gloo point-to-point"),
@@ -78,8 +78,8 @@ SOURCES = (
         "in use allreduce",
         collectives.allreduce_in_use,
         {"parts": collectives.PARTS_IN_USE},
-        unseen=_without_ring,
-        plain=collectives.nccl_allreduce,
+        blind_form=_without_ring,
+        plain_form=collectives.nccl_allreduce,
     ),
     Source(
         "sharded servers in use",
@@ -87,14 +87,14 @@ SOURCES = (
         "in use sharded-servers",
         collectives.servers_in_use,
         {"volume": collectives.SERVERS_VOLUME, "rounds": collectives.SERVERS_ROUNDS},
-        plain=collectives.nccl_allreduce,
+        plain_form=collectives.nccl_allreduce,
     ),
 )
 
 
 _PUBLIC = FOLDER / "public.csv"
 _EFA, _A3 = "gist.github.com/jacobkahn", "lessizzmore/create-a3mega-ztan-fork"
-TRIED = (  # forms to compare, two by two
+ALTERNATIVES = (  # forms to compare, two by two
     Source("allreduce in use", *SOURCES[4][1:3], collectives.allreduce_in_use, {"parts": collectives.PARTS_IN_USE}),
     Source("the same, with more bytes", *SOURCES[4][1:3], _more_in_use, {"parts": collectives.PARTS_IN_USE, "volume": 1.0}),
     Source(f"{_EFA}", _PUBLIC, f"nccl allreduce {_EFA}"),

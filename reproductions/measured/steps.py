@@ -19,7 +19,7 @@ ALGORITHMS = {"ddp": "allreduce-sgd", "servers": "ssgd", "local SGD": "local-sgd
 FORECASTS = ("ring", "nccl", "nccl with buckets")  # options of the network
 _SHARES = (0.05, 2.0)  # of the nominal bandwidth, between which one is fitted
 _SAME_CARD = 0.02  # a bandwidth that differs from a card's by less is the card's
-_ALIKE, _SAME = 0.05, 0.01  # two measured times that differ by less are not ranked; predicted ones are not told apart
+_EQUAL, _TIE = 0.05, 0.01  # two measured times that differ by less are not ranked; predicted ones are not told apart
 
 
 class Step(NamedTuple):
@@ -53,7 +53,7 @@ class Step(NamedTuple):
     is_blind: bool
 
 
-def read(path: Path = FILE) -> Iterator[Step]:
+def read_steps(path: Path = FILE) -> Iterator[Step]:
     """Yield the steps in a CSV file."""
     with path.open(encoding="utf-8", newline="") as file:
         for row in csv.DictReader(file):
@@ -164,30 +164,30 @@ def programs(steps: Sequence[Step]) -> Iterator[tuple[str, Sequence[Step]]]:
     for step in steps:
         if step.system == "ddp":
             groups[step.source, step.program.split(",")[0], step.bandwidth].append(step)
-    for (source, program, bandwidth), own in groups.items():
-        if len({step.size for step in own}) > 1 and max(step.buckets for step in own) > 1:
-            yield f"{source}: {program}, {bandwidth * 8e-9:g} Gbit/s", own
+    for (source, program, bandwidth), program_steps in groups.items():
+        if len({step.size for step in program_steps}) > 1 and max(step.buckets for step in program_steps) > 1:
+            yield f"{source}: {program}, {bandwidth * 8e-9:g} Gbit/s", program_steps
 
 
-def ranked(found: pd.DataFrame, forecast: str) -> tuple[int, int, int]:
+def ranked(steps: pd.DataFrame, forecast: str) -> tuple[int, int, int]:
     """Return how many pairs of steps at one bandwidth are ranked as measured, have equal predictions, and are ranked wrongly.
 
     Pairs of which the slower one is measured as less than 5 % slower are left out. Predicted times that differ by less than
     1 % count as equal.
 
     Args:
-        found: steps of one source, as from `table_of`.
+        steps: steps of one source, as from `table_of`.
         forecast: column with the predicted times.
 
     >>> steps = pd.DataFrame({"bandwidth": 1, "seconds": [1.0, 1.01, 2.0], "nccl": [1.0, 3.0, 2.0]})
     >>> ranked(steps, "nccl")
     (1, 0, 1)
     """
-    right = alike = wrong = 0
-    for _, own in found.groupby("bandwidth"):
-        for one, other in combinations(sorted(own[["seconds", forecast]].itertuples(index=False, name=None)), 2):
-            if other[0] / one[0] > 1 + _ALIKE:
-                right += other[1] / one[1] > 1 + _SAME
-                alike += 1 / (1 + _SAME) <= other[1] / one[1] <= 1 + _SAME
-                wrong += other[1] / one[1] < 1 / (1 + _SAME)
-    return int(right), int(alike), int(wrong)
+    right = ties = wrong = 0
+    for _, group in steps.groupby("bandwidth"):
+        for faster, slower in combinations(sorted(group[["seconds", forecast]].itertuples(index=False, name=None)), 2):
+            if slower[0] / faster[0] > 1 + _EQUAL:
+                right += slower[1] / faster[1] > 1 + _TIE
+                ties += 1 / (1 + _TIE) <= slower[1] / faster[1] <= 1 + _TIE
+                wrong += slower[1] / faster[1] < 1 / (1 + _TIE)
+    return int(right), int(ties), int(wrong)

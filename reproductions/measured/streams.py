@@ -21,8 +21,8 @@ def table_of(path: Path = FILE) -> pd.DataFrame:
     """
     rows = pd.read_csv(path)
     for name, column in FORECASTS.items():
-        given = zip(rows[column], rows["gbit_per_s"], rows["bytes"], strict=True)
-        rows[name] = [rate(1e-3 * trip, gbit * 1e9 / 8, size) * 8e-6 for trip, gbit, size in given]
+        inputs = zip(rows[column], rows["gbit_per_s"], rows["bytes"], strict=True)
+        rows[name] = [rate(1e-3 * trip, gbit * 1e9 / 8, size) * 8e-6 for trip, gbit, size in inputs]
     return rows
 
 

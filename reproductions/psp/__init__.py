@@ -7,13 +7,12 @@ from reproductions.psp import errors, page, times
 
 
 def timing() -> None:
-    """Some minutes: table 1's times, and what else is said of times."""
-    RESULTS.mkdir(parents=True, exist_ok=True)
+    """Measure table 1's times, and other times in the text: some minutes."""
     times.measure()
 
 
 def training() -> None:
-    """Some ten minutes: errors."""
+    """Measure errors: some ten minutes."""
     errors.measure()
 
 
@@ -32,5 +31,5 @@ def report() -> str:
 
 
 def text() -> str:
-    """The page."""
+    """Return the page."""
     return page.text(pd.read_csv(times.TIMES), pd.read_csv(errors.ERRORS))

@@ -15,7 +15,7 @@ KEEPING = "-keep"  # runs whose workers keep late blocks, instead of dropping th
 CALIBRATED = ("push-28-pull-90", "push-20-pull-75")
 SCENARIOS = ROOT / "scenarios" / "psp-sgd"
 TIMES = RESULTS / "psp-times.csv"
-LATE, EVEN = "late replies", "no late replies"
+LATE, PUNCTUAL = "late replies", "no late replies"
 PARTIAL = "push-28-pull-90"
 TIMEOUTS = (0.5, 2.0, 4.1)  # s; the last is longer than any delay
 MACHINES = (8, 16)
@@ -26,18 +26,18 @@ GRADIENT = 8.3 * math.exp(0.03**2 / 2)  # s: the mean in the scenario
 class Case(NamedTuple):
     """The scenario with something changed."""
 
-    what: str
+    name: str
     runs: Sequence[str]  # none: all
     settings: Sequence[str] = ()
 
 
-def waiting(seconds: float) -> str:
-    """The name of a case with time-outs."""
+def name_timeouts(seconds: float) -> str:
+    """Return the name of a case with time-outs."""
     return f"time-outs of {seconds:g} s"
 
 
-def machines(number: int) -> str:
-    """The name of a case with fewer machines."""
+def name_machines(number: int) -> str:
+    """Return the name of a case with fewer machines."""
     return f"{number} machines"
 
 
@@ -46,36 +46,35 @@ def _timeouts(seconds: float) -> list[str]:
 
 
 def _fewer(number: int) -> list[str]:
-    others = ("push-28", *CALIBRATED, *(run + KEEPING for run in CALIBRATED))  # not run, but refused with more gradients
+    skipped = ("push-28", *CALIBRATED, *(run + KEEPING for run in CALIBRATED))  # not run, but refused with more gradients
     size = [f"cluster.workers={number}", f"cluster.servers={2 * number}"]
-    return [*size, *(f"runs.{run}.protocol.gradients={number}" for run in others)]
+    return [*size, *(f"runs.{run}.protocol.gradients={number}" for run in skipped)]
 
 
 CASES = (
     Case(LATE, ()),
-    Case(EVEN, tuple(PAPER), ("cluster.network.pull_latency=null", "stop.updates=40")),
-    *(Case(waiting(seconds), (PARTIAL,), _timeouts(seconds)) for seconds in TIMEOUTS),
-    *(Case(machines(number), ("sync",), _fewer(number)) for number in MACHINES),
+    Case(PUNCTUAL, tuple(PAPER), ("cluster.network.pull_latency=null", "stop.updates=40")),
+    *(Case(name_timeouts(seconds), (PARTIAL,), _timeouts(seconds)) for seconds in TIMEOUTS),
+    *(Case(name_machines(number), ("sync",), _fewer(number)) for number in MACHINES),
 )
 
 
 def measure(add: bool = False) -> None:
-    """A quarter of an hour; with `add` only the seeds that the file lacks."""
-    measured = Seeds(TIMES, ("case", "name"), add)
+    """Measure all cases: a quarter of an hour; with `add` only the seeds that the file lacks."""
+    measured, path = Seeds(TIMES, ("case", "name"), add), SCENARIOS / "table1.yaml"
     for case in CASES:
-        scenario = fred.load(SCENARIOS / "table1.yaml", case.settings)
-        for run in case.runs or scenario.runs:
-            if seeds := measured.missing(scenario.seeds, case=case.what, name=run):
-                own = fred.load(SCENARIOS / "table1.yaml", [*case.settings, f"seeds={seeds}"])
+        for run in case.runs or fred.load(path, case.settings).runs:
+            if scenario := measured.load(path, case.settings, case=case.name, name=run):
                 columns = ["name", "seed", "updates", "virtual_seconds", "gradients_applied", "gradients_dropped"]
-                measured.add(quiet(own, (run,)).summary[columns].assign(case=case.what))
-        say(f"psp: {case.what}")
+                measured.add(quiet(scenario, (run,)).summary[columns].assign(case=case.name))
+        say(f"psp: {case.name}")
 
 
 def update_times(times: pd.DataFrame, case: str = LATE) -> pd.DataFrame:
-    """Seconds per update: a row for each seed, a column for each run."""
-    own = times[times["case"] == case]
-    return own.assign(each=own["virtual_seconds"] / own["updates"]).pivot(index="seed", columns="name", values="each")
+    """Return the seconds of an update: a row for each seed, a column for each run."""
+    rows = times[times["case"] == case]
+    rows = rows.assign(seconds=rows["virtual_seconds"] / rows["updates"])
+    return rows.pivot(index="seed", columns="name", values="seconds")
 
 
 def ratios(times: pd.DataFrame) -> pd.DataFrame:
@@ -85,7 +84,7 @@ def ratios(times: pd.DataFrame) -> pd.DataFrame:
 
 
 def picture(times: pd.DataFrame) -> figures.Picture:
-    """Bars: the paper's ratios and FRED's."""
+    """Draw the paper's ratios and FRED's as bars."""
     means = ratios(times).mean()
     bars = {
         "paper": {name: seconds / PAPER["sync"] for name, seconds in PAPER.items()},
@@ -94,12 +93,12 @@ def picture(times: pd.DataFrame) -> figures.Picture:
     }
     colours = (figures.COLOURS[7], *figures.COLOURS)
     with figures.style():
-        drawn = figures.Picture(figsize=(6, 3), layout="constrained")
-        axis = drawn.subplots()
-        for place, (colour, (label, own)) in enumerate(zip(colours, bars.items(), strict=False)):
-            heights = [own[name] for name in PAPER]
+        figure = figures.Picture(figsize=(6, 3), layout="constrained")
+        axis = figure.subplots()
+        for place, (colour, (label, values)) in enumerate(zip(colours, bars.items(), strict=False)):
+            heights = [values[name] for name in PAPER]
             axis.barh([number + 0.27 * (place - 1) for number in range(len(PAPER))], heights, 0.25, color=colour, label=label)
         axis.set(yticks=range(len(PAPER)), yticklabels=list(PAPER), xlabel="run time / that of waiting for everything")
         axis.invert_yaxis()
-        drawn.legend(loc="outside lower center", ncols=3)
-    return drawn
+        figure.legend(loc="outside lower center", ncols=3)
+    return figure

@@ -1,8 +1,8 @@
 """Twenty questions about the speed of training, predicted from nominal inputs before the measured answers were read.
 
-Each question is a scenario of at most fifteen lines in this folder. `asked.csv` has what is asked of its runs: `factor` times
-the seconds of a step to the power of `power`. `predicted.csv` has what the scenarios gave when they were committed, before the
-answers in `measured.csv` were added.
+Each question is a scenario of at most fifteen lines in this folder. `asked.csv` defines the answers that its runs give:
+`factor` times the seconds of a step to the power of `power`. `predicted.csv` has the answers of the scenarios when they were
+committed, before those in `measured.csv` were added.
 """
 
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ import pandas as pd
 import fred
 from fred.views import figures
 from fred.views.figures import Picture
-from reproductions.common import RESULTS, quiet, table, write
+from reproductions.common import RESULTS, fill, quiet, store, table, write
 
 FOLDER = Path(__file__).parent
 NOW = RESULTS / "questions.csv"
@@ -24,11 +24,7 @@ _KEYS = ["question", "run"]
 
 def timing() -> None:
     """Predict all answers with today's FRED."""
-    pd.DataFrame(predictions()).to_csv(NOW, index=False, float_format="%.6g")
-
-
-def training() -> None:
-    """Do nothing: there is nothing to train."""
+    store(NOW, predictions())
 
 
 def report() -> str:
@@ -42,11 +38,11 @@ def report() -> str:
 
 def predictions() -> Iterator[dict[str, object]]:
     """Yield the predicted answer to each part of each question."""
-    asked = pd.read_csv(FOLDER / "asked.csv")
-    for question in asked["question"].unique():
+    parts = pd.read_csv(FOLDER / "asked.csv")
+    for question in parts["question"].unique():
         summary = quiet(fred.load(FOLDER / f"{question:02}.yaml")).summary.set_index("name")
         seconds_per_step = summary["workers"] * summary["virtual_seconds"] / summary["gradients_applied"]
-        for part in asked[asked["question"] == question].to_dict("records"):
+        for part in parts[parts["question"] == question].to_dict("records"):
             predicted = part["factor"] * seconds_per_step[part["run"]] ** part["power"]
             yield {"question": question, "run": part["run"], "predicted": predicted}
 
@@ -68,36 +64,16 @@ def text(parts: pd.DataFrame) -> str:
         )
         for part, error in zip(parts.to_dict("records"), errors, strict=True)
     ]
-    answers = table(("", "question", "asked", "predicted", "measured", "error", "source"), rows)
-    return f"""# Twenty questions, predicted before the answers were read
-
-Predictions from nominal inputs and presets are off by {100 * errors.abs().median():.0f} % in the median; {share:.0f} % of the
-{len(parts)} answers are within {100 * NEAR:.0f} % (the goal was 10 % and 80 %). With today's FRED:
-{100 * errors_now.abs().median():.0f} % and {share_now:.0f} %. How allreduces and servers scale up to 64 GPUs is predicted.
-Software that sends less than its card can, hides more or computes to compress is not. One ranking of three is turned round.
-
-![predicted and measured answers](questions.svg)
-
-The scenarios, of at most fifteen lines each, lie in `reproductions/questions`. They were written by one who had the questions
-alone, and committed before the answers were added. A worker is a machine, whatever the number of its GPUs, and its speed is
-that measured on one machine. Nothing was fitted afterwards: `python -m reproductions questions` makes this page again.
-Today's answers to 11, 14 and 17 differ, because FRED then lost `buckets: 1` beside a preset.
-
-{answers}
-
-## What the misses have in common
-
-- **More than 100 machines' GPUs over TCP** (7, 8): Horovod on 128 V100 is predicted 31 and 74 % too fast, on 64 by 14 %. The
-  preset's share of 25 Gbit/s is from 16 GPUs, and does not fall with their number.
-- **Gossip among all GPUs** (8): 8 GPUs of a machine that all send to other machines need .26 s at 25 Gbit/s, if each sends
-  the whole model; BlueFog's whole step took .125 s. So it sends less than the question says, or its graph is another one. FRED
-  ranks it last, and it was first.
-- **Fast cards, slow programs** (10, 11, 19): VGG-16 over 100 Gbit/s of TCP, BERT at an iperf rate of 4.1 Gbit/s, and Lightning
-  over InfiniBand reach half of what the card carries, or less.
-- **Compression** (11, 12, 13): packing and unpacking on the CPU takes time that the scenario lacks; it is most of what is left.
-- **BytePS** (12, 13) sends while it computes the backward pass; FRED's `ssgd` sends after it.
-- **A guessed size** (14): the detector's gradients were taken as 164 MB; from 10 to 1 Gbit/s the step grew as if they were 260.
-"""
+    return fill(
+        FOLDER / "page.md",
+        error=100 * errors.abs().median(),
+        share=share,
+        count=len(parts),
+        near=100 * NEAR,
+        error_now=100 * errors_now.abs().median(),
+        share_now=share_now,
+        answers=table(("", "question", "asked", "predicted", "measured", "error", "source"), rows),
+    )
 
 
 def _digits(value: float) -> str:
@@ -107,8 +83,8 @@ def _digits(value: float) -> str:
 def picture(parts: pd.DataFrame) -> Picture:
     """Draw the ratio of predicted to measured answers, by question."""
     with figures.style():
-        drawn = Picture(figsize=(7.2, 3.6), layout="constrained")
-        axis = drawn.subplots()
+        figure = Picture(figsize=(7.2, 3.6), layout="constrained")
+        axis = figure.subplots()
         axis.axhspan(1 / (1 + NEAR), 1 + NEAR, color="0.92", zorder=0)
         axis.axhline(1, color="0.5", linewidth=0.8)
         axis.plot(parts["question"], parts["predicted"] / parts["measured"], "o", color="#0072B2", markersize=4.5)
@@ -116,4 +92,4 @@ def picture(parts: pd.DataFrame) -> Picture:
         axis.set(yscale="log", xlabel="question", ylabel="predicted / measured", ylim=(0.38, 2.2), xticks=range(1, 21))
         axis.set_yticks(ratios, [str(ratio) for ratio in ratios])
         axis.minorticks_off()
-        return drawn
+        return figure

@@ -1,8 +1,7 @@
 """Claims that are a number in the paper's text, of `paper.py`: what they say, and the results."""
 
-from reproductions.combined import under_choices
 from reproductions.common import near
-from reproductions.verdicts import Claim, Found, Measured, Reason, Verdict, close, whether
+from reproductions.verdicts import Claim, Evidence, Measured, Reason, Verdict, combine_choices, judge, judge_close
 from reproductions.wagma import paper
 from reproductions.wagma.paper import Fact
 from reproductions.wagma.throughput import NOT_HIDDEN, Throughput
@@ -27,53 +26,56 @@ _FIGURE = {"ablation 3": "figure 4", "figure 8": "figure 7"}  # whose runs are m
 
 def claims() -> dict[str, dict[str, Claim]]:
     """Return the claims by section of the page and name."""
-    made: dict[str, dict[str, Claim]] = {"even": {}, "four": {}, "five": {}, "seven": {}, "ten": {}}
+    sections: dict[str, dict[str, Claim]] = {"even": {}, "four": {}, "five": {}, "seven": {}, "ten": {}}
     for fact in paper.STEPS_PER_SECOND:
         calibrated = "yes" if fact.run == _FASTEST else "in part"
-        made["even"][_name(fact)] = _claim(_STEPS.format(fact.run), fact, _steps(fact.value, _PRINTED), calibrated)
-    for fact, verb in (*((each, "is") for each in paper.FASTER), *((each, "trains") for each in paper.TRAINING_TIME)):
-        calibrated = "yes" if (fact.what, fact.run) in _CALIBRATED else "no"
-        what = f"{fact.what}: WAGMA {verb} faster than {fact.run}, {fact.workers:,} workers"
-        made[_SECTION[fact.what]][_name(fact)] = _claim(what, fact, f"{fact.value:.2f}", calibrated)
+        sections["even"][_name(fact)] = _claim(_STEPS.format(fact.run), fact, _steps(fact.value, _PRINTED), calibrated)
+    for fact, verb in (*((fact, "is") for fact in paper.FASTER), *((fact, "trains") for fact in paper.TRAINING_TIME)):
+        calibrated = "yes" if (fact.experiment, fact.run) in _CALIBRATED else "no"
+        sentence = f"{fact.experiment}: WAGMA {verb} faster than {fact.run}, {fact.workers:,} workers"
+        sections[_SECTION[fact.experiment]][_name(fact)] = _claim(sentence, fact, f"{fact.value:.2f}", calibrated)
     for fact in paper.MINUTES:
         calibrated = "yes" if fact.run == "ad-psgd" else "no"
-        made["five"][_name(fact)] = _claim(f"{fact.what}: minutes of {fact.run}", fact, f"{fact.value:.0f}", calibrated)
-    return made
+        sections["five"][_name(fact)] = _claim(
+            f"{fact.experiment}: minutes of {fact.run}", fact, f"{fact.value:.0f}", calibrated
+        )
+    return sections
 
 
-def _claim(what: str, fact: Fact, printed: str, calibrated: str) -> Claim:
+def _claim(sentence: str, fact: Fact, printed: str, calibrated: str) -> Claim:
     """Return a claim; if it disagrees, it does for the bandwidths of each library, which are not printed."""
-    return Claim(what, fact.section, printed, calibrated, reason=Reason.INPUTS)
+    return Claim(sentence, fact.section, printed, calibrated, reason=Reason.INPUTS)
 
 
-def found(measured: Throughput) -> Measured:
-    """Return the measured value of each claim."""
+def judge_numbers(measured: Throughput) -> Measured:
+    """Return the evidence for each claim, by its name."""
     result = {}
     for fact in paper.STEPS_PER_SECOND:
         ours, fastest = (measured.of("4, no delays", fact.workers, run) for run in (fact.run, _FASTEST))
-        same = same_communication(communication(ours, fastest), communication(fact.value, _PRINTED))
-        verdict = close(ours, fact.value, CLOSE) if fact.run == _FASTEST else same
-        result[_name(fact)] = Found(_steps(ours, fastest), verdict)
+        if fact.run == _FASTEST:
+            verdict = judge_close(ours, fact.value, CLOSE)
+        else:
+            verdict = same_communication(communication(ours, fastest), communication(fact.value, _PRINTED))
+        result[_name(fact)] = Evidence(_steps(ours, fastest), verdict)
     for fact in (*paper.FASTER, *paper.TRAINING_TIME):
-        figure = _FIGURE.get(fact.what, fact.what).removeprefix("figure ")
+        figure = _FIGURE.get(fact.experiment, fact.experiment).removeprefix("figure ")
         ours = measured.faster(figure, fact.workers, fact.run)
-        verdict = (
-            Verdict.NOT_COMPARED if fact.what == "figure 10" else ratio(ours, fact.value)
-        )  # its tail is unknown: see the page
-        result[_name(fact)] = Found(f"{ours:.2f}", verdict)
+        # Figure 10's tail is unknown: see the page.
+        verdict = Verdict.NOT_COMPARED if fact.experiment == "figure 10" else ratio(ours, fact.value)
+        result[_name(fact)] = Evidence(f"{ours:.2f}", verdict)
         if fact.run == _FASTEST:
             slower = measured.of(figure, fact.workers, "wagma") / measured.of(NOT_HIDDEN, fact.workers, fact.run)
-            other = Found(f"{slower:.2f}", ratio(slower, fact.value))
-            result[_name(fact)] = under_choices(result[_name(fact)], {EXCHANGED: other})
+            other = Evidence(f"{slower:.2f}", ratio(slower, fact.value))
+            result[_name(fact)] = combine_choices(result[_name(fact)], {EXCHANGED: other})
     for fact in paper.MINUTES:
         ours = minutes(fact.run, measured.of("5", fact.workers, fact.run))
-        result[_name(fact)] = Found(f"{ours:.0f}", close(ours, fact.value, CLOSE))
+        result[_name(fact)] = Evidence(f"{ours:.0f}", judge_close(ours, fact.value, CLOSE))
     return result
 
 
 def ratio(ours: float, printed: float) -> Verdict:
     """Return whether a ratio agrees, and its part above 1 as well, because ratios near 1 are always close to each other."""
-    return whether(near(ours, printed, CLOSE) and near(ours - 1, printed - 1, ADVANTAGE))
+    return judge(near(ours, printed, CLOSE) and near(ours - 1, printed - 1, ADVANTAGE))
 
 
 def minutes(run: str, steps_per_second: float) -> float:
@@ -83,7 +85,7 @@ def minutes(run: str, steps_per_second: float) -> float:
 
 def same_communication(ours: float, printed: float) -> Verdict:
     """Return whether times of communication agree."""
-    return close(ours, printed, ADVANTAGE)
+    return judge_close(ours, printed, ADVANTAGE)
 
 
 def communication(steps_per_second: float, fastest: float) -> float:
@@ -96,4 +98,4 @@ def _steps(steps_per_second: float, fastest: float) -> str:
 
 
 def _name(fact: Fact) -> str:
-    return f"{fact.what}: {fact.run}"
+    return f"{fact.experiment}: {fact.run}"

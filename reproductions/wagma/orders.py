@@ -7,18 +7,27 @@ import pandas as pd
 
 from fred.protocols.gossip import Exponential, Ring, Topology
 from fred.systems.wagma_sgd import differing_bits, members
-from reproductions.combined import all_of, under_choices
-from reproductions.verdicts import Found, Measured, Verdict, less, level, no_worse, rising
+from reproductions.verdicts import (
+    Evidence,
+    Measured,
+    Verdict,
+    combine_choices,
+    combine_parts,
+    judge_less,
+    judge_level,
+    judge_no_worse,
+    judge_rising,
+)
 from reproductions.wagma import accuracy, further, paper
 
 _PRINTED = {fact.run: 100 - fact.value for fact in paper.ACCURACY}  # errors, %
-_PRINTED_EVEN = {fact.run: 100 - fact.value for fact in paper.ACCURACY_EVEN}
-_OTHERS = ("local-sgd", "allreduce", "d-psgd", "sgp", "eager-sgd", "ad-psgd")
+_PRINTED_PUNCTUAL = {fact.run: 100 - fact.value for fact in paper.ACCURACY_EVEN}
+_BASELINES = ("local-sgd", "allreduce", "d-psgd", "sgp", "eager-sgd", "ad-psgd")
 _WORKERS = 64
 _GOSSIP = "d-psgd"
 
 
-def found(errors: pd.DataFrame, more: pd.DataFrame) -> Measured:
+def judge_orders(errors: pd.DataFrame, further_rows: pd.DataFrame) -> Measured:
     """Return the results with delays, without delays, and of the ablations.
 
     Orders are judged under three choices. Compute times are equal, or spread by some milliseconds, which decides which models
@@ -26,40 +35,45 @@ def found(errors: pd.DataFrame, more: pd.DataFrame) -> Measured:
 
     Args:
         errors: of figure 5's runs.
-        more: measurements of `further`.
+        further_rows: measurements of `further`.
     """
-    late, even = accuracy.by_seed(errors), further.by_seed(more, further.EVEN)
-    usual, spread = errors[errors["rate"] == accuracy.RATE], more[more["case"] == further.spread(further.LATE)]
-    mixed = more[more["case"] == further.MIX_FIRST]
-    mixed_errors = further.by_seed(more, further.MIX_FIRST)  # without delays, too, since all wait for all
-    varied = further.by_seed(more, further.spread(further.LATE)).combine_first(late)
-    varied_even = further.by_seed(more, further.spread(further.LATE, delays=False)).combine_first(even)
-    twice, mixed_twice = (further.ends(more, case, _GOSSIP) for case in (further.DOUBLE, further.DOUBLE_MIX_FIRST))
-    own = {**_orders(late, even), "in-time": _in_time(usual), "twice": _order(twice, late[_GOSSIP])}
-    others: dict[str, Measured] = {
-        "spread": {**_orders(varied, varied_even), "in-time": _in_time(spread)},
+    late, punctual = accuracy.by_seed(errors), further.by_seed(further_rows, further.EVEN)
+    usual, spread = errors[errors["rate"] == accuracy.RATE], further_rows[further_rows["case"] == further.spread(further.LATE)]
+    mixed = further_rows[further_rows["case"] == further.MIX_FIRST]
+    mixed_errors = further.by_seed(further_rows, further.MIX_FIRST)  # without delays, too, since all wait for all
+    varied = further.by_seed(further_rows, further.spread(further.LATE)).combine_first(late)
+    varied_punctual = further.by_seed(further_rows, further.spread(further.LATE, delays=False)).combine_first(punctual)
+    twice, mixed_twice = (further.ends(further_rows, case, _GOSSIP) for case in (further.DOUBLE, further.DOUBLE_MIX_FIRST))
+    usual_evidence = {**_orders(late, punctual), "in-time": _in_time(usual), "twice": _order(twice, late[_GOSSIP])}
+    alternatives: dict[str, Measured] = {
+        "spread": {**_orders(varied, varied_punctual), "in-time": _in_time(spread)},
         "mixed first": {
-            **_orders(late.assign(**mixed_errors), even.assign(**mixed_errors)),
+            **_orders(late.assign(**mixed_errors), punctual.assign(**mixed_errors)),
             "in-time": _in_time(pd.concat([usual[usual["run"] != _GOSSIP], mixed])),
             "twice": _order(mixed_twice, mixed_errors[_GOSSIP]),
         },
     }
     judged = {
-        name: under_choices(each, {choice: found[name] for choice, found in others.items() if name in found})
-        for name, each in own.items()
+        name: combine_choices(evidence, {choice: claims[name] for choice, claims in alternatives.items() if name in claims})
+        for name, evidence in usual_evidence.items()
     }
     seconds = accuracy.by_seed(errors, "virtual_seconds")["wagma"]
-    return {**judged, **_more(late, more), **_periods(late["wagma"], seconds, more), **_propagation()}
+    return {
+        **judged,
+        **_judge_more_training(late, further_rows),
+        **_periods(late["wagma"], seconds, further_rows),
+        **_propagation(),
+    }
 
 
-def _orders(late: pd.DataFrame, even: pd.DataFrame) -> Measured:
-    return {**_late(late), **_even(late, even), **_ablations(late)}
+def _orders(late: pd.DataFrame, punctual: pd.DataFrame) -> Measured:
+    return {**_judge_delayed(late), **_judge_punctual(late, punctual), **_ablations(late)}
 
 
-def _late(late: pd.DataFrame) -> Measured:
+def _judge_delayed(late: pd.DataFrame) -> Measured:
     margin = _PRINTED["wagma"] / _PRINTED["allreduce"] - 1
     return {
-        "similar": Found(_pair(late["wagma"], late["allreduce"]), no_worse(late["wagma"], late["allreduce"], margin)),
+        "similar": Evidence(_pair(late["wagma"], late["allreduce"]), judge_no_worse(late["wagma"], late["allreduce"], margin)),
         "below-allreduce": _order(late["allreduce"], late["wagma"]),
         "below-local": _order(late["local-sgd"], late["wagma"]),
         "d-psgd": _order(late["wagma"], late["d-psgd"]),
@@ -70,80 +84,86 @@ def _late(late: pd.DataFrame) -> Measured:
     }
 
 
-def _more(late: pd.DataFrame, more: pd.DataFrame) -> Measured:
-    longer, one = further.ends(more, further.LONGER, "ad-psgd"), further.ends(more, further.ONE, "sgp")
+def _judge_more_training(late: pd.DataFrame, further_rows: pd.DataFrame) -> Measured:
+    longer, single = further.ends(further_rows, further.LONGER, "ad-psgd"), further.ends(further_rows, further.ONE, "sgp")
     return {
-        "neighbours": _order(late["sgp"], one),
+        "neighbours": _order(late["sgp"], single),
         "longer": _order(longer, late["ad-psgd"]),
         "longer-wagma": _order(late["wagma"], longer),
     }
 
 
-def _even(late: pd.DataFrame, even: pd.DataFrame) -> Measured:
-    margin = _PRINTED_EVEN["wagma"] / _PRINTED_EVEN["local-sgd"] - 1
+def _judge_punctual(late: pd.DataFrame, punctual: pd.DataFrame) -> Measured:
+    margin = _PRINTED_PUNCTUAL["wagma"] / _PRINTED_PUNCTUAL["local-sgd"] - 1
     return {
-        "stale": _order(even["wagma"], late["wagma"]),
-        "robust": Found(_pair(late["wagma"], even["wagma"]), level(late["wagma"], even["wagma"], 0.05)),
-        "local-sgd-wagma": _order(even["local-sgd"], even["wagma"]),
-        "wagma-sgp": _order(even["wagma"], even["sgp"]),
-        "sgp-d-psgd-even": _order(even["sgp"], even["d-psgd"]),
-        "d-psgd-ad-psgd": _order(even["d-psgd"], even["ad-psgd"]),
-        "as-well": Found(_pair(even["wagma"], even["local-sgd"]), no_worse(even["wagma"], even["local-sgd"], margin)),
+        "stale": _order(punctual["wagma"], late["wagma"]),
+        "robust": Evidence(_pair(late["wagma"], punctual["wagma"]), judge_level(late["wagma"], punctual["wagma"], 0.05)),
+        "local-sgd-wagma": _order(punctual["local-sgd"], punctual["wagma"]),
+        "wagma-sgp": _order(punctual["wagma"], punctual["sgp"]),
+        "sgp-d-psgd-even": _order(punctual["sgp"], punctual["d-psgd"]),
+        "d-psgd-ad-psgd": _order(punctual["d-psgd"], punctual["ad-psgd"]),
+        "as-well": Evidence(
+            _pair(punctual["wagma"], punctual["local-sgd"]), judge_no_worse(punctual["wagma"], punctual["local-sgd"], margin)
+        ),
     }
 
 
 def _ablations(late: pd.DataFrame) -> Measured:
     wagma = late["wagma"]
     sizes = ", ".join(f"{late[run].mean():.4f}" for run in ("wagma-4", "wagma", "wagma-64"))
-    best = all_of([no_worse(wagma, late[run], 0.0) for run in ("wagma-4", "wagma-64")])
+    best = combine_parts([judge_no_worse(wagma, late[run], 0.0) for run in ("wagma-4", "wagma-64")])
     return {
         "local-sgd-10": _order(wagma, late["local-sgd-10"]),
         "wagma-fixed": _order(wagma, late["wagma-fixed"]),
-        "wagma-64": Found(_pair(wagma, late["wagma-64"]), no_worse(wagma, late["wagma-64"], 0.0)),
+        "wagma-64": Evidence(_pair(wagma, late["wagma-64"]), judge_no_worse(wagma, late["wagma-64"], 0.0)),
         "wagma-4": _order(wagma, late["wagma-4"]),
-        "square-root": Found(sizes, best),
+        "square-root": Evidence(sizes, best),
         "larger": _order(late["wagma-64"], late["wagma-4"]),
     }
 
 
-def _periods(error: "pd.Series[float]", seconds: "pd.Series[float]", more: pd.DataFrame) -> Measured:
+def _periods(error: "pd.Series[float]", seconds: "pd.Series[float]", further_rows: pd.DataFrame) -> Measured:
     errors, rates = {10: error}, {10: _speed(seconds)}
     for steps in further.PERIODS:
-        errors[steps] = further.ends(more, further.period(steps), "wagma")
-        rates[steps] = _speed(further.ends(more, further.period(steps), "wagma", "virtual_seconds"))
+        errors[steps] = further.ends(further_rows, further.period(steps), "wagma")
+        rates[steps] = _speed(further.ends(further_rows, further.period(steps), "wagma", "virtual_seconds"))
     periods = sorted(errors)
-    said = ", ".join(f"{each}: {rates[each]:.2f} and {errors[each].mean():.4f}" for each in periods)
-    verdict = all_of([rising([rates[each] for each in periods]), less(errors[periods[0]], errors[periods[-1]])])
-    return {"period": Found(f"steps per second and error of {said}", verdict)}
+    text = ", ".join(f"{steps}: {rates[steps]:.2f} and {errors[steps].mean():.4f}" for steps in periods)
+    verdict = combine_parts(
+        [judge_rising([rates[steps] for steps in periods]), judge_less(errors[periods[0]], errors[periods[-1]])]
+    )
+    return {"period": Evidence(f"steps per second and error of {text}", verdict)}
 
 
 def _speed(seconds: "pd.Series[float]") -> float:
     return float((accuracy.STEPS / seconds).mean())
 
 
-def _in_time(errors: pd.DataFrame) -> Found:
-    """Errors at the moment at which WAGMA ends; of those that end before, at their end."""
-    own = errors.sort_values("virtual_seconds")
-    ends = own[own["run"] == "wagma"].groupby("seed")["virtual_seconds"].max()
-    there = {
-        run: pd.Series({seed: _at(own[(own["run"] == run) & (own["seed"] == seed)], end) for seed, end in ends.items()})
-        for run in ("wagma", *_OTHERS)
+def _in_time(errors: pd.DataFrame) -> Evidence:
+    """Judge errors at the moment at which WAGMA ends, or at the end of those that end before."""
+    curves = errors.sort_values("virtual_seconds")
+    ends = curves[curves["run"] == "wagma"].groupby("seed")["virtual_seconds"].max()
+    errors_then = {
+        run: pd.Series(
+            {seed: _interpolate(curves[(curves["run"] == run) & (curves["seed"] == seed)], end) for seed, end in ends.items()}
+        )
+        for run in ("wagma", *_BASELINES)
     }
-    said = ", ".join(f"{run} {values.mean():.4f}" for run, values in there.items())
-    return Found(said, all_of([less(there["wagma"], there[run]) for run in _OTHERS]))
+    text = ", ".join(f"{run} {values.mean():.4f}" for run, values in errors_then.items())
+    return Evidence(text, combine_parts([judge_less(errors_then["wagma"], errors_then[run]) for run in _BASELINES]))
 
 
-def _at(curve: pd.DataFrame, seconds: float) -> float:
+def _interpolate(curve: pd.DataFrame, seconds: float) -> float:
     return float(np.interp(seconds, curve["virtual_seconds"], curve["error"]))
 
 
-def _pair(one: "pd.Series[float]", other: "pd.Series[float]") -> str:
-    seeds = one.index.intersection(other.index)
-    return f"{one[seeds].mean():.4f} for {other[seeds].mean():.4f}"
+def _pair(values: "pd.Series[float]", references: "pd.Series[float]") -> str:
+    seeds = values.index.intersection(references.index)
+    return f"{values[seeds].mean():.4f} for {references[seeds].mean():.4f}"
 
 
-def _order(smaller: "pd.Series[float]", larger: "pd.Series[float]") -> Found:
-    return Found(_pair(smaller, larger), less(smaller, larger))
+def _order(smaller: "pd.Series[float]", larger: "pd.Series[float]") -> Evidence:
+    return Evidence(_pair(smaller, larger), judge_less(smaller, larger))
 
 
 def _propagation() -> Measured:
@@ -151,10 +171,10 @@ def _propagation() -> Measured:
         [members(worker, differing_bits(iteration, _WORKERS, 8)) for worker in range(_WORKERS)] for iteration in range(_WORKERS)
     ]
     gossip = [reached(_graphs(topology)) for topology in (Exponential(neighbours=1), Exponential(neighbours=2), Ring())]
-    said = f"SGP {gossip[0]} and, with two neighbours, {gossip[1]}; D-PSGD {gossip[2]}"
+    text = f"SGP {gossip[0]} and, with two neighbours, {gossip[1]}; D-PSGD {gossip[2]}"
     return {
-        "propagation": Found(str(own := reached(groups)), Verdict.AGREES if own == 2 else Verdict.DISAGREES),
-        "propagation-gossip": Found(said, Verdict.AGREES if min(gossip) >= 6 else Verdict.DISAGREES),
+        "propagation": Evidence(str(iterations := reached(groups)), Verdict.AGREES if iterations == 2 else Verdict.DISAGREES),
+        "propagation-gossip": Evidence(text, Verdict.AGREES if min(gossip) >= 6 else Verdict.DISAGREES),
     }
 
 

@@ -5,40 +5,41 @@ from pathlib import Path
 
 import pandas as pd
 
-from reproductions.combined import CHOICES
-from reproductions.common import table
-from reproductions.verdicts import CRITERION, Claims, Measured, read, shown, tables
+from reproductions.common import fill, table
+from reproductions.verdicts import CHOICES, CRITERION, Claims, Measured, format_mean, read_claims, tables
 from reproductions.wagma import accuracy, bandwidths, further, numbers, orders, paper, speeds, variations
 from reproductions.wagma.bandwidths import Bandwidths
 from reproductions.wagma.numbers import CLOSE
 from reproductions.wagma.paper import Fact
-from reproductions.wagma.text import TEXT
 from reproductions.wagma.throughput import HALF_BATCH, NOT_HIDDEN, Throughput
 from reproductions.wagma.variations import FOUR, TEN, Variations
 
 
 def claims() -> Claims:
-    """Those that are a number in the text, and the others."""
+    """Return the claims that are a number in the text, and the others."""
     of_numbers = numbers.claims()
-    return {section: {**of_numbers.get(section, {}), **own} for section, own in read(Path(__file__).parent).items()}
+    return {section: {**of_numbers.get(section, {}), **group} for section, group in read_claims(Path(__file__).parent).items()}
 
 
-def measured(throughput: Throughput, errors: pd.DataFrame, more: pd.DataFrame) -> Measured:
-    """Return the measured value of each claim."""
-    return {**numbers.found(throughput), **speeds.found(throughput), **orders.found(errors, more)}
+def judge_claims(throughput: Throughput, errors: pd.DataFrame, further_rows: pd.DataFrame) -> Measured:
+    """Return the evidence for each claim, by its name."""
+    return {**numbers.judge_numbers(throughput), **speeds.judge_speeds(throughput), **orders.judge_orders(errors, further_rows)}
 
 
-def text(throughput: Throughput, rates: Bandwidths, changed: Variations, errors: pd.DataFrame, more: pd.DataFrame) -> str:
-    """The whole page."""
+def text(
+    throughput: Throughput, rates: Bandwidths, changed: Variations, errors: pd.DataFrame, further_rows: pd.DataFrame
+) -> str:
+    """Return the page."""
     agrees = rates.agreeing()
-    twice = numbers.minutes("d-psgd-twice", changed.of("5", variations.TWICE, "d-psgd-twice"))
-    return TEXT.format(
-        **tables(claims(), measured(throughput, errors, more)),
+    twice = numbers.minutes("d-psgd-twice", changed.rate("5", variations.TWICE, "d-psgd-twice"))
+    return fill(
+        Path(__file__).with_name("page.md"),
+        **tables(claims(), judge_claims(throughput, errors, further_rows)),
         criterion=CRITERION,
         time_seeds=len(throughput.seeds("4", 64, "wagma")),
         bandwidths=rates.table(),
-        ablation=_listed(agrees["wagma-global"]),
-        eager=_listed(agrees["eager-sgd"]),
+        ablation=_list_bandwidths(agrees["wagma-global"]),
+        eager=_list_bandwidths(agrees["eager-sgd"]),
         longer=1000 * rates.communication()[agrees["wagma-global"] | agrees["eager-sgd"]].min(),
         shortest=1000 * rates.communication().min(),
         nearest=rates.communication().idxmin(),
@@ -50,12 +51,12 @@ def text(throughput: Throughput, rates: Bandwidths, changed: Variations, errors:
         own_five=_own_communication(changed, "5", paper.TRAINING_TIME),
         minutes=f"{twice:.0f}",
         compute=f"{HALF_BATCH:g}",
-        late_errors=_errors(errors, more),
-        spreads=_spreads(errors, more),
+        late_errors=_errors(errors, further_rows),
+        spreads=_spreads(errors, further_rows),
         late=further.LATE,
         choices=CHOICES,
         advantage=f"{numbers.ADVANTAGE:.0%}",
-        even_errors=_even_errors(more),
+        even_errors=_further_errors(further_rows),
         seeds=errors["seed"].nunique(),
         beside=f"{throughput.of('7', 16, 'wagma') / throughput.of(NOT_HIDDEN, 16, 'ad-psgd'):.2f}",
         seven_sizes=_sizes(throughput, "7"),
@@ -65,25 +66,31 @@ def text(throughput: Throughput, rates: Bandwidths, changed: Variations, errors:
     )
 
 
-def _listed(agrees: "pd.Series[bool]") -> str:
+def _list_bandwidths(agrees: "pd.Series[bool]") -> str:
     """Return the bandwidths at which a run agrees."""
     return ", ".join(f"{bandwidth:g}" for bandwidth in agrees.index[agrees]) + " GB/s"
 
 
 def _changed(measured: Throughput, changed: Variations, figure: str, runs: Sequence[str]) -> str:
-    """WAGMA's speed-ups in the paper, as the scenario has them, and with one thing changed."""
-    own = {fact.run: fact for fact in paper.FASTER if fact.what in (f"figure {figure}", "ablation 3")}
-    rows = [["the paper", *(f"{own[run].value:.2f}" for run in runs)]]
-    rows += [["as above", *(f"{measured.faster(figure, own[run].workers, run):.2f}" for run in runs)]]
-    rows += [changed.row(each.figure, each.what, runs) for each in variations.VARIATIONS if each.figure == figure]
+    """Return WAGMA's speed-ups in the paper, in the scenario as it is, and with one thing changed."""
+    facts = {fact.run: fact for fact in paper.FASTER if fact.experiment in (f"figure {figure}", "ablation 3")}
+    rows = [["the paper", *(f"{facts[run].value:.2f}" for run in runs)]]
+    rows += [["as above", *(f"{measured.faster(figure, facts[run].workers, run):.2f}" for run in runs)]]
+    rows += [
+        changed.row(variation.figure, variation.change, runs)
+        for variation in variations.VARIATIONS
+        if variation.figure == figure
+    ]
     return table(["WAGMA faster than", *runs], rows)
 
 
 def _own_communication(changed: Variations, figure: str, facts: Sequence[Fact]) -> str:
     """Return the runs with printed throughput without delays, with that as their communication."""
-    known = {fact.run for fact in paper.STEPS_PER_SECOND}
-    own = [fact for fact in facts if fact.what == f"figure {figure}" and fact.run in known]
-    rows = [[fact.run, f"{fact.value:.2f}", f"{changed.faster(figure, variations.OWN, fact.run):.2f}"] for fact in own]
+    printed_runs = {fact.run for fact in paper.STEPS_PER_SECOND}
+    printed = [fact for fact in facts if fact.experiment == f"figure {figure}" and fact.run in printed_runs]
+    rows = [
+        [fact.run, f"{fact.value:.2f}", f"{changed.faster(figure, variations.PRINTED_RATES, fact.run):.2f}"] for fact in printed
+    ]
     return table(["WAGMA faster than", "paper", "FRED"], rows)
 
 
@@ -94,46 +101,50 @@ def _sizes(measured: Throughput, figure: str) -> str:
 
 
 def _epochs(measured: Throughput) -> str:
-    """Figure 8's times: ten epochs of 16 workers, and one, in those of WAGMA."""
+    """Return figure 8's times, of ten epochs of 16 workers and of one, relative to WAGMA's."""
     wagma = measured.of("7", 16, "wagma")
-    printed = {fact.run: f"{fact.value:.2f}" for fact in paper.TRAINING_TIME if fact.what == "figure 8"} | {"wagma": "1.00"}
+    printed = {fact.run: f"{fact.value:.2f}" for fact in paper.TRAINING_TIME if fact.experiment == "figure 8"} | {
+        "wagma": "1.00"
+    }
     runs = [run for run in measured.runs("7") if run not in ("allreduce", "wagma-global")]
     rows = [[run, printed.get(run, "–"), f"{wagma / measured.of('7', 16, run):.2f}"] for run in runs]
     return table(["time of an epoch, of WAGMA's", "paper", "FRED"], rows)
 
 
-def _errors(errors: pd.DataFrame, more: pd.DataFrame) -> str:
-    spread = further.by_seed(more, further.spread(further.LATE)).mean()
-    known, lower = {fact.run: fact.value for fact in paper.ACCURACY}, accuracy.ends(errors, accuracy.LOWER)["error"]
+def _errors(errors: pd.DataFrame, further_rows: pd.DataFrame) -> str:
+    spread = further.by_seed(further_rows, further.spread(further.LATE)).mean()
+    printed, lower = {fact.run: fact.value for fact in paper.ACCURACY}, accuracy.ends(errors, accuracy.LOWER)["error"]
     rows = []
-    for run, own in accuracy.ends(errors).iterrows():
-        papers = f"{known[str(run)]:.1f}" if run in known else "–"
-        ours = [f"{own[name]:.4f}" for name in ("error", "spread", "replicas_error")]
+    for run, end in accuracy.ends(errors).iterrows():
+        papers = f"{printed[str(run)]:.1f}" if run in printed else "–"
+        ours = [f"{end[name]:.4f}" for name in ("error", "spread", "replicas_error")]
         varied = f"{spread[str(run)]:.4f}" if run in spread else "–"
         rows.append([str(run), papers, *ours, varied, f"{lower[str(run)]:.4f}"])
     header = ["run", "paper: top-1, %", "FRED: mean model's error", "seeds differ by", "models' own"]
     return table([*header, further.spread(further.LATE), f"rate {accuracy.LOWER:g}"], rows)
 
 
-def _spreads(errors: pd.DataFrame, more: pd.DataFrame) -> str:
-    """WAGMA's error by the spread of compute times."""
-    own = {0: accuracy.by_seed(errors)["wagma"]}
-    own |= {each: further.by_seed(more, further.spread(each))["wagma"] for each in further.SPREADS}
+def _spreads(errors: pd.DataFrame, further_rows: pd.DataFrame) -> str:
+    """Return WAGMA's error by the spread of compute times."""
+    errors_by_spread = {0: accuracy.by_seed(errors)["wagma"]}
+    errors_by_spread |= {spread: further.by_seed(further_rows, further.spread(spread))["wagma"] for spread in further.SPREADS}
     local = accuracy.by_seed(errors)["local-sgd"]
-    rows = [[f"{each} ms", shown(error), f"{error.mean() / local.mean():.2f}"] for each, error in own.items()]
+    rows = [
+        [f"{spread} ms", format_mean(error), f"{error.mean() / local.mean():.2f}"] for spread, error in errors_by_spread.items()
+    ]
     return table(["spread (standard deviation)", "WAGMA's error", "of local SGD's"], rows)
 
 
-def _even_errors(more: pd.DataFrame) -> str:
-    """Errors of the cases that `further` measured."""
-    known = {(further.EVEN, fact.run): fact.value for fact in paper.ACCURACY_EVEN}
+def _further_errors(further_rows: pd.DataFrame) -> str:
+    """Return the errors of the cases that `further` measured."""
+    printed = {(further.EVEN, fact.run): fact.value for fact in paper.ACCURACY_EVEN}
     longer, twice = paper.MORE_TRAINING
-    known |= {(further.LONGER, "ad-psgd"): longer.value, (further.DOUBLE, "d-psgd"): twice.value}
+    printed |= {(further.LONGER, "ad-psgd"): longer.value, (further.DOUBLE, "d-psgd"): twice.value}
     rows = []
     for case in further.CASES[: -len(further.SPREADS) - 1]:  # spreads have tables of their own
         for run in case.runs:
-            error, own = (further.ends(more, case.what, run, each) for each in ("error", "replicas_error"))
-            papers = f"{known[case.what, run]:.1f}" if (case.what, run) in known else "–"
+            error, model_errors = (further.ends(further_rows, case.what, run, column) for column in ("error", "replicas_error"))
+            papers = f"{printed[case.what, run]:.1f}" if (case.what, run) in printed else "–"
             spread = (error - error.mean()).abs().max()
-            rows.append([case.what, run, papers, f"{error.mean():.4f}", f"{spread:.4f}", f"{own.mean():.4f}"])
+            rows.append([case.what, run, papers, f"{error.mean():.4f}", f"{spread:.4f}", f"{model_errors.mean():.4f}"])
     return table(["case", "run", "paper: top-1, %", "FRED: mean model's error", "seeds differ by", "models' own"], rows)

@@ -7,7 +7,7 @@ class Fact(NamedTuple):
     """One number in the paper's text."""
 
     section: str
-    what: str
+    experiment: str
     run: str  # in the scenario
     workers: int
     value: float

@@ -21,13 +21,15 @@ class GossipTwice(Gossip):
                 yield gradient.finished
                 sim.push(gradient, worker, NOTHING)
             for _ in range(2):
-                number, mine = senders.sent[worker], weights[senders.sent[worker] % len(weights)]
+                number, sender_weights = senders.sent[worker], weights[senders.sent[worker] % len(weights)]
                 senders.send(worker)
                 if not gradient.finished.processed:
                     yield gradient.finished
-                yield from inbox.wait(worker, number, len(mine))
+                yield from inbox.wait(worker, number, len(sender_weights))
                 yield from sim.present(worker)
                 models = inbox.take(number)
-                sim.sync(worker, sim.mix(worker, [(models[sender], mine[sender]) for sender in sorted(mine)]))
+                sim.sync(
+                    worker, sim.mix(worker, [(models[sender], sender_weights[sender]) for sender in sorted(sender_weights)])
+                )
             if self.order != "update-first":
                 sim.push(gradient, worker, NOTHING)

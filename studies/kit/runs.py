@@ -10,6 +10,7 @@ from typing import Any
 import pandas as pd
 
 from fred.base.process import cores
+from reproductions.common import say, store
 from studies.kit.study import Study, read_table
 
 SECONDS = "seconds"  # end of the name of the table with the seconds of all parts
@@ -37,7 +38,7 @@ def parts(
         for future in as_completed([pool.submit(_measured, measure, part) for part in missing.items()]):
             path, seconds = future.result()
             _record(study, path.stem, seconds)
-            print(path.stem, flush=True)
+            say(path.stem)
     return [read_table(path) for path in todo]
 
 
@@ -57,15 +58,14 @@ def _measured(measure: Callable[..., pd.DataFrame], part: tuple[Path, tuple[Any,
     path, item = part
     begin = time.process_time()
     table = measure(*item)
-    partial = path.with_suffix(".unfinished")
-    table.to_csv(partial, index=False, float_format="%.6g")
-    partial.replace(path)
+    unfinished = path.with_suffix(".unfinished")
+    store(unfinished, table)
+    unfinished.replace(path)
     return path, time.process_time() - begin
 
 
 def _record(study: Study, part: str, seconds: float) -> None:
     path = study.path(SECONDS)
-    path.parent.mkdir(parents=True, exist_ok=True)
     table = pd.DataFrame([{"part": part, "seconds": round(seconds, 1)}])
     earlier = read_table(path) if path.is_file() else table[:0]
-    pd.concat([earlier[earlier["part"] != part], table]).to_csv(path, index=False)
+    store(path, pd.concat([earlier[earlier["part"] != part], table]), None)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pandas as pd
 
 from fred.views.figures import Picture
-from reproductions.common import ROOT
+from reproductions.common import ROOT, fill, store, write_page
 
 Tables = Mapping[str, pd.DataFrame]  # measured ones, by the ends of their names
 
@@ -65,8 +65,7 @@ class Study:
             end: of its name.
             table: rows.
         """
-        self.path(end).parent.mkdir(parents=True, exist_ok=True)
-        table.to_csv(self.path(end), index=False, float_format="%.6g")
+        store(self.path(end), table)
 
     def read_tables(self) -> dict[str, pd.DataFrame]:
         """Return the measured tables, by the ends of their names."""
@@ -78,8 +77,7 @@ class Study:
         Args:
             parts: by the names that `page.md` has in braces.
         """
-        template = ROOT / "studies" / self.name / "page.md"
-        return template.read_text(encoding="utf-8").format(question=self.question, **parts)
+        return fill(ROOT / "studies" / self.name / "page.md", question=self.question, **parts)
 
     def run(
         self,
@@ -101,8 +99,7 @@ class Study:
         tables = self.read_tables()
         if draw:
             draw(tables).save(self.path(suffix=".svg"))
-        self.page.write_text(text(tables), encoding="utf-8")
-        print(f"wrote {self.page.relative_to(ROOT)}")
+        print(f"wrote {write_page(self.page, text(tables))}")
 
 
 def read_table(path: Path) -> pd.DataFrame:

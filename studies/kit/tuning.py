@@ -11,8 +11,10 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from reproductions.common import REPORTED as REPORTED
+from reproductions.common import TUNING as TUNING
+
 POINTS, FINALISTS = 16, 4  # tried on the first seed, and of those on the others too
-TUNING, REPORTED = (1, 2, 3), (11, 12, 13, 14, 15)  # seeds
 EXTENSION = 8  # places that a search may go beyond each end of a geometric grid
 
 Knobs = Mapping[str, Sequence[Any]]

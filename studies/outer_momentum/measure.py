@@ -149,7 +149,7 @@ class Listening(OuterSteps):
         yield 1_000_000  # a millisecond after each outer step
         while True:
             yield round(self.period * SECONDS * 1e9)
-            _CORRELATIONS.append(sim.statistic(sim.workers))
+            _CORRELATIONS.append(sim.statistic(sim.global_replica))
 
 
 def _product(first: fred.Message, second: fred.Message) -> Scalar:

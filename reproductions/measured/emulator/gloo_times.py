@@ -36,7 +36,7 @@ def timed(operation: str, values: torch.Tensor, member: int, members: int) -> fl
 def run(operation: str, values: torch.Tensor, member: int, members: int) -> None:
     """Run an operation once."""
     part = values[: len(values) // members]
-    whole = values[: len(part) * members]
+    divisible = values[: len(part) * members]
     match operation:
         case "allreduce":
             dist.all_reduce(values)
@@ -45,13 +45,13 @@ def run(operation: str, values: torch.Tensor, member: int, members: int) -> None
         case "reduce":
             dist.reduce(values, 0)
         case "allgather":
-            dist.all_gather(list(whole.chunk(members)), part.clone())
+            dist.all_gather(list(divisible.chunk(members)), part.clone())
         case "all-to-all":
-            dist.all_to_all_single(torch.empty_like(whole), whole)
+            dist.all_to_all_single(torch.empty_like(divisible), divisible)
         case "gather":
-            dist.gather(part, list(whole.chunk(members)) if member == 0 else None, 0)
+            dist.gather(part, list(divisible.chunk(members)) if member == 0 else None, 0)
         case "scatter":
-            dist.scatter(part, list(whole.clone().chunk(members)) if member == 0 else None, 0)
+            dist.scatter(part, list(divisible.clone().chunk(members)) if member == 0 else None, 0)
         case "point-to-point" if member == 0:
             dist.send(values, 1)
         case "point-to-point" if member == 1:
