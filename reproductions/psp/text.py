@@ -30,7 +30,7 @@ lies between.
 
 **Scaled down**: MNIST and one hidden layer replace CIFAR-10 and ResNet-50. 8 workers and 20 servers replace 32 and 32: so
 the shares to wait for are whole numbers (7 and 5 workers, 18 and 15 servers). Runs have {error_updates} updates, and
-{error_seeds} seeds with late replies, {fewer_seeds} otherwise (± half of the 95% interval; with fewer than five seeds the
+{error_seeds} seeds, {spread_seeds} where all replies differ (± half of the 95% interval; with fewer than five seeds the
 range). Momentum and the decay of rates are the paper's; there is no weight decay. Only the order can be compared. "Almost
 the same" is within {margin} of `sync`: the paper uses these words for errors that differ by as much.
 

@@ -15,6 +15,7 @@ _PRINTED = {fact.run: 100 - fact.value for fact in paper.ACCURACY}  # errors, %
 _PRINTED_EVEN = {fact.run: 100 - fact.value for fact in paper.ACCURACY_EVEN}
 _OTHERS = ("local-sgd", "allreduce", "d-psgd", "sgp", "eager-sgd", "ad-psgd")
 _WORKERS = 64
+_WAITING = ("local-sgd", "allreduce", "d-psgd", "sgp")  # for all in each step: delays change their times and no error
 _GOSSIP = "d-psgd"
 
 
@@ -28,7 +29,8 @@ def found(errors: pd.DataFrame, more: pd.DataFrame) -> Measured:
         errors: of figure 5's runs.
         more: measurements of `further`.
     """
-    late, even = accuracy.by_seed(errors), further.by_seed(more, further.EVEN)
+    late = accuracy.by_seed(errors)
+    even = further.by_seed(more, further.EVEN).combine_first(late[list(_WAITING)])
     usual, spread = errors[errors["rate"] == accuracy.RATE], more[more["case"] == further.spread(further.LATE)]
     mixed = more[more["case"] == further.MIX_FIRST]
     mixed_errors = further.by_seed(more, further.MIX_FIRST)  # without delays, too, since all wait for all
