@@ -22,11 +22,14 @@ REASONS = """Where FRED disagrees, the table gives the likely reason. *Scale*: a
 than in the paper. *Inputs*: it does not print some that decide. *Choice*: FRED models it in another way, or measures it by
 another yardstick. *Paper*: its own statements contradict each other."""
 
+NEGLIGIBLE = 0.01  # share by which errors differ in one direction or none: WAGMA's paper speaks of 1.2 %
+
 CRITERION = f"""The seeds decide orders, by the 95% interval of the ratio of runs with the same seed (Student's t, of the
-logarithm): *agrees* if it lies on the paper's side of 1, *disagrees* if on the other, *open* if it holds 1. "Almost the same"
-(or "no more than") means that it lies within a margin; if it only overlaps with the margin, the claim is *open*. With fewer
-than five seeds all orders are *open*. Each claim is judged by itself: of those that are neither true nor false, one in twenty
-gets a verdict, two if the logarithms are skewed ([coverage](../studies/coverage.md)).
+logarithm): *agrees* if it lies on the paper's side of 1, *disagrees* if on the other, *open* if it holds 1. If it holds 1 but
+lies within {NEGLIGIBLE:.0%} of it, the order *disagrees*, too: no paper here prints a difference of errors as small as that.
+"Almost the same" (or "no more than") means that it lies within a margin; if it only overlaps with the margin, the claim is
+*open*. With fewer than five seeds all orders are *open*. Each claim is judged by itself: of those that are neither true nor
+false, one in twenty gets a verdict, two if the logarithms are skewed ([coverage](../studies/coverage.md)).
 
 {REASONS}"""
 
@@ -156,8 +159,11 @@ def _ratio(numerator: "pd.Series[float]", denominator: "pd.Series[float]", low: 
 
 
 def judge_less(smaller: "pd.Series[float]", larger: "pd.Series[float]") -> Verdict:
-    """Return whether the first is below the second."""
-    return _ratio(smaller, larger)
+    """Return whether the first is below the second; no if the seeds show that they hardly differ."""
+    verdict = _ratio(smaller, larger)
+    if verdict == Verdict.OPEN and judge_level(smaller, larger, NEGLIGIBLE) == Verdict.AGREES:
+        return Verdict.DISAGREES
+    return verdict
 
 
 def judge_level(values: "pd.Series[float]", references: "pd.Series[float]", margin: float) -> Verdict:
@@ -181,7 +187,7 @@ def combine_parts(verdicts: Sequence[Verdict]) -> Verdict:
     Args:
         verdicts: one per part.
 
-    >>> str(all_of([Verdict.AGREES, Verdict.OPEN]))
+    >>> str(combine_parts([Verdict.AGREES, Verdict.OPEN]))
     'open'
     """
     for verdict in (Verdict.DISAGREES, Verdict.OPEN):
@@ -197,8 +203,8 @@ def combine_choices(usual: Evidence, alternatives: Mapping[str, Evidence]) -> Ev
         usual: result under the scenario's own choices.
         alternatives: results under others, by their names.
 
-    >>> agrees, disagrees = Found("1 for 2", Verdict.AGREES), Found("3 for 2", Verdict.DISAGREES)
-    >>> under_choices(agrees, {"spread": disagrees})[:]
+    >>> agrees, disagrees = Evidence("1 for 2", Verdict.AGREES), Evidence("3 for 2", Verdict.DISAGREES)
+    >>> combine_choices(agrees, {"spread": disagrees})[:]
     ('1 for 2 (agrees); spread: 3 for 2 (disagrees)', <Verdict.NOT_COMPARED: 'not compared'>)
     """
     alternatives = {name: evidence for name, evidence in alternatives.items() if evidence != usual}

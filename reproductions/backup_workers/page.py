@@ -35,7 +35,7 @@ def text(files: Files) -> str:
         eight=f"{100 * convergence.TARGET:g} %",
         gammas=_gammas(files.curves),
         tuning=len(TUNING),
-        reported=len(REPORTED),
+        reported=len(convergence.REPORTED),
         many=len(convergence.GAMMAS),
         inside=_inside(files.curves),
         rate_seeds=len(smaller.reported(smaller.last_errors(files.smaller))),

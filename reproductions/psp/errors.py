@@ -18,6 +18,11 @@ _SPREAD = (
 )
 CONDITIONS = {LATE: [], PUNCTUAL: ["cluster.network.pull_latency=null"], SPREAD: [_SPREAD]}
 _ONLY = {LATE: RUNS, PUNCTUAL: tuple(PAPER), SPREAD: ("sync", "push-7-pull-90", "push-5-pull-75", "pull-75")}
+_SEEDS = {
+    LATE: range(1, 6),
+    PUNCTUAL: range(1, 6),
+    SPREAD: range(1, 11),
+}  # a small b changes the error by less than the seeds do
 _FOLDERS = {LATE: "late", PUNCTUAL: "even", SPREAD: "spread"}
 
 
@@ -25,7 +30,8 @@ def measure(add: bool = False) -> None:
     """Measure the errors of each run at each look: ten minutes on two cores; with `add` only seeds that the file lacks."""
     measured = Seeds(ERRORS, ("condition", "run"), add)
     for condition, settings in CONDITIONS.items():
-        if scenario := measured.load(SCENARIOS / "errors.yaml", settings, condition=condition):
+        if seeds := measured.missing(_SEEDS[condition], condition=condition):
+            scenario = fred.load(SCENARIOS / "errors.yaml", [*settings, f"seeds={seeds}"])
             result = run(scenario, f"psp/errors-{_FOLDERS[condition]}", _ONLY[condition])
             metrics = result.metrics[["run", "seed", "virtual_seconds", "updates", "error", "loss"]]
             measured.add(metrics.assign(condition=condition), "%.6g")

@@ -43,8 +43,8 @@ def text(timed: pd.DataFrame, learned: pd.DataFrame) -> str:
         time_seeds=timed["seed"].nunique(),
         other_seeds=timed.loc[timed["case"] == name_timeouts(TIMEOUTS[0]), "seed"].nunique(),
         error_updates=learned["updates"].max(),
-        error_seeds=learned["seed"].nunique(),
-        fewer_seeds=learned.loc[learned["condition"] == PUNCTUAL, "seed"].nunique(),
+        error_seeds=learned.loc[learned["condition"] == LATE, "seed"].nunique(),
+        spread_seeds=learned.loc[learned["condition"] == SPREAD, "seed"].nunique(),
         quicker=f"{1 - (seconds[_COMBINED] / seconds['sync']).mean():.0%}",
     )
 

@@ -1,12 +1,14 @@
 """Figure 5 and the ablations: errors after the same number of steps."""
 
+from collections.abc import Sequence
+
 import pandas as pd
 
 import fred
 from fred.views import figures
 from fred.views.figures import plain_logarithmic
 from fred.views.view import marks
-from reproductions.common import RESULTS, run
+from reproductions.common import RESULTS, Seeds, run
 from reproductions.wagma.throughput import SCENARIOS
 
 ERRORS = RESULTS / "wagma-errors.csv"
@@ -14,23 +16,32 @@ SCENARIO = SCENARIOS / "figure5.yaml"
 RATE = 0.8  # of the scenario
 LOWER = 0.2  # with one seed
 STEPS = 400  # of each worker
+SEEDS = range(1, 21)  # errors differ by some per cent between seeds, and systems by little more
 
 
-def measure() -> None:
+def measure(add: bool = False) -> None:
     """Errors of the mean of all models, and the mean of the models' own errors, of each run at each look, at both rates."""
-    names = fred.load(SCENARIO).runs
-    lower = ["seeds=[1]", *(f"runs.{name}.algorithm.learning_rate={LOWER}" for name in names)]
-    frames = [_errors(RATE, [], "wagma/figure5"), _errors(LOWER, lower, "wagma/figure5-lower")]
-    pd.concat(frames).to_csv(ERRORS, index=False, float_format="%.6g")
+    measured = Seeds(ERRORS, ("rate", "run"), add)
+    lower = [f"runs.{name}.algorithm.learning_rate={LOWER}" for name in fred.load(SCENARIO).runs]
+    for rate, settings, folder, seeds in (RATE, [], "figure5", SEEDS), (LOWER, lower, "figure5-lower", SEEDS[:1]):
+        if missing := measured.missing(seeds, rate=rate):
+            rows = errors_of([*settings, f"seeds={missing}"], folder)
+            measured.add(rows.assign(rate=rate), "%.6g")
 
 
-def _errors(rate: float, settings: list[str], folder: str) -> pd.DataFrame:
-    metrics = run(fred.load(SCENARIO, settings), folder).metrics
-    if "replicas_error" not in metrics:
-        metrics["replicas_error"] = metrics["error"]
-    own = metrics["replicas_error"].fillna(metrics["error"])  # where all have one model
-    frame = metrics[["run", "seed", "gradients", "virtual_seconds", "error"]].assign(replicas_error=own)
-    return frame.assign(rate=rate)
+def errors_of(settings: Sequence[str], folder: str, runs: Sequence[str] = (), code: Sequence[str] = ()) -> pd.DataFrame:
+    """Return the errors of some runs of the scenario at each look, by run and seed.
+
+    Args:
+        settings: changes of the scenario.
+        folder: name of the result.
+        runs: names; none for all.
+        code: modules that the scenario may name.
+    """
+    metrics = run(fred.load(SCENARIO, settings, code), f"wagma/{folder}", runs).metrics
+    replicas = metrics["replicas_error"] if "replicas_error" in metrics else metrics["error"]
+    replicas = replicas.fillna(metrics["error"])  # where all have one model
+    return metrics[["run", "seed", "gradients", "virtual_seconds", "error"]].assign(replicas_error=replicas)
 
 
 def ends(errors: pd.DataFrame, rate: float = RATE) -> pd.DataFrame:

@@ -24,6 +24,7 @@ _PRINTED = {fact.run: 100 - fact.value for fact in paper.ACCURACY}  # errors, %
 _PRINTED_PUNCTUAL = {fact.run: 100 - fact.value for fact in paper.ACCURACY_EVEN}
 _BASELINES = ("local-sgd", "allreduce", "d-psgd", "sgp", "eager-sgd", "ad-psgd")
 _WORKERS = 64
+_WAITING = ("local-sgd", "allreduce", "d-psgd", "sgp")  # for all in each step: delays change their times and no error
 _GOSSIP = "d-psgd"
 
 
@@ -37,7 +38,8 @@ def judge_orders(errors: pd.DataFrame, further_rows: pd.DataFrame) -> Measured:
         errors: of figure 5's runs.
         further_rows: measurements of `further`.
     """
-    late, punctual = accuracy.by_seed(errors), further.by_seed(further_rows, further.EVEN)
+    late = accuracy.by_seed(errors)
+    punctual = further.by_seed(further_rows, further.EVEN).combine_first(late[list(_WAITING)])
     usual, spread = errors[errors["rate"] == accuracy.RATE], further_rows[further_rows["case"] == further.spread(further.LATE)]
     mixed = further_rows[further_rows["case"] == further.MIX_FIRST]
     mixed_errors = further.by_seed(further_rows, further.MIX_FIRST)  # without delays, too, since all wait for all
