@@ -56,32 +56,15 @@ def text(
         forms: errors of other forms.
         presets: errors of presets.
     """
-    ways = [name for name in collectives.columns if name.startswith("without")]
-    head = ("measurements", "points")
-    rows = [
-        (name, len(rows), rows["fitted"].iloc[0], *summary(rows["error"].to_numpy(), rows["fitted"].iloc[0]))
-        for name, rows in collectives.groupby("name", sort=False)
-    ]
-    left_out = [
-        (name, rows["refitted"].fillna("none").iloc[0], way.removeprefix("without its "), *summary(rows[way].to_numpy()))
-        for name, rows in collectives.groupby("name", sort=False)
-        for way in ways
-        if rows[way].notna().any()
-    ]
-    plainer = [
-        (name, _PLAINER[str(name)], *summary(rows["plain"].to_numpy()))
-        for name, rows in collectives.groupby("name", sort=False)
-        if rows["plain"].notna().any()
-    ]
     first = pd.read_csv(FOLDER / "predicted-first.csv")
     grid = trained[trained["source"] == _GRID]
     return fill(
         Path(__file__).with_name("page.md"),
         points=len(collectives),
         steps=len(trained),
-        overview=table((*head, "fitted here", *COLUMNS), rows),
-        held=table(("measurements", "constants", "left out", *COLUMNS), left_out),
-        plain=table(("measurements", "predicted by", *COLUMNS), plainer),
+        overview=table(("measurements", "points", "fitted here", *COLUMNS), _overview(collectives)),
+        held=table(("measurements", "constants", "left out", *COLUMNS), _left_out(collectives)),
+        plain=table(("measurements", "predicted by", *COLUMNS), _plainer(collectives)),
         first=table(("source", "points", "given", *COLUMNS), _blind(first)),
         streams=table(_STREAMS, _streamed(streams.table_of())),
         trained=table(("training", "points", "blind", *FORECASTS), _trained(trained)),
@@ -110,6 +93,29 @@ def text(
         own=f"{100 * _own_error():.1f} %",
         floor=f"{100 * _floor(collectives):.1f} %",
     )
+
+
+def _overview(collectives: pd.DataFrame) -> Iterator[tuple[object, ...]]:
+    """Yield a row for each table of measurements: the numbers fitted to it, and its errors."""
+    for name, rows in collectives.groupby("name", sort=False):
+        fitted = rows["fitted"].iloc[0]
+        yield (name, len(rows), fitted, *summary(rows["error"].to_numpy(), fitted))
+
+
+def _left_out(collectives: pd.DataFrame) -> Iterator[tuple[object, ...]]:
+    """Yield a row for each table of measurements and way to leave a setting out of the fit."""
+    for name, rows in collectives.groupby("name", sort=False):
+        for way in rows.columns:
+            if way.startswith("without") and rows[way].notna().any():
+                constants = rows["refitted"].fillna("none").iloc[0]
+                yield (name, constants, way.removeprefix("without its "), *summary(rows[way].to_numpy()))
+
+
+def _plainer(collectives: pd.DataFrame) -> Iterator[tuple[object, ...]]:
+    """Yield a row for each table of measurements that a plainer model predicts, too."""
+    for name, rows in collectives.groupby("name", sort=False):
+        if rows["plain"].notna().any():
+            yield (name, _PLAINER[str(name)], *summary(rows["plain"].to_numpy()))
 
 
 def _groups(trained: pd.DataFrame) -> pd.Series:

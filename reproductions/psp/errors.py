@@ -2,6 +2,7 @@
 
 import pandas as pd
 
+import fred
 from fred.views import figures
 from fred.views.figures import plain_logarithmic
 from fred.views.view import marks

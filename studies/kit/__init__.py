@@ -13,4 +13,6 @@ A study is a folder of one or two files and a `page.md`, at most 350 lines of co
 | `pages.by_case`, `pages.count` | tables and words |
 | `effort.block` | "how it was measured": hours, seeds, points, optima at an edge, power |
 | `figure.panel`, `figure.intervals` | systems by case, with the range of the seeds; differences with their intervals |
+
+`reproductions/common.py` has what reproductions use, too: CSV files, tables, seeds, templates of pages, progress lines.
 """
