@@ -71,7 +71,7 @@ def test_a_node_in_spells_is_found_and_only_its_workers_are_slowed_down():
     model = fit_model(seconds, NODES)
     (spells,) = model.regimes
     assert isinstance(spells, InSpells)
-    assert (spells.of, spells.entities) == ("node", (1,))
+    assert (spells.scope, spells.entities) == ("node", (1,))
     assert spells.slowdown == pytest.approx(2.0, rel=0.03)
     assert spells.share == pytest.approx(1 / 3, abs=0.01)
     rounds = seconds.max(1)
@@ -100,7 +100,7 @@ def test_a_spell_of_one_worker_is_not_its_nodes():
     seconds = times(3)
     seconds[100:180, 5] *= 3
     (spells,) = fit_model(seconds, NODES).regimes
-    assert (spells.of, spells.entities) == ("worker", (5,))
+    assert (spells.scope, spells.entities) == ("worker", (5,))
 
 
 @pytest.mark.slow
@@ -111,7 +111,7 @@ def test_workers_that_all_have_spells_share_one_regime_with_the_share_of_all():
         for start in rng.choice(28, 3, replace=False) * 10:
             slow[start : start + 10, worker] = 1
     (spells,) = fit_model(times(4) * (1 + 2 * slow), ONE_NODE_EACH).regimes
-    assert isinstance(spells, InSpells) and (spells.of, spells.entities) == ("worker", ())
+    assert isinstance(spells, InSpells) and (spells.scope, spells.entities) == ("worker", ())
     assert spells.slowdown == pytest.approx(3.0, rel=0.03)
     assert spells.share == pytest.approx(slow.mean(), abs=0.01)
 
@@ -126,7 +126,7 @@ def test_a_worker_that_drifts_and_a_daily_cycle_are_told_by_their_shape():
     assert {regime.entities for regime in (drift, *rest)} == {(3,)}
     cluster = {"workers": 12, "compute": COMPUTE, "contention": [{"name": "diurnal", "slowdown": 2.0, "period": 100.0}]}
     day = fit_model(behaviour.simulate_rounds(Cluster.model_validate(cluster), 200), ONE_NODE_EACH).regimes[0]
-    assert isinstance(day, InWaves) and day.of == "cluster"
+    assert isinstance(day, InWaves) and day.scope == "cluster"
     assert day.period == pytest.approx(100.0, rel=0.03)
     assert day.slowdown == pytest.approx(2.0, rel=0.1)
 

@@ -36,7 +36,7 @@ def test_first_and_last_value_of_each_knob_of_a_system_are_runs():
 @pytest.mark.parametrize("name", ["local-sgd", "diloco-by-time", "sparseloco", "decoupled"])
 def test_a_run_holds_twenty_rounds_of_the_longest_period(case, name):
     run = fred.scenario(case.settings, runs={name: SYSTEMS[name].run(_longest(case, name))}).runs[name]
-    schedule = Timing.of(run, 1, MODEL_BYTES)._replace(seconds=case.seconds).schedule()
+    schedule = Timing.of_run(run, 1, MODEL_BYTES)._replace(seconds=case.seconds).schedule()
     fragments = FRAGMENTS if name == "decoupled" else 1
     assert schedule.rows(Verb.COMMIT).sum() >= ROUNDS * fragments
 

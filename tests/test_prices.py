@@ -196,7 +196,7 @@ class TestRuns:
 
     def test_prices_change_neither_timing_nor_arithmetic_and_runs_share_a_timing(self):
         free, priced = (make_run(cluster={**WORKERS, **options}) for options in ({}, {"prices": PRICES}))
-        assert Timing.of(free, 0) == Timing.of(priced, 0)
+        assert Timing.of_run(free, 0) == Timing.of_run(priced, 0)
         unpriced, priced_outcome = (execute("run", run, 0) for run in (free, priced))
         assert (unpriced.schedule_digest, unpriced.params_digest) == (
             priced_outcome.schedule_digest,

@@ -273,14 +273,15 @@ class Cluster(Component):
         faults = enumerate(self.faults)
         return [fault.start(seed, f"fault {number}", self.size, self.servers) for number, fault in faults]
 
-    def link_loads(self, of: Literal["workers", "servers"], seed: int) -> list[Load]:
-        """Start every regime on the links of workers or of servers; `seed` is the run's."""
+    def link_loads(self, machines: Literal["workers", "servers"], seed: int) -> list[Load]:
+        """Start every regime on the links of these machines; `seed` is the run's."""
         contention = self.network.contention if self.network else ()
-        regimes = [(number, slow.regime) for number, slow in enumerate(contention) if slow.of == of]
-        return [start_regime(regime, seed, f"links {number}", self._linked(of)) for number, regime in regimes]
+        regimes = [(number, slow.regime) for number, slow in enumerate(contention) if slow.of == machines]
+        return [start_regime(regime, seed, f"links {number}", self._link_nodes(machines)) for number, regime in regimes]
 
-    def _linked(self, of: Literal["workers", "servers"]) -> NodeOf:
-        return self.node_of if of == "workers" else np.arange(self.servers)
+    def _link_nodes(self, machines: Literal["workers", "servers"]) -> NodeOf:
+        """Return the node of each machine's link; every server is a node of its own."""
+        return self.node_of if machines == "workers" else np.arange(self.servers)
 
 
 def _typical_seconds(latency: Latency | None) -> float:

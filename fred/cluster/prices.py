@@ -258,11 +258,11 @@ def _last_fitting(fits: Sequence[NDArray[np.bool_]], machines: int) -> NDArray[n
     return entries
 
 
-def _check_numbers(kind: str, of: str, numbers: Sequence[int], size: int) -> None:
-    """Raise ValueError if an entry names something that is not there."""
+def _check_numbers(kind: str, option: str, numbers: Sequence[int], size: int) -> None:
+    """Raise ValueError if an entry of this kind names, in an option, a number that does not exist."""
     if max(numbers, default=-1) >= size:
         numbering = f"there are {size}, numbered from 0" if size else "the cluster has none"
-        raise ValueError(f"`{kind}` names {max(numbers)} in `{of}`; {numbering}")
+        raise ValueError(f"`{kind}` names {max(numbers)} in `{option}`; {numbering}")
 
 
 def _read_steps(path: Path, begin: date | None) -> list[Step]:

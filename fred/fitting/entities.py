@@ -93,7 +93,7 @@ def fit_model(seconds: Matrix, group_of: Groups, regimes: bool = True, noise: bo
     rest = medians + rest - levels
     wandering_variances = np.zeros(len(group_of))  # variance of workers with wandering speed
     for regime in fitted:
-        if isinstance(regime, Wanders) and regime.of == "worker":
+        if isinstance(regime, Wanders) and regime.scope == "worker":
             wandering_variances[list(regime.entities)] = regime.deviation**2
     steady = wandering_variances == 0
     shared = (
@@ -253,7 +253,7 @@ def sentences(
     ['Worker d is always 3.0 times slower than the median worker.']
     """
     relative = np.exp(model.levels - np.median(model.levels))
-    spells = [regime for regime in model.regimes if isinstance(regime, InSpells) and regime.of == "worker"]
+    spells = [regime for regime in model.regimes if isinstance(regime, InSpells) and regime.scope == "worker"]
     in_spells = {worker for regime in spells for worker in regime.entities}
     always = np.flatnonzero(relative > _SLOWER).tolist()
     effects = [
@@ -297,11 +297,11 @@ def _sentence(regime: Regime, workers: Sequence[str], group_of: Groups, nodes: S
 
 def _subject(regime: Regime, workers: Sequence[str], group_of: Groups, nodes: Sequence[str]) -> tuple[str, str]:
     """Return the subject of a sentence, and its verb."""
-    if regime.of == "cluster":
+    if regime.scope == "cluster":
         return "The whole cluster", "is"
     if not regime.entities:
-        return f"Each {regime.of}, by itself,", "is"
-    if regime.of == "worker":
+        return f"Each {regime.scope}, by itself,", "is"
+    if regime.scope == "worker":
         names = [workers[entity] for entity in regime.entities]
         return (f"Worker {names[0]}", "is") if len(names) == 1 else (f"Workers {_join_names(names)}", "are")
     if nodes:

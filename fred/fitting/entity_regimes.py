@@ -30,7 +30,7 @@ class InSpells:
     """Entities that are slow in spells, independently of each other.
 
     Args:
-        of: kind of the entities.
+        scope: kind of the entities.
         entities: numbers of the entities; empty: all.
         slowdown: slowdown in a spell.
         fast_seconds, slow_seconds: mean time between spells, and in a spell, s.
@@ -39,7 +39,7 @@ class InSpells:
     """
 
     kind: ClassVar[str] = "spells"
-    of: Scope
+    scope: Scope
     entities: tuple[int, ...]
     slowdown: float
     fast_seconds: float
@@ -53,7 +53,7 @@ class InWaves:
     """Entities that become slower and faster together, in a wave."""
 
     kind: ClassVar[str] = "waves"
-    of: Scope
+    scope: Scope
     entities: tuple[int, ...]
     slowdown: float
     period: float  # s
@@ -67,7 +67,7 @@ class Wanders:
     """An entity whose speed wanders: it has its own persistent noise."""
 
     kind: ClassVar[str] = "noise of some"
-    of: Scope
+    scope: Scope
     entities: tuple[int, ...]
     deviation: float
     persistence: float  # from one iteration to the next

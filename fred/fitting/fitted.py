@@ -150,22 +150,22 @@ def _persistent(noise: Noise, scope: str, mean: float) -> dict[str, Any]:
 def _contention(regime: Regime, order: NDArray[np.int64], group_of: Groups, rounds: NDArray[np.float64]) -> dict[str, Any]:
     if isinstance(regime, InSpells):
         seconds = {"fast_seconds": _round(regime.fast_seconds), "slow_seconds": _round(regime.slow_seconds)}
-        options = {"name": "markov-switching", "slowdown": _round(regime.slowdown), **seconds, "of": regime.of}
+        options = {"name": "markov-switching", "slowdown": _round(regime.slowdown), **seconds, "of": regime.scope}
     elif isinstance(regime, InWaves):
         times = {"period": _round(regime.period), "peak": _round(regime.peak), "steps": _STEPS}
         shape = "linear" if regime.linear else "cosine"
         options = {"name": "diurnal", "slowdown": _round(regime.slowdown), **times, "shape": shape}
     else:
-        options = _persistent(Noise(regime.deviation, regime.persistence), regime.of, float(rounds.mean()))
+        options = _persistent(Noise(regime.deviation, regime.persistence), regime.scope, float(rounds.mean()))
     workers = _affected_workers(regime, order, group_of)
     return {**options, "only": workers} if workers else options
 
 
 def _affected_workers(regime: Regime, order: NDArray[np.int64], group_of: Groups) -> list[int]:
     """Return the cluster's workers that a regime applies to; empty: all."""
-    if regime.of == "cluster" or not regime.entities:
+    if regime.scope == "cluster" or not regime.entities:
         return []
-    entity_of = group_of if regime.of == "node" else np.arange(len(group_of))
+    entity_of = group_of if regime.scope == "node" else np.arange(len(group_of))
     return np.flatnonzero(np.isin(entity_of[order], regime.entities)).tolist()
 
 

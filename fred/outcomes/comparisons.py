@@ -244,10 +244,9 @@ def trade_off(tables: Tables) -> pd.DataFrame:
     if not costs:
         raise FredError("nothing has a cost: the scenario has no `cluster.prices`")
     cost = next((name for name in costs if (summary[name].astype(float) > 0).any()), costs[0])
-    points = tables.scenario.points
     rows = [
         {
-            "run": points[str(name)].of if name in points else str(name),
+            "run": tables.scenario.run_of(str(name)),
             "point": str(name),
             "seconds": means[0],
             "cost": means[1],

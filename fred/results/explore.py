@@ -203,7 +203,7 @@ def _check_effect(scenario: Scenario, path: str, values: Sequence[Any]) -> None:
     for value in values:
         with suppress(FredError):  # the panel shows it
             changed = scenario.replace({path: value})
-            effects.append([(Timing.of(run, changed.seeds[0]), run.cluster.prices) for run in changed.runs.values()])
+            effects.append([(Timing.of_run(run, changed.seeds[0]), run.cluster.prices) for run in changed.runs.values()])
             if effects[-1] != effects[0]:
                 return
     if len(effects) > 1:

@@ -214,7 +214,7 @@ class Timing(NamedTuple):
     weights: tuple[float, ...] = ()
 
     @classmethod
-    def of(cls, run: Run, seed: int, sizes: Sizes | int = 0) -> "Timing":
+    def of_run(cls, run: Run, seed: int, sizes: Sizes | int = 0) -> "Timing":
         """Return the part of a run that determines its schedule."""
         stop = {"updates": run.stop.updates, "gradients": run.stop.gradients}
         limits = tuple((name, number) for name, number in stop.items() if number)
@@ -289,7 +289,7 @@ class Recording:
     """
 
     def __init__(self, run: Run, seed: int, sizes: Sizes | int = 0):
-        self.timing = Timing.of(run, seed, sizes)
+        self.timing = Timing.of_run(run, seed, sizes)
         self.cadence = Cadence(*run.evaluate.spacing(run.stop))
 
     def schedule(self) -> Schedule:
@@ -365,7 +365,7 @@ _LIST = "files.json"  # written last: the digests of a timing's files
 def in_order(units: Sequence[Unit]) -> list[Unit]:
     """Return the units grouped by timing, in the order in which the first of each group comes."""
     first: dict[Timing, int] = {}
-    places = [first.setdefault(Timing.of(unit.run, unit.seed), place) for place, unit in enumerate(units)]
+    places = [first.setdefault(Timing.of_run(unit.run, unit.seed), place) for place, unit in enumerate(units)]
     return [units[place] for place in sorted(range(len(units)), key=lambda place: places[place])]
 
 

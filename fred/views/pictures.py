@@ -327,13 +327,13 @@ def _check_swept(tables: Tables) -> None:
 
 
 def _timing_differs(tables: Tables) -> bool:
-    """Return True if the timing differs between the points of a sweep."""
+    """Return True if the points of some swept run differ in timing, with the same seed."""
     digests: dict[tuple[str, int], set[str]] = {}
     for outcome in tables.outcomes:
         if outcome.name in tables.scenario.points and outcome.has_clock:
-            point = tables.scenario.points[outcome.name].of, outcome.seed
-            digests.setdefault(point, set()).add(outcome.schedule_digest)
-    return any(len(point_digests) > 1 for point_digests in digests.values())
+            swept_run = tables.scenario.run_of(outcome.name)
+            digests.setdefault((swept_run, outcome.seed), set()).add(outcome.schedule_digest)
+    return any(len(digests_of_points) > 1 for digests_of_points in digests.values())
 
 
 def _suppressed(potential: int | None, pushes: int | None, fetches: int | None) -> bool:
