@@ -81,7 +81,7 @@ def _weighed(diagnosis: Diagnosis) -> Iterator[tuple[float, str]]:
     """Yield sentences with the share of the time that their causes cost."""
     slowness = diagnosis.slowness
     for slow in slowness.slow:
-        yield slowness.lost_share * max(slow.loss_share, 0.0), _slow(slow, diagnosis)
+        yield slowness.lost_share * max(slow.loss_share, 0.0), _describe_slow(slow, diagnosis)
     if slowness.stalls:
         yield slowness.stalls.share, _stalls(slowness.stalls, diagnosis)
     for pauses in slowness.pauses:
@@ -102,7 +102,8 @@ def _weighed(diagnosis: Diagnosis) -> Iterator[tuple[float, str]]:
         yield -2.0, f"{capital(names)} {verb} {slowness.quick.times:.1f} times faster than the others, which costs no time."
 
 
-def _slow(slow: Slow, diagnosis: Diagnosis) -> str:
+def _describe_slow(slow: Slow, diagnosis: Diagnosis) -> str:
+    """Return a sentence about slow workers: who they are, how slow, and the part of the loss that they cause."""
     trace = diagnosis.trace
     if slow.pattern == "always" and 2 * len(slow.workers) == len(trace.workers) > 2:
         other_workers = len(trace.workers) - len(slow.workers)

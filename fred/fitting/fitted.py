@@ -247,9 +247,9 @@ class Fitted:
             rest = f" (and {len(outside) - 1} more)" if outside[1:] else ""
             return f"UNLIKE the trace: {outside[0]}, {outside[0].excess:.1%} outside{rest}"
         if self.choice.model is None:
-            closest = min(
-                (candidate.behaviour.outside[0] for candidate in self.candidates[:-1]), key=lambda measure: measure.excess
-            )
+            *simple_clusters, _ = self.candidates  # the last one is the trace itself
+            furthest_measures = [cluster.behaviour.outside[0] for cluster in simple_clusters]  # `outside` begins with it
+            closest = min(furthest_measures, key=lambda measure: measure.excess)
             return (
                 "No simple cluster behaves like this trace: the cluster uses the recorded times themselves. For the closest, "
                 f"{closest}, {closest.excess:.1%} outside"

@@ -287,14 +287,14 @@ def _begin(axis: Axes, column: str, metrics: pd.DataFrame) -> float:
 
 
 def _set_vertical_axis(axis: Axes, values: pd.Series, from_zero: bool) -> None:
+    """Set the scale of a panel's vertical axis: from 0 if asked for, and else logarithmic if the values lie far apart."""
     axis.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     if from_zero:
         axis.set_ylim(bottom=0)
         return
     positive = values[np.isfinite(values) & (values > 0)]
-    low = positive.quantile(
-        _RARE_SHARE, interpolation="lower"
-    )  # ignores rare values, such as 0 between equal models at the start
+    # Rare values, such as those near 0 between equal models at the start, do not count.
+    low = positive.quantile(_RARE_SHARE, interpolation="lower")
     if far_apart(positive[positive >= low]):
         bottom, top = max(float(positive.min()), low / 3), min(float(positive.max()), _DIVERGED * low)
         plain_logarithmic(axis, "y", math.log10(top / bottom))
