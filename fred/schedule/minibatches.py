@@ -177,7 +177,7 @@ def batch_indices(
         indices = (ordinal % max(1, examples // width) * width)[..., None] + place
         return (indices % examples).astype(np.int32)
     if parts is not None:
-        indices = _of_part(seed, worker, step, size, begin, width, sampling, parts)
+        indices = _draw_from_parts(seed, worker, step, size, begin, width, sampling, parts)
     elif sampling == "shuffled":
         indices = _shuffled(seed, (step * total + begin)[..., None] + place, examples)
     else:
@@ -259,7 +259,7 @@ def _shuffled(seed: int, position: NDArray[np.int64], examples: int) -> NDArray[
     return indices
 
 
-def _of_part(
+def _draw_from_parts(
     seed: int,
     worker: NDArray[np.int64],
     step: NDArray[np.int64],

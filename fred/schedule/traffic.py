@@ -48,7 +48,7 @@ def _to_servers(schedule: Schedule) -> pd.DataFrame:
     """Return the messages that servers have used or dropped."""
     # A message leaves when its gradient is computed, and arrives when it is used. Where a server holds it until then, a SENDING
     # interval of its row has the times of the trip.
-    rows = _of_servers(schedule, Verb.PUSH, Verb.ADD, Verb.DROP, Verb.SYNC)
+    rows = _rows_of_servers(schedule, Verb.PUSH, Verb.ADD, Verb.DROP, Verb.SYNC)
     begin, end = schedule["end_ns"][rows], schedule["time_ns"][rows]
     sending = schedule.intervals.select(What.SENDING)
     has_row = sending.row != NONE
@@ -68,7 +68,7 @@ def _never_used(schedule: Schedule) -> pd.DataFrame:
 
 def _from_servers(schedule: Schedule) -> pd.DataFrame:
     """Return the messages from servers."""
-    rows = _of_servers(schedule, Verb.PULL)
+    rows = _rows_of_servers(schedule, Verb.PULL)
     begin, end = schedule["begin_ns"][rows], schedule["end_ns"][rows]
     arrived, sizes = end <= schedule.end_ns, schedule["bytes"][rows]
     return _table(_TO_WORKERS, begin, end, rows, _server(schedule, rows), schedule["worker"][rows], sizes, arrived)
@@ -82,7 +82,7 @@ def _trips(schedule: Schedule) -> pd.DataFrame:
     return _table(_BETWEEN_WORKERS, begin, end, row, sender, receiver, sizes, arrived)
 
 
-def _of_servers(schedule: Schedule, *verbs: Verb) -> Ints:
+def _rows_of_servers(schedule: Schedule, *verbs: Verb) -> Ints:
     """Return the rows about replicas on servers for which something was sent."""
     rows = schedule.rows(*verbs)
     return rows[(schedule["messages"][rows] > 0) & schedule.is_on_servers(rows)]
