@@ -17,7 +17,7 @@ from fred.components import registry
 from fred.components.one_of import OneOf
 from fred.learning.server import Server
 from fred.running.execution import execute
-from fred.specification.run_names import blamed
+from fred.specification.run_names import name_run_in_errors
 from tests.worlds import COMPUTE, TASK, make_run
 
 SOURCE = """
@@ -241,7 +241,10 @@ class TestBlame:
         with pytest.raises(FredError, match=r"^run `mine`: not enough memory; use fewer workers, less data"):
             execute("mine", make_run(task=None, protocol="own:Greedy"), 0)
         for error in (MemoryError(), RuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating 1 bytes")):
-            with pytest.raises(FredError, match=r"^run `plain`: not enough memory"), blamed("plain", make_run(task=None)):
+            with (
+                pytest.raises(FredError, match=r"^run `plain`: not enough memory"),
+                name_run_in_errors("plain", make_run(task=None)),
+            ):
                 raise error
 
     def test_faults_outside_the_users_code_have_no_line_and_freds_own_stay_what_they_are(self, monkeypatch):
@@ -249,10 +252,10 @@ class TestBlame:
         monkeypatch.setattr("fred.running.recording.Simulation", Mock(side_effect=fault))
         with pytest.raises(FredError, match=r"^run `mine`, with `own:Innocent`: KeyError: 'inner'$"):
             execute("mine", innocent, 0)
-        with pytest.raises(KeyError) as caught, blamed("plain", make_run(task=None)):
+        with pytest.raises(KeyError) as caught, name_run_in_errors("plain", make_run(task=None)):
             raise fault
         assert caught.value is fault
-        with pytest.raises(KeyboardInterrupt), blamed("mine", innocent):
+        with pytest.raises(KeyboardInterrupt), name_run_in_errors("mine", innocent):
             raise KeyboardInterrupt
 
 

@@ -265,9 +265,9 @@ def _replace(path: Path, stage: Path) -> None:
     lock = _holding(path, path)  # the lock stays on the old folder when it is renamed
     try:
         disk.mark(path, REPLACED)
-        old = stage
-        if not exchange(path, stage):
-            old = path / OLD
+        if exchange(path, stage):
+            old_result = stage
+        else:  # the old result moves into the new one's folder, which then takes its name
             path.rename(stage / OLD)
             try:
                 stage.rename(path)
@@ -275,19 +275,20 @@ def _replace(path: Path, stage: Path) -> None:
                 with suppress(OSError):
                     (stage / OLD).rename(path)
                 raise
-        _remove(old)
+            old_result = path / OLD
+        _remove(old_result)
     finally:
         os.close(lock)
 
 
-def _remove(old: Path) -> None:
+def _remove(old_result: Path) -> None:
     """Remove a replaced result. Raises FredError, and leaves them, if it has files that came after the check of the place."""
-    foreign = disk.foreign_files(old)
+    foreign = disk.foreign_files(old_result)
     for names in ([*foreign, MANIFEST], foreign):  # the manifest goes last: it lists FRED's files
-        disk.keep_only(old, names)
-    disk.prune(old)
+        disk.keep_only(old_result, names)
+    disk.prune(old_result)
     if foreign:
-        raise FredError(f"{old} holds files that came while the result was replaced: {briefly(foreign)}; move them")
+        raise FredError(f"{old_result} holds files that came while the result was replaced: {briefly(foreign)}; move them")
 
 
 def _recover(path: Path, stage: Path) -> None:

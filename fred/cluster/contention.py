@@ -166,14 +166,16 @@ class MarkovSwitching(Contention):
 
 
 class _Switching(Load):
-    def __init__(self, regime: MarkovSwitching, seed: int, name: str, entity_of: list[int]):
+    """The states of all entities, which are drawn as far as they have been asked for."""
+
+    def __init__(self, regime: MarkovSwitching, seed: int, stream: str, entity_of: list[int]):
         self._regime, self._entity_of = regime, entity_of
-        self._draw = lambda entity, start, count: numerics.uniforms(seed, name, entity, start, count)
-        share = regime.slow_seconds / (regime.slow_seconds + regime.fast_seconds)
+        self._draw = lambda entity, start, count: numerics.uniforms(seed, stream, entity, start, count)
+        slow_share = regime.slow_seconds / (regime.slow_seconds + regime.fast_seconds)
         entities = np.unique(entity_of)
-        first = numerics.uniforms(seed, name, entities, 0, 1)[:, 0] < share
-        self._first_slow = dict(zip(entities.tolist(), first.tolist(), strict=True))
-        self._switches: dict[int, list[int]] = {e: [] for e in self._first_slow}  # times of switches, ns
+        starts_slow = numerics.uniforms(seed, stream, entities, 0, 1)[:, 0] < slow_share
+        self._starts_slow = dict(zip(entities.tolist(), starts_slow.tolist(), strict=True))
+        self._switches: dict[int, list[int]] = {entity: [] for entity in self._starts_slow}  # times of switches, ns
 
     def slowdown(self, worker: int, now: int) -> tuple[float, int]:
         entity = self._entity_of[worker]
@@ -186,14 +188,15 @@ class _Switching(Load):
                 )
             self._extend(entity, switches, min(max(16, len(switches)), 1 << 16))
         past = bisect_right(switches, now)
-        slow = self._first_slow[entity] ^ bool(past % 2)
+        slow = self._starts_slow[entity] ^ bool(past % 2)
         return (self._regime.slowdown if slow else 1.0), switches[past]
 
     def _extend(self, entity: int, switches: list[int], count: int) -> None:
+        """Draw the next switches of an entity; draw 0 has decided its first state."""
         means = self._regime.fast_seconds, self._regime.slow_seconds
         draws = -log(self._draw(entity, 1 + len(switches), count))
         start = switches[-1] if switches else 0
-        slow = (np.arange(count) + len(switches) + self._first_slow[entity]) % 2
+        slow = (np.arange(count) + len(switches) + self._starts_slow[entity]) % 2
         dwell = np.clip(np.rint(draws * np.where(slow, means[1], means[0]) * NANOSECONDS), 1, FOREVER)
         switches += accumulate((int(duration) for duration in dwell), initial=start)
         del switches[-count - 1]  # the start itself
@@ -259,12 +262,12 @@ class RandomDelays(Contention):
 
 
 class _Delayed(Load):
-    def __init__(self, regime: RandomDelays, seed: int, name: str, workers: int):
+    def __init__(self, regime: RandomDelays, seed: int, stream: str, workers: int):
         self._delay = round(regime.seconds * NANOSECONDS)
 
         @cache
         def delayed_workers(step: int) -> frozenset[int]:
-            draws = numerics.words(seed, name, step, np.arange(workers))
+            draws = numerics.words(seed, stream, step, np.arange(workers))
             return frozenset(np.argsort(draws, kind="stable")[: regime.workers].tolist())
 
         self._delayed_workers = delayed_workers
@@ -274,10 +277,10 @@ class _Delayed(Load):
 
 
 class _Injected(Load):
-    def __init__(self, regime: RandomDelays, seed: int, name: str, workers: int):
+    def __init__(self, regime: RandomDelays, seed: int, stream: str, workers: int):
         self._delay, self._tries = round(regime.seconds * NANOSECONDS), regime.workers
         self._drawn: list[int] = []  # one stream for all workers
-        self._draw = lambda start, count: numerics.words(seed, name, 0, start + np.arange(count)) * workers >> np.uint64(32)
+        self._draw = lambda start, count: numerics.words(seed, stream, 0, start + np.arange(count)) * workers >> np.uint64(32)
         self._places = [0] * workers  # each worker's position in the stream
         self._delayed: list[list[bool]] = [[] for _ in range(workers)]  # by worker and step
 
@@ -298,9 +301,9 @@ class _Injected(Load):
 class Drawn(Load):
     """A load that delays each step of each worker with some probability, by a random time."""
 
-    def __init__(self, seed: int, name: str, workers: int, probability: float, seconds: Latency):
+    def __init__(self, seed: int, stream: str, workers: int, probability: float, seconds: Latency):
         delay = Mixture(components=(Constant(seconds=0.0), seconds), weights=(1 - probability, probability))
-        self._draws = durations(seed, name, [delay] * workers, [1.0] * workers)
+        self._draws = durations(seed, stream, [delay] * workers, [1.0] * workers)
         self._delays: list[list[int]] = [[] for _ in range(workers)]  # by worker and step, ns
 
     def delay(self, worker: int, step: int) -> int:
@@ -310,14 +313,14 @@ class Drawn(Load):
         return delays[step]
 
 
-def entities(of: Scope, node_of: NodeOf) -> list[int]:
+def entities(scope: Scope, node_of: NodeOf) -> list[int]:
     """Return the number of the entity whose state each worker shares: the worker itself, its node, or the whole cluster.
 
     >>> node_of = np.array([0, 0, 1])
     >>> entities("worker", node_of), entities("node", node_of), entities("cluster", node_of)
     ([0, 1, 2], [0, 0, 1], [0, 0, 0])
     """
-    return {"worker": np.arange(len(node_of)), "node": node_of, "cluster": np.zeros_like(node_of)}[of].tolist()
+    return {"worker": np.arange(len(node_of)), "node": node_of, "cluster": np.zeros_like(node_of)}[scope].tolist()
 
 
 def _checked(load: Load) -> Callable[[int, int], tuple[float, int]]:

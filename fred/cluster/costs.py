@@ -54,14 +54,15 @@ def spent(schedule: Schedule, cluster: Cluster, times: Ints, rows: Ints) -> Spen
     ([0.0, 3.6], [0.0, 0.1])
     """
     prices = cluster.prices or Prices()
-    (workers, of_workers), (servers, of_servers) = (of(schedule, cluster, prices, times) for of in (_of_workers, _of_servers))
-    kwh = (of_workers + of_servers) / _KWH
-    traffic = np.concatenate(([0.0], np.cumsum(_of_messages(schedule, cluster, prices))))[rows]
-    parts = dict(zip(PARTS, (workers / _HOUR, servers / _HOUR, traffic, prices.per_kwh * kwh), strict=True))
+    workers_cost, workers_energy = _spent_on_workers(schedule, cluster, prices, times)
+    servers_cost, servers_energy = _spent_on_servers(schedule, cluster, prices, times)
+    kwh = (workers_energy + servers_energy) / _KWH
+    traffic = np.concatenate(([0.0], np.cumsum(_spent_on_messages(schedule, cluster, prices))))[rows]
+    parts = dict(zip(PARTS, (workers_cost / _HOUR, servers_cost / _HOUR, traffic, prices.per_kwh * kwh), strict=True))
     return Spent(parts, kwh if prices.have_power else None)
 
 
-def _of_workers(schedule: Schedule, cluster: Cluster, prices: Prices, times: Ints) -> tuple[Floats, Floats]:
+def _spent_on_workers(schedule: Schedule, cluster: Cluster, prices: Prices, times: Ints) -> tuple[Floats, Floats]:
     """Return the cost of workers, in the unit of prices x ns, and their energy, W ns, until some times: [times] each."""
     absences, cost, energy = schedule.intervals.select(What.AWAY, What.BROKEN), np.zeros(len(times)), np.zeros(len(times))
     busy_intervals, entries = _busy_intervals(schedule) if prices.have_power else None, prices.of_workers(cluster.workers_place)
@@ -75,7 +76,7 @@ def _of_workers(schedule: Schedule, cluster: Cluster, prices: Prices, times: Int
     return cost, energy
 
 
-def _of_servers(schedule: Schedule, cluster: Cluster, prices: Prices, times: Ints) -> tuple[Floats, Floats]:
+def _spent_on_servers(schedule: Schedule, cluster: Cluster, prices: Prices, times: Ints) -> tuple[Floats, Floats]:
     """Return the cost of servers and their energy, as of workers; a protocol without servers pays for none."""
     absences, cost, energy = schedule.intervals.select(What.SERVER_AWAY), np.zeros(len(times)), np.zeros(len(times))
     entries = prices.of_servers(cluster.servers_place)
@@ -127,6 +128,7 @@ def _integral(number: _Steps, price: tuple[tuple[float, float], ...], times: Int
     """Return the integral of a number times a price (by time, s) from 0 to some times, in units of the price x ns."""
     begins = np.rint(NANOSECONDS * np.minimum([begin for begin, _ in price], times.max() / NANOSECONDS)).astype(np.int64)
     priced = _Steps(begins, np.array([amount for _, amount in price]))
+    # Between two breaks, number and price are constant. Later changes than the last time do not count.
     breaks = np.unique(np.concatenate(([0], number.times, priced.times, times)).clip(0, times.max(initial=0)))
     pieces = number.at(breaks[:-1]) * priced.at(breaks[:-1]) * np.diff(breaks)
     return np.concatenate(([0.0], np.cumsum(pieces)))[np.searchsorted(breaks, times)]
@@ -140,7 +142,7 @@ def _busy_intervals(schedule: Schedule) -> tuple[Ints, Ints, Ints]:
     return worker, begin, end
 
 
-def _of_messages(schedule: Schedule, cluster: Cluster, prices: Prices) -> Floats:
+def _spent_on_messages(schedule: Schedule, cluster: Cluster, prices: Prices) -> Floats:
     """Return the cost of each row's messages: [rows]."""
     sent, regions = schedule["bytes"] / _GB, cluster.network.regions if cluster.network else None
     if regions is None:  # a table needs regions
@@ -152,7 +154,7 @@ def _of_messages(schedule: Schedule, cluster: Cluster, prices: Prices) -> Floats
     row_prices[rows[served]] = _with_servers(schedule, cluster, table, rows[served], pulled[served])
     row_prices[rows[~served & pulled]] = _between_workers(schedule, cluster, table, rows[~served & pulled])
     if len(averaged := rows[~served & ~pulled]):
-        row_prices[averaged] = _of_allreduces(cluster, table, float(sent[averaged].max()) * _GB)
+        row_prices[averaged] = _allreduce_price(cluster, table, float(sent[averaged].max()) * _GB)
     return sent * row_prices
 
 
@@ -182,7 +184,7 @@ def _between_workers(schedule: Schedule, cluster: Cluster, table: Floats, rows: 
     return np.where(number[rows] > 0, total[rows] / np.maximum(number[rows], 1), usual)
 
 
-def _of_allreduces(cluster: Cluster, table: Floats, size: float) -> float:
+def _allreduce_price(cluster: Cluster, table: Floats, size: float) -> float:
     """Return the mean price of a GB in an allreduce among all workers, each of which sends `size` bytes."""
     network = cluster.network
     if network is None or network.regions is None or cluster.size < 2:

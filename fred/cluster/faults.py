@@ -223,11 +223,11 @@ class Crashes(Fault):
 class _AtRandom(FaultProcess):
     cure = "give a longer `mean_up` or `up` of `crashes`"
 
-    def __init__(self, crashes: Crashes, seed: int, name: str, number: int):
+    def __init__(self, crashes: Crashes, seed: int, stream: str, number: int):
         self._kind, self._mean = crashes.of[:-1], crashes.mean_up
-        self._up = durations(seed, f"{name} up times", [crashes.up] * number, [1.0] * number) if crashes.up else []
-        self._draw = lambda entity, start, count: numerics.uniforms(seed, f"{name} up", entity, start, count)
-        self._away = durations(seed, f"{name} away", [crashes.away] * number, [1.0] * number)
+        self._up = durations(seed, f"{stream} up times", [crashes.up] * number, [1.0] * number) if crashes.up else []
+        self._draw = lambda entity, start, count: numerics.uniforms(seed, f"{stream} up", entity, start, count)
+        self._away = durations(seed, f"{stream} away", [crashes.away] * number, [1.0] * number)
         self._spans = [(array("q"), array("q")) for _ in range(number)]  # begin and end of each entity's offline times, ns
         self._made = 0
 
@@ -284,10 +284,10 @@ class LostMessages(Fault):
 
 
 class _Losing(FaultProcess):
-    def __init__(self, losses: LostMessages, seed: int, name: str):
+    def __init__(self, losses: LostMessages, seed: int, stream: str):
         self._losses = losses
         self._again = NEVER if losses.again_after is None else round(losses.again_after * NANOSECONDS)
-        self._draw = lambda way, worker, start: numerics.uniforms(seed, f"{name} {way}", worker, start, _AT_A_TIME)
+        self._draw = lambda way, worker, start: numerics.uniforms(seed, f"{stream} {way}", worker, start, _AT_A_TIME)
         self._ahead: dict[tuple[Way, int], tuple[int, list[bool]]] = {}  # number of draws made, and unused draws, last first
 
     def lateness(self, way: Way, worker: int) -> tuple[int, int]:

@@ -62,11 +62,11 @@ def stages(
         return [_exchanged(operation, name, groups[0])]
     leaders = _exchanged(operation, name, [group[0] for group in groups])
     if operation == "allreduce":
-        return [[_reduced(group) for group in groups], leaders, [_spread(group) for group in groups]]
+        return [[_reduction(group) for group in groups], leaders, [_broadcast(group) for group in groups]]
     most, number = max(map(len, groups)), sum(map(len, groups))
     collected = [[Phase(_latencies(len(group) - 1), tuple((other, group[0], 1.0) for other in group[1:]))] for group in groups]
-    spread = [[phase.times(number) for phase in _spread(group)] for group in groups]
-    return [collected, [[phase.times(most) for phase in messages] for messages in leaders], spread]
+    broadcast = [[phase.times(number) for phase in _broadcast(group)] for group in groups]
+    return [collected, [[phase.times(most) for phase in messages] for messages in leaders], broadcast]
 
 
 def _exchanged(operation: Operation, collective: AnyCollective, members: Sequence[int]) -> list[Chain]:
@@ -158,7 +158,7 @@ def _rabenseifner(members: Sequence[int]) -> Chain:
 
 
 def _tree(members: Sequence[int]) -> Chain:
-    return _reduced(members) + _spread(members)
+    return _reduction(members) + _broadcast(members)
 
 
 _FLAT: dict[str, Callable[[Sequence[int]], Chain]] = {
@@ -185,12 +185,12 @@ def _exchange(members: Sequence[int], distance: int, volume: float) -> Phase:
     return Phase(_latencies(1), tuple((member, members[place ^ distance], volume) for place, member in enumerate(members)))
 
 
-def _reduced(members: Sequence[int]) -> Chain:
+def _reduction(members: Sequence[int]) -> Chain:
     """Return the messages of a reduction to the first member, along a binomial tree."""
-    return [Phase(phase.waits, tuple((b, a, volume) for a, b, volume in phase.messages)) for phase in _spread(members)[::-1]]
+    return [Phase(phase.waits, tuple((b, a, volume) for a, b, volume in phase.messages)) for phase in _broadcast(members)[::-1]]
 
 
-def _spread(members: Sequence[int]) -> Chain:
+def _broadcast(members: Sequence[int]) -> Chain:
     """Return the messages of a broadcast from the first member, along a binomial tree."""
     distances = [1 << k for k in reversed(range((len(members) - 1).bit_length()))]
     senders = [range(0, len(members) - distance, 2 * distance) for distance in distances]
@@ -228,4 +228,4 @@ def _between_regions(
         return [[_ring(list(chain.from_iterable(ring(size / number))))]]
     inside = [groups[region] for region in occupied]
     leaders = [group[0] for group in ring(size / len(occupied))]
-    return [[_reduced(group) for group in inside], [_ring(leaders)], [_spread(group) for group in inside]]
+    return [[_reduction(group) for group in inside], [_ring(leaders)], [_broadcast(group) for group in inside]]

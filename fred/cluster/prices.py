@@ -110,7 +110,7 @@ class Machines(Dated):
 
     @model_validator(mode="before")
     @classmethod
-    def _of_a_file(cls, options: Any) -> Any:
+    def _check_file_options(cls, options: Any) -> Any:
         if isinstance(options, dict):
             check_has_file(options, "per_hour")
         return options

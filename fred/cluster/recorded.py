@@ -186,10 +186,10 @@ class RecordedTrace(Reading, Latency):
 
     def of_member(self, rank: int) -> Latency:
         """Return the distribution of the times of the trace's worker with this rank, so that fast and slow ones differ."""
-        return self._of_workers[rank % len(self.trace.workers)]
+        return self._worker_distributions[rank % len(self.trace.workers)]
 
     @cached_property
-    def _of_workers(self) -> list[Empirical]:
+    def _worker_distributions(self) -> list[Empirical]:
         return [Empirical.model_construct(values=tuple(column)) for column in self.trace.seconds.T.tolist()]
 
     def _rows(self, seed: int, purpose: str, position: int, size: int) -> NDArray[np.int64]:

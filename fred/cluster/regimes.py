@@ -60,10 +60,10 @@ class PersistentNoise(Contention):
 
 
 class _Noise(Load):
-    def __init__(self, regime: PersistentNoise, seed: int, name: str, entity_of: list[int]):
+    def __init__(self, regime: PersistentNoise, seed: int, stream: str, entity_of: list[int]):
         self._regime, self._entity_of = regime, entity_of
         self._step = max(1, round(regime.every * NANOSECONDS))
-        self._draw = lambda entity, start, count: scipy.special.ndtri(numerics.uniforms(seed, name, entity, start, count))
+        self._draw = lambda entity, start, count: scipy.special.ndtri(numerics.uniforms(seed, stream, entity, start, count))
         self._last = dict.fromkeys(entity_of, 0.0)  # x / deviation
         self._factors = {entity: array("d") for entity in self._last}
 
@@ -152,7 +152,7 @@ class MovingJob(Contention):
 
 
 class _Moving(Load):
-    def __init__(self, job: MovingJob, seed: int, name: str, node_of: NodeOf):
+    def __init__(self, job: MovingJob, seed: int, stream: str, node_of: NodeOf):
         self._factor, self._node_of = job.slowdown, node_of.tolist()
         self._nodes = int(node_of.max()) + 1
         self._dwell, rest = max(1, round(job.dwell * NANOSECONDS)), round(job.rest * NANOSECONDS)
@@ -161,7 +161,7 @@ class _Moving(Load):
         self._visited: tuple[int, list[int]] = (-1, list(range(self._nodes)))  # a round, and its order of nodes
         if job.order == "random":
             numbers = np.arange(self._nodes)
-            self._order = lambda number: np.argsort(numerics.words(seed, name, number, numbers), kind="stable")
+            self._order = lambda number: np.argsort(numerics.words(seed, stream, number, numbers), kind="stable")
 
     def slowdown(self, worker: int, now: int) -> tuple[float, int]:
         number, time = divmod(now, self._round)

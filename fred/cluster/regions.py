@@ -250,29 +250,30 @@ class Regions(Component):
 
 
 @lru_cache(maxsize=4096)
-def _best_ring(links: tuple[tuple[float, ...], ...]) -> tuple[float, tuple[int, ...]]:
+def _best_ring(link_seconds: tuple[tuple[float, ...], ...]) -> tuple[float, tuple[int, ...]]:
     """Return the smallest bottleneck of a ring through all rows, and the ring, by dynamic programming.
 
-    States are the rows that a path from row 0 has visited, and the last one.
+    States are the rows that a path from row 0 has visited, as a number with a bit for each, and the last one.
 
     >>> _best_ring(((0, 1, 9), (9, 0, 2), (3, 9, 0)))
     (3, (0, 1, 2))
     """
-    number = len(links)
+    number = len(link_seconds)
     least: dict[tuple[int, int], tuple[float, tuple[int, ...]]] = {(1, 0): (0.0, (0,))}
-    for visited in range(1, 1 << number, 2):
+    for visited_bits in range(1, 1 << number, 2):  # odd numbers: every path begins at row 0
         for last in range(number):
-            if (visited, last) not in least:
+            if (visited_bits, last) not in least:
                 continue
-            bottleneck, way = least[visited, last]
+            bottleneck, path = least[visited_bits, last]
             for next_row in range(1, number):
-                if not visited >> next_row & 1:
-                    key, slowest = (visited | 1 << next_row, next_row), max(bottleneck, links[last][next_row])
+                if not visited_bits >> next_row & 1:
+                    key = visited_bits | 1 << next_row, next_row
+                    slowest = max(bottleneck, link_seconds[last][next_row])
                     if key not in least or slowest < least[key][0]:
-                        least[key] = slowest, (*way, next_row)
-    all_rows = (1 << number) - 1
-    rings = [least[all_rows, last] for last in range(1, number)]
-    return min((max(bottleneck, links[way[-1]][0]), way) for bottleneck, way in rings)
+                        least[key] = slowest, (*path, next_row)
+    all_bits = (1 << number) - 1
+    paths = [least[all_bits, last] for last in range(1, number)]
+    return min((max(bottleneck, link_seconds[path[-1]][0]), path) for bottleneck, path in paths)
 
 
 def _read_table(path: Path, name: str) -> list[list[float]]:

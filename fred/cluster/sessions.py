@@ -108,16 +108,15 @@ class Sessions(Dated, Fault):
 
     def start(self, seed: int, name: str, workers: int, servers: int) -> FaultProcess:
         selected = _select(self.workers, workers)
-        length = round((self.length or self._last_end) * NANOSECONDS)
-        gaps = [_gaps(spans, length) for spans in self.sessions]
+        length_ns = round((self.length or self._last_end) * NANOSECONDS)
+        absences = [_absences(sessions, length_ns) for sessions in self.sessions]  # of each member of the record
+        members = len(absences)
         if self.assignment == "in-order":
-            return _RepeatedAbsences(
-                _LONGER, length, {worker: (gaps[place % len(gaps)], 0) for place, worker in enumerate(selected)}
-            )
+            absences_of = {worker: (absences[place % members], 0) for place, worker in enumerate(selected)}
+            return _RepeatedAbsences(_LONGER, length_ns, absences_of)
         draws = {worker: numerics.uniforms(seed, f"{name} member", worker, 0, 2).tolist() for worker in selected}
-        return _RepeatedAbsences(
-            _LONGER, length, {worker: (gaps[int(u * len(gaps))], int(v * length)) for worker, (u, v) in draws.items()}
-        )
+        absences_of = {worker: (absences[int(u * members)], int(v * length_ns)) for worker, (u, v) in draws.items()}
+        return _RepeatedAbsences(_LONGER, length_ns, absences_of)
 
 
 class Periodic(Fault):
@@ -204,14 +203,14 @@ def _select(workers: Sequence[int], number: int) -> Sequence[int]:
     return workers or range(number)
 
 
-def _gaps(sessions: Sequence[tuple[float, float]], length: int) -> list[Span]:
-    """Return the offline intervals between sessions, which may overlap, within a time, ns."""
-    gaps, until = list[Span](), 0
+def _absences(sessions: Sequence[tuple[float, float]], length_ns: int) -> list[Span]:
+    """Return the intervals (ns) between sessions (s; they may overlap), from 0 to the end of the record."""
+    absences, until = list[Span](), 0
     for begin, end in sorted((round(begin * NANOSECONDS), round(end * NANOSECONDS)) for begin, end in sessions):
         if begin > until:
-            gaps.append((until, begin))
+            absences.append((until, begin))
         until = max(until, end)
-    return [*gaps, (until, length)] if until < length else gaps
+    return [*absences, (until, length_ns)] if until < length_ns else absences
 
 
 def _read_file(path: Path, begin: date | None) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from fred.running.model_training import Problem
 from fred.running.recording import Recording, Timings
 from fred.running.units import doubts_of
 from fred.specification.loading import Scenario, load
-from fred.specification.run_names import blamed
+from fred.specification.run_names import name_run_in_errors
 from fred.specification.shape import Run
 from fred.specification.shipped import located
 from fred.specification.task import Task
@@ -81,7 +81,7 @@ def _rows(scenario: Scenario, only: Collection[str]) -> Iterator[tuple[str, Shar
         elif run.protocol.needs_values:
             yield name, None, "timing needs values"
         else:
-            with blamed(key, run):
+            with name_run_in_errors(key, run):
                 yield name, predict_sharing(run, run.task, scenario.seeds[0]), ""
 
 

@@ -93,7 +93,8 @@ class InputPath(str):
         """
         if not self.relative:
             return str(self)
-        place, shipped = self.place.parent.resolve() / self.place.name, SHIPPED.resolve()
+        place = self.place.parent.resolve() / self.place.name  # a file that is a link itself keeps its name
+        shipped = SHIPPED.resolve()
         if place.is_relative_to(shipped):
             return place.relative_to(shipped).as_posix()
         return Path(os.path.relpath(place, folder.resolve())).as_posix()

@@ -214,15 +214,20 @@ def _inputs(module: ModuleType) -> dict[str, str]:
     declared, file = vars(module).get(_DECLARATION, []), str(module.__file__)
     if not isinstance(declared, list) or not all(isinstance(entry, str | Path) for entry in declared):
         raise FredError(f"{file}: `{_DECLARATION}` is {declared!r}; expected a list of paths and $VARIABLES")
-    return {str(entry): _of_variable(str(entry)[1:]) if str(entry)[:1] == "$" else _of_file(entry, file) for entry in declared}
+    return {
+        str(entry): _digest_of_variable(str(entry)[1:]) if str(entry)[:1] == "$" else _digest_of_file(entry, file)
+        for entry in declared
+    }
 
 
-def _of_variable(name: str) -> str:
+def _digest_of_variable(name: str) -> str:
+    """Return the SHA-256 of an environment variable, or "unset"."""
     value = os.environ.get(name)
     return "unset" if value is None else hashlib.sha256(os.fsencode(value)).hexdigest()
 
 
-def _of_file(path: str | Path, module: str) -> str:
+def _digest_of_file(path: str | Path, module: str) -> str:
+    """Return the SHA-256 of a file, whose path is relative to the module's folder. Raises FredError."""
     file = Path(module).parent / path
     if not file.is_file():
         raise FredError(

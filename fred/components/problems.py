@@ -161,7 +161,7 @@ def _expectation(error: Any, option: _Option) -> str:
 
 
 def _place(error: Any) -> Keys:
-    return tuple(key for key in error["loc"] if not _of_pydantic(key))
+    return tuple(key for key in error["loc"] if not _is_added_by_pydantic(key))
 
 
 def _example(name: str, value: Any, in_python: bool) -> str:
@@ -194,9 +194,11 @@ def _without_unit(value: object) -> str:
     return f"; times are in seconds, without a unit: {float(match[1]) * _SECONDS[match[2]]:g}" if match else ""
 
 
-def _of_pydantic(key: str | int) -> bool:
+def _is_added_by_pydantic(key: str | int) -> bool:
     """Return True if pydantic added this key to name the type that it tried, so that the user did not write it.
-    >>> [key for key in ("times", "literal['i']", "tuple[float, ...]", 1, "[key]", "constrained-int") if not _of_pydantic(key)]
+
+    >>> keys = ("times", "literal['i']", "tuple[float, ...]", 1, "[key]", "constrained-int")
+    >>> [key for key in keys if not _is_added_by_pydantic(key)]
     ['times', 1]
     """
     if key in ("constrained-int", "constrained-float"):

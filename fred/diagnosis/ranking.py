@@ -219,8 +219,8 @@ def compare_spent(systems: Sequence[Spent], first: Spent) -> list[dict[str, Any]
     >>> round(comparison["mean"], 2), comparison["higher"]
     (1.93, 'yes')
     """
-    logs, comparisons = [_logs(spent, first) for spent in systems], []
-    for log_ratios, (low, high) in zip(logs, intervals([Mean.estimate(log_ratios) for log_ratios in logs]), strict=True):
+    samples, comparisons = [_log_ratios(spent, first) for spent in systems], []
+    for log_ratios, (low, high) in zip(samples, intervals(list(map(Mean.estimate, samples))), strict=True):
         low, high = (math.inf, math.inf) if np.isposinf(log_ratios).all() else (low, high)  # the first is free
         ends = {"mean": log_ratios.mean(), "low": low, "high": high, "least": log_ratios.min(), "largest": log_ratios.max()}
         higher = verdict((low, high), low=0.0, high=math.inf).value
@@ -230,14 +230,16 @@ def compare_spent(systems: Sequence[Spent], first: Spent) -> list[dict[str, Any]
     return comparisons
 
 
-def _logs(other: Spent, first: Spent) -> NDArray[np.float64]:
-    """Return the logarithms of the ratios [seeds]."""
-    missed, of_first = np.isinf(other.to_target), np.isinf(first.to_target)
-    above, below = np.where(missed, other.in_all, other.to_target), np.where(of_first, first.in_all, first.to_target)
+def _log_ratios(other: Spent, first: Spent) -> NDArray[np.float64]:
+    """Return the logarithms of the ratios of what the other system spent to what the first spent [seeds]."""
+    other_missed, first_missed = np.isinf(other.to_target), np.isinf(first.to_target)
+    numerator = np.where(other_missed, other.in_all, other.to_target)
+    denominator = np.where(first_missed, first.in_all, first.to_target)
     with np.errstate(divide="ignore", invalid="ignore"):
-        logs = np.where(above == below, 0.0, np.log(above) - np.log(below))
-    logs = np.where(of_first, np.minimum(logs, 0.0), logs)
-    return np.where(missed, np.maximum(logs, 0.0), logs)
+        log_ratios = np.where(numerator == denominator, 0.0, np.log(numerator) - np.log(denominator))
+    # A system that missed the target would have spent more, so its miss never counts in its favour. If both missed: 0.
+    log_ratios = np.where(first_missed, np.minimum(log_ratios, 0.0), log_ratios)
+    return np.where(other_missed, np.maximum(log_ratios, 0.0), log_ratios)
 
 
 def _lowest(tables: Tables, runs: set[str], measure: str) -> dict[str, float]:

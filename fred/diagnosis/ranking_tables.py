@@ -20,7 +20,7 @@ from fred.views.table import NONE, Cell, Table, say, show, terminal
 _COMPARISON_KEYS = ("mean", "low", "high", "higher")
 FIGURE, PAGE = "trade-off.svg", "report.html"  # of time against cost; of the answer: files in the folder of a plan
 _MOST_ROWS = 4  # number of workers, and of nodes, shown
-_OF_THE_LOST = (
+_LOST_CAPTION = (
     "slowdown: time of rounds relative to rounds in which all are as fast as the median worker; for one worker, node or phase: "
     "if only that one keeps its times; share: part of the cost that goes if that one is as fast as the median worker; "
     "shares may add up to more or less than 100 %"
@@ -121,7 +121,7 @@ def first_places(answer: Answer) -> list[str]:
     Args:
         answer: answer of a plan.
     """
-    return [answer.sentence, *_of_the_front(answer.ranking)]
+    return [answer.sentence, *_front_sentences(answer.ranking)]
 
 
 def unreached(answer: Answer) -> list[str]:
@@ -182,7 +182,7 @@ def ranking_json(answer: Answer) -> dict[str, Any]:
     return {**question, **ranking, **front, "doubts": list(answer.doubts)}
 
 
-def _of_the_front(ranking: Ranking) -> list[str]:
+def _front_sentences(ranking: Ranking) -> list[str]:
     """Return the systems between which time and cost leave a choice, in a sentence; nothing without prices."""
     if not ranking.front or not (price := ranking.price):
         return []
@@ -225,7 +225,7 @@ def lost_table(attribution: Attribution, answer: Answer) -> Table:
         for name, slowdown, share in _rows(attribution, answer.names)
     ]
     title = f"{answer.description}\nwhere rounds that wait for all lose time"
-    return Table(["", "slowdown", "share"], rows, title, _OF_THE_LOST)
+    return Table(["", "slowdown", "share"], rows, title, _LOST_CAPTION)
 
 
 def _rows(attribution: Attribution, names: Names) -> Iterator[tuple[str, float, float]]:
@@ -271,21 +271,20 @@ def ranking_table(answer: Answer) -> Table:
     headings = ["system", *(["best knob"] if knobs else []), "learning rate", by.heading, "least to largest"]
     headings += ["relative to the first", *(criterion.heading for criterion in other_criteria), "reached", "points"]
     title = f"{by.name} to {answer.question.aim}, within {budget:,.4g} s"
-    return Table(headings, rows, title, _of_the_ranking(answer), words=2 if knobs else 1)
+    return Table(headings, rows, title, _ranking_caption(answer), words=2 if knobs else 1)
 
 
-def _of_the_ranking(answer: Answer) -> str:
-    """Return the note on the columns of the ranking."""
-    choose, report = (", ".join(map(str, answer.question.parts[name])) for name in ("seeds", "report_seeds"))
-    number = answer.question.seeds[1]
-    several = len(answer.ranking.places) - 1
-    missed = answer.ranking.by.missed
-    family = f", widened for {several} comparisons" if several > 1 else ""
-    brackets = f"95 % interval{family}" if number >= FEWEST_SEEDS else f"range: {FEWEST_SEEDS} seeds or more have an interval"
+def _ranking_caption(answer: Answer) -> str:
+    """Return the caption of the ranking, which explains its columns."""
+    tuning_seeds, reported_seeds = (", ".join(map(str, answer.question.parts[name])) for name in ("seeds", "report_seeds"))
+    comparisons = len(answer.ranking.places) - 1
+    family = f", widened for {comparisons} comparisons" if comparisons > 1 else ""
+    has_intervals = answer.question.seeds[1] >= FEWEST_SEEDS
+    brackets = f"95 % interval{family}" if has_intervals else f"range: {FEWEST_SEEDS} seeds or more have an interval"
     return (
-        f"best point of each on seeds {choose}, reported on other seeds: {report}; *: at the edge of what was tried; relative "
-        f"to the first: geometric mean of per-seed ratios, where a run that missed the target counts as {missed}; "
-        f"in brackets: {brackets}"
+        f"best point of each on seeds {tuning_seeds}, reported on other seeds: {reported_seeds}; *: at the edge of what was "
+        "tried; relative to the first: geometric mean of per-seed ratios, where a run that missed the target counts as "
+        f"{answer.ranking.by.missed}; in brackets: {brackets}"
     )
 
 

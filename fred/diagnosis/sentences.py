@@ -81,7 +81,7 @@ def _weighed(diagnosis: Diagnosis) -> Iterator[tuple[float, str]]:
     """Yield sentences with the share of the time that their causes cost."""
     slowness = diagnosis.slowness
     for slow in slowness.slow:
-        yield slowness.lost_share * max(slow.loss_share, 0.0), _slow(slow, diagnosis)
+        yield slowness.lost_share * max(slow.loss_share, 0.0), _describe_slow(slow, diagnosis)
     if slowness.stalls:
         yield slowness.stalls.share, _stalls(slowness.stalls, diagnosis)
     for pauses in slowness.pauses:
@@ -102,7 +102,8 @@ def _weighed(diagnosis: Diagnosis) -> Iterator[tuple[float, str]]:
         yield -2.0, f"{capital(names)} {verb} {slowness.quick.times:.1f} times faster than the others, which costs no time."
 
 
-def _slow(slow: Slow, diagnosis: Diagnosis) -> str:
+def _describe_slow(slow: Slow, diagnosis: Diagnosis) -> str:
+    """Return a sentence about slow workers: who they are, how slow, and the part of the loss that they cause."""
     trace = diagnosis.trace
     if slow.pattern == "always" and 2 * len(slow.workers) == len(trace.workers) > 2:
         other_workers = len(trace.workers) - len(slow.workers)
@@ -237,7 +238,7 @@ def _cutoff(diagnosis: Diagnosis) -> str:
     best, workers = diagnosis.recommended, len(diagnosis.trace.workers)
     excluded = len(best.fairness.excluded)
     exclusion = f", without the data of {excluded} of {workers} workers" if excluded else ""
-    rate = f"{gain(best.ratio)} gradients per second with {_the(best)}{exclusion}"
+    rate = f"{gain(best.ratio)} gradients per second with {_remedy_phrase(best)}{exclusion}"
     if diagnosis.verdict == SAVES:
         return f"A cutoff saves time: {rate}."
     if diagnosis.verdict == SAVES_LITTLE:
@@ -293,11 +294,11 @@ def _without_waiting(diagnosis: Diagnosis) -> Iterator[str]:
     for kind, stale in (("local", ""), ("asynchronous", ", with stale gradients")):
         gains = [option for option in diagnosis.gains if option.remedy.kind == kind]
         if gains and (best := max(gains, key=lambda option: option.ratio.value)).ratio.value > 1:
-            yield f"{_the(best).capitalize()}: {gain(best.ratio)}{stale}."
+            yield f"{_remedy_phrase(best).capitalize()}: {gain(best.ratio)}{stale}."
 
 
-def _the(option: Gain) -> str:
-    """Return the name of a remedy in a sentence."""
+def _remedy_phrase(option: Gain) -> str:
+    """Return the name of a remedy as a part of a sentence, with its article if it needs one."""
     return {
         "rule": f"the {option.remedy.name}",
         "deadline": f"a {option.remedy.name}",
@@ -316,8 +317,8 @@ def _costs(diagnosis: Diagnosis) -> Iterator[str]:
     fair, trace = diagnosis.recommended.fairness, diagnosis.trace
     workers = len(trace.workers)
     yield (
-        f"With {_the(diagnosis.recommended)}, {share(fair.dropped)} of the gradients are dropped; the used ones are worth the "
-        f"data of {fair.effective:.1f} of {workers} workers."
+        f"With {_remedy_phrase(diagnosis.recommended)}, {share(fair.dropped)} of the gradients are dropped; the used ones are "
+        f"worth the data of {fair.effective:.1f} of {workers} workers."
     )
     if fair.excluded:
         names = name_workers(trace, fair.excluded)

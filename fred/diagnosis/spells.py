@@ -462,7 +462,9 @@ def find_period(late: Bools, series: int = 1) -> int:
     distances = np.diff(rounds)
     period = int(np.median(distances))
     regular = distances % period == 0
-    by_chance = series * float(period) ** (1 - int(regular.sum()))  # the first is no chance: the period is chosen by it
+    # Expected number of series that are as regular by chance: a distance is a multiple of the period with probability
+    # 1 / period. One distance does not count, because the period was chosen by it.
+    by_chance = series * float(period) ** (1 - int(regular.sum()))
     return period if period >= _SHORTEST_PERIOD and regular.mean() >= _REGULAR and by_chance <= _PERIOD_BY_CHANCE else 0
 
 

@@ -148,6 +148,14 @@ def _persistent(noise: Noise, scope: str, mean: float) -> dict[str, Any]:
 
 
 def _contention(regime: Regime, order: NDArray[np.int64], group_of: Groups, rounds: NDArray[np.float64]) -> dict[str, Any]:
+    """Return a regime as an entry of `contention`.
+
+    Args:
+        regime: the fitted regime.
+        order: the trace's worker that each worker of the cluster is [workers].
+        group_of: node number of each of the trace's workers [workers].
+        rounds: duration of each iteration, s [iterations].
+    """
     if isinstance(regime, InSpells):
         seconds = {"fast_seconds": _round(regime.fast_seconds), "slow_seconds": _round(regime.slow_seconds)}
         options = {"name": "markov-switching", "slowdown": _round(regime.slowdown), **seconds, "of": regime.scope}
@@ -247,9 +255,9 @@ class Fitted:
             rest = f" (and {len(outside) - 1} more)" if outside[1:] else ""
             return f"UNLIKE the trace: {outside[0]}, {outside[0].excess:.1%} outside{rest}"
         if self.choice.model is None:
-            closest = min(
-                (candidate.behaviour.outside[0] for candidate in self.candidates[:-1]), key=lambda measure: measure.excess
-            )
+            *simple_clusters, _ = self.candidates  # the last one is the trace itself
+            furthest_measures = [cluster.behaviour.outside[0] for cluster in simple_clusters]  # `outside` begins with it
+            closest = min(furthest_measures, key=lambda measure: measure.excess)
             return (
                 "No simple cluster behaves like this trace: the cluster uses the recorded times themselves. For the closest, "
                 f"{closest}, {closest.excess:.1%} outside"

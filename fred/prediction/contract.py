@@ -212,7 +212,7 @@ class Round(NamedTuple):
             choice: number of workers to wait for, c, or a deadline.
         """
         arrivals = np.argsort(times, kind="stable")
-        first = arrivals[: _count_in_time(times, choice)]
+        first = arrivals[: _count_taken(times, choice)]
         cutoff, in_time = int(times[first[-1]]), np.zeros(len(times), bool)
         if isinstance(choice, Deadline):
             last = arrivals[(choice.workers or len(times)) - 1]
@@ -221,7 +221,7 @@ class Round(NamedTuple):
         return cls(first, cutoff, in_time, np.minimum(times, cutoff))
 
 
-def _count_in_time(times: Times, choice: Choice) -> int:
+def _count_taken(times: Times, choice: Choice) -> int:
     """Return the number of gradients that a round takes."""
     if isinstance(choice, Deadline):
         if not is_whole_number(choice.ns) or choice.ns < 0:

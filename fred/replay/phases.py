@@ -133,11 +133,14 @@ class Code:
         rows = np.concatenate([batch.rows for batch in self._batches] or [np.zeros(0, np.int64)])
         suborder = np.concatenate([np.full(len(batch.rows), batch.suborder) for batch in self._batches] or [rows])
         order = np.lexsort((suborder, rows))
-        rank = np.empty_like(order)
+        rank = np.empty_like(order)  # of each instruction among all
         rank[order] = np.arange(len(order))
-        ranks = np.split(rank, np.cumsum([len(batch.rows) for batch in self._batches])[:-1])
-        placed, marks = _by_kind(self._batches, ranks), np.searchsorted(rows[order], marks)
-        return _phases(_fuse(placed, marks) if turns else placed, marks, LONGEST_OF_SLOW if slow else LONGEST_PHASE)
+        ranks = np.split(rank, np.cumsum([len(batch.rows) for batch in self._batches])[:-1])  # of each batch
+        placed = _by_kind(self._batches, ranks)
+        mark_ranks = np.searchsorted(rows[order], marks)  # of the first instruction of each mark's row or a later one
+        if turns:
+            placed = _fuse(placed, mark_ranks)
+        return _phases(placed, mark_ranks, LONGEST_OF_SLOW if slow else LONGEST_PHASE)
 
 
 @dataclass(frozen=True)

@@ -129,7 +129,7 @@ def by_worker(outcome: Outcome) -> pd.DataFrame:
     problem = _problem(outcome, task)
     assert problem.parts is not None
     order, begins = problem.parts
-    params = _of_names(problem.params, outcome.final)
+    params = _fill_structure(problem.params, outcome.final)
     model = params if problem.seen is None else problem.loss.model.calibrated(params, problem.seen)
     losses = np.asarray(_losses(problem.loss, model, problem.examples), np.float64)[:, order]
     means = np.add.reduceat(losses, begins[:-1], axis=1) / np.diff(begins)
@@ -148,7 +148,7 @@ def _participation(schedule: Schedule) -> pd.DataFrame:
     return pd.DataFrame({"worker": range(workers), "gradients": gradients, "dropped": drops})
 
 
-def _of_names(like: Params, named: Named) -> Params:
+def _fill_structure(like: Params, named: Named) -> Params:
     """Return parameters in the structure of others, from their names."""
 
     def array_at(path: tuple[jax.tree_util.KeyEntry, ...], leaf: jax.Array) -> NDArray:

@@ -34,7 +34,7 @@ from fred.running.recording import Points, Recording, Timings
 from fred.running.units import Unit, seeds_of
 from fred.schedule.schedule import NONE, Schedule
 from fred.specification.loading import Scenario
-from fred.specification.run_names import blamed
+from fred.specification.run_names import name_run_in_errors
 from fred.specification.shape import Run
 from fred.specification.task import Task
 
@@ -53,7 +53,7 @@ def check(name: str, run: Run, seed: int) -> Hashable:
     if run.task is None:
         return None
     environment.check()
-    with blamed(name, run):
+    with name_run_in_errors(name, run):
         from fred.running.checks import check_task  # imports jax
 
         arithmetic = check_task(run.task, run, seed)
@@ -107,7 +107,7 @@ def execute(
     (1.0, True)
     """
     following = replace(following or Following(), evaluated=partial(report_measurements, name, seed))
-    with blamed(name, run):
+    with name_run_in_errors(name, run):
         return _execute(name, run, seed, inline, following, timings or Timings(), cores)
 
 

@@ -24,7 +24,7 @@ from fred.outcomes.comparisons import further_seeds
 from fred.outcomes.outcome import Outcome
 from fred.outcomes.tables import Tables, find_next_points
 from fred.specification.loading import Scenario
-from fred.specification.run_names import blamed
+from fred.specification.run_names import name_run_in_errors
 from fred.specification.shape import Run
 
 
@@ -58,7 +58,7 @@ class Unit:
 
     def __post_init__(self) -> None:
         """Determine everything now that is sent along: later, or in another process, the user's modules may differ."""
-        with blamed(self.name, self.run):
+        with name_run_in_errors(self.name, self.run):
             object.__setattr__(self, "data", data_digest(self.run.task.data) if self.run.task else None)
         modules = {name.partition(":")[0] for name in own_classes(self.run)}
         object.__setattr__(self, "environment", environment.describe())

@@ -177,7 +177,7 @@ def batch_indices(
         indices = (ordinal % max(1, examples // width) * width)[..., None] + place
         return (indices % examples).astype(np.int32)
     if parts is not None:
-        indices = _of_part(seed, worker, step, size, begin, width, sampling, parts)
+        indices = _draw_from_parts(seed, worker, step, size, begin, width, sampling, parts)
     elif sampling == "shuffled":
         indices = _shuffled(seed, (step * total + begin)[..., None] + place, examples)
     else:
@@ -259,7 +259,7 @@ def _shuffled(seed: int, position: NDArray[np.int64], examples: int) -> NDArray[
     return indices
 
 
-def _of_part(
+def _draw_from_parts(
     seed: int,
     worker: NDArray[np.int64],
     step: NDArray[np.int64],
@@ -269,7 +269,18 @@ def _of_part(
     sampling: Sampling,
     parts: Parts,
 ) -> NDArray[np.int32]:
-    """Return minibatches of `width` examples drawn from each worker's own part."""
+    """Return minibatches of `width` examples drawn from each worker's own part: [..., width].
+
+    Args:
+        seed: the run's seed.
+        worker: numbers of the workers [...].
+        step: each worker's own count of gradients [...].
+        size: number of examples that the worker takes in a step [...], or one number for all.
+        begin: position of the worker's examples among those of all workers in a step [...].
+        width: examples in each minibatch; those beyond `size` are for padding.
+        sampling: how they are chosen.
+        parts: the workers' parts.
+    """
     examples = np.diff(parts.begins)[worker][..., None]
     if sampling == "shuffled":
         position = (step * size)[..., None] + np.arange(width)
@@ -283,7 +294,7 @@ def _of_part(
 def _in_own_order(
     seed: int, worker: NDArray[np.int64], epoch: NDArray[np.int64], rank: NDArray[np.int64], parts: Parts
 ) -> NDArray[np.int32]:
-    """Return the rank-th example of a worker's part, in the random order of the part's epoch."""
+    """Return the rank-th example of a worker's part, in the random order of the part's epoch: [...], as the three arguments."""
     indices = np.empty(rank.size, np.int32)
     key = (epoch * (len(parts.begins) - 1) + worker).ravel()
     sort = np.argsort(key, kind="stable")

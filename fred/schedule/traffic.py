@@ -48,7 +48,7 @@ def _to_servers(schedule: Schedule) -> pd.DataFrame:
     """Return the messages that servers have used or dropped."""
     # A message leaves when its gradient is computed, and arrives when it is used. Where a server holds it until then, a SENDING
     # interval of its row has the times of the trip.
-    rows = _of_servers(schedule, Verb.PUSH, Verb.ADD, Verb.DROP, Verb.SYNC)
+    rows = _rows_of_servers(schedule, Verb.PUSH, Verb.ADD, Verb.DROP, Verb.SYNC)
     begin, end = schedule["end_ns"][rows], schedule["time_ns"][rows]
     sending = schedule.intervals.select(What.SENDING)
     has_row = sending.row != NONE
@@ -68,7 +68,7 @@ def _never_used(schedule: Schedule) -> pd.DataFrame:
 
 def _from_servers(schedule: Schedule) -> pd.DataFrame:
     """Return the messages from servers."""
-    rows = _of_servers(schedule, Verb.PULL)
+    rows = _rows_of_servers(schedule, Verb.PULL)
     begin, end = schedule["begin_ns"][rows], schedule["end_ns"][rows]
     arrived, sizes = end <= schedule.end_ns, schedule["bytes"][rows]
     return _table(_TO_WORKERS, begin, end, rows, _server(schedule, rows), schedule["worker"][rows], sizes, arrived)
@@ -77,12 +77,13 @@ def _from_servers(schedule: Schedule) -> pd.DataFrame:
 def _trips(schedule: Schedule) -> pd.DataFrame:
     """Return the models sent between workers; a published model may go to several, at the same size for each."""
     _, begin, end, row, sender, receiver = schedule.intervals.select(What.TRIP)
-    sizes = np.where(row == NONE, NONE, schedule["bytes"][row] // schedule["messages"][row].clip(1)) if len(row) else row
+    messages_of_row = schedule["messages"][row].clip(1)  # at least 1, or NONE (the last row, unused) might divide by 0
+    sizes = np.where(row == NONE, NONE, schedule["bytes"][row] // messages_of_row) if len(row) else row
     arrived = (end < schedule.end_ns) | (begin == end)
     return _table(_BETWEEN_WORKERS, begin, end, row, sender, receiver, sizes, arrived)
 
 
-def _of_servers(schedule: Schedule, *verbs: Verb) -> Ints:
+def _rows_of_servers(schedule: Schedule, *verbs: Verb) -> Ints:
     """Return the rows about replicas on servers for which something was sent."""
     rows = schedule.rows(*verbs)
     return rows[(schedule["messages"][rows] > 0) & schedule.is_on_servers(rows)]
@@ -102,7 +103,7 @@ def _table(
     size: Ints | int,
     arrived: NDArray[np.bool_] | bool,
 ) -> pd.DataFrame:
-    """Return a table of messages of one way; values common to all are given once."""
+    """Return a table of messages of one way [messages]; values common to all are given once."""
     columns = {"way": way, "begin_ns": begin, "end_ns": end, "arrived": arrived, "row": row, "sender": sender}
     return pd.DataFrame({**columns, "receiver": receiver, "bytes": size}, index=range(len(begin)))
 

@@ -37,7 +37,8 @@ def name_of_only_run(algorithm: Any) -> str:
     return name if is_valid_name(name) else "run"
 
 
-def _of_a_folder(name: str) -> str:
+def _check_name(name: str) -> str:
+    """Return the name if a folder can have it. Raises ValueError."""
     if not name or "/" in name or not name.isprintable() or is_reserved(name):
         raise ValueError(
             "a run's name is also its folder in the result: expected one that is not empty, has no `/` or control characters, "
@@ -52,11 +53,11 @@ def _of_a_folder(name: str) -> str:
     return name
 
 
-Name = Annotated[str, AfterValidator(_of_a_folder)]
+Name = Annotated[str, AfterValidator(_check_name)]
 
 
 @contextmanager
-def blamed(name: str, run: Run) -> Iterator[None]:
+def name_run_in_errors(name: str, run: Run) -> Iterator[None]:
     """Add the run's name to a FredError, and turn other errors in a run with the user's own classes into a FredError.
 
     Out-of-memory errors also become a FredError. Other errors in runs without own classes are FRED's bugs and pass unchanged.

@@ -250,7 +250,7 @@ def word(value: Any) -> str:
     """Return a value as one short word, at most 40 characters for a plain value."""
     if isinstance(value, Object):
         value = value.model_dump()
-    if isinstance(value, dict) and value.get("name") == OBJECT:
+    if isinstance(value, dict) and value.get("name") == OBJECT:  # an object of the user's: its class, and its digest if known
         return "-".join([value["kind"].rpartition(".")[2], *([value["digest"][:6]] if value["digest"] else [])])[:40]
     if isinstance(value, dict):
         return "-".join(word(item) for item in value.values())

@@ -129,7 +129,7 @@ class _Exchanges:
 
     def __init__(self, sim: Simulation, topology: Topology):
         self._sim, self._topology = sim, topology
-        self._due = [False] * sim.workers  # whether a worker has begun a gradient since its last exchange began
+        self._due = [False] * sim.workers  # True: the worker has begun a gradient since its last exchange began
         self._busy = [False] * sim.workers
         self._number = [0] * sim.workers  # of each worker's exchanges
 
@@ -150,6 +150,7 @@ class _Exchanges:
         self._busy[worker] = False
 
     def _average(self, worker: int, partner: int) -> Process:
+        """Send a worker's model to its partner, which averages it and replies with its own, as it was before."""
         sim = self._sim
         yield from sim.present(worker)
         sent = sim.publish(worker, 1)
@@ -217,20 +218,21 @@ class _Pairs:
     def __init__(self, sim: Simulation):
         self._sim = sim
         self._members: dict[int, dict[int, tuple[int, ...]]] = {}  # of each round, the pair of each worker
-        self._waiting: dict[tuple[int, tuple[int, ...]], simpy.Event] = {}  # for the other of a pair in a round
-        self._rounds = [0] * sim.workers  # that each has met in
+        self._waiting: dict[tuple[int, tuple[int, ...]], simpy.Event] = {}  # by round and pair: one member waits for the other
+        self._rounds = [0] * sim.workers  # the last round of each worker
 
     def meet(self, worker: int, number: int) -> Process:
         """Wait until a worker's model has been averaged in a round."""
         sim, pair = self._sim, self._pair(worker, number)
-        event = self._waiting.pop((number, pair), None)
-        if event is None and len(pair) == 2:
-            event = self._waiting[number, pair] = sim.env.event()
+        averaged = self._waiting.pop((number, pair), None)  # None: the worker is the first of its pair, or alone
+        is_first = averaged is None and len(pair) == 2
+        averaged = averaged or sim.env.event()
+        if is_first:
+            self._waiting[number, pair] = averaged
         else:
-            event = event or sim.env.event()
             operation = sim.allreduce(pair, awaited=pair)
-            sim.later(operation.over, partial(self._average, pair, operation, event))
-        yield from sim.wait(worker, event, f"its partner in round {number + 1}")
+            sim.later(operation.over, partial(self._average, pair, operation, averaged))
+        yield from sim.wait(worker, averaged, f"its partner in round {number + 1}")
 
     def _average(self, pair: tuple[int, ...], operation: Operation, averaged: simpy.Event) -> None:
         sim = self._sim

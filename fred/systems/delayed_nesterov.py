@@ -80,13 +80,13 @@ b <- mu b + mean of the last N D       (with every N-th, before the step; then s
         )
 
     def apply_round(self, state: State, total: Message, /, timestamp: Scalar, count: Scalar) -> State:
-        """Step with `total`, one pseudo-gradient."""
-        every, last = jnp.float32(state.every), (state.arrived + 1) % state.every == 0
-        waiting = jax.tree.map(jnp.add, state.waiting, total)
-        speed = jax.tree.map(lambda b, d: jnp.where(last, state.momentum * b + d / every, b), state.speed, waiting)
-        share = jnp.where(last, 1 - self.spread * (every - 1), self.spread) * state.momentum
-        params = jax.tree.map(lambda p, b, d: p - state.outer_rate * (share * b + d / every), state.params, speed, total)
-        waiting = jax.tree.map(lambda d: jnp.where(last, 0.0, d), waiting)
+        """Step with `total`, one pseudo-gradient; with every N-th, first update the momentum b (`speed`) by the last N."""
+        n, is_nth = jnp.float32(state.every), (state.arrived + 1) % state.every == 0
+        waiting = jax.tree.map(jnp.add, state.waiting, total)  # sum of the pseudo-gradients since the last update of b
+        speed = jax.tree.map(lambda b, d: jnp.where(is_nth, state.momentum * b + d / n, b), state.speed, waiting)
+        share = jnp.where(is_nth, 1 - self.spread * (n - 1), self.spread) * state.momentum
+        params = jax.tree.map(lambda p, b, d: p - state.outer_rate * (share * b + d / n), state.params, speed, total)
+        waiting = jax.tree.map(lambda d: jnp.where(is_nth, 0.0, d), waiting)
         counts = {"clock": state.clock + 1, "arrived": state.arrived + 1}
         return state.replace(params=params, speed=speed, waiting=waiting, **counts)
 

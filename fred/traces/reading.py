@@ -127,7 +127,17 @@ def _refusal(
     duplicates: NDArray[np.int64],
     longest: float,
 ) -> FredError:
-    """Return an error that reports all problems, and the ways to repair them."""
+    """Return an error that reports all problems, and the ways to repair them.
+
+    Args:
+        cells: the cells of the files.
+        files: the files, for commands.
+        source: name of all files together.
+        gaps: True where a time is missing [iterations, workers].
+        invalid: cells whose time is no possible one [invalid].
+        duplicates: cells that repeat an iteration and worker [duplicates].
+        longest: time above which a time is invalid, s.
+    """
     problems, ends = [], _describe_ends(gaps, cells)
     if len(invalid):
         cell = int(invalid[0])
@@ -209,8 +219,8 @@ def _fill_gaps(table: Table, cells: Cells, source: str) -> tuple[Table, str]:
     # The running maximum of the rows that have a time is, at each gap, the row of the worker's previous time: the table is
     # filled in three passes of NumPy, not in a loop over gaps.
     rows = np.arange(len(table))[:, None]
-    last = np.maximum.accumulate(np.where(gaps, -1, rows), axis=0)
-    source_row = np.where(last < 0, (~gaps).argmax(axis=0), last)
+    last_row = np.maximum.accumulate(np.where(gaps, -1, rows), axis=0)  # -1: there is none yet
+    source_row = np.where(last_row < 0, (~gaps).argmax(axis=0), last_row)
     share = f"{gaps.mean():.1%} of all, at most {gaps.mean(axis=0).max():.0%} of one worker's"
     repair = f"{_describe_gaps(gaps, cells)} filled in with the worker's previous time: {share}{_describe_ends(gaps, cells)}"
     return np.take_along_axis(table, source_row, axis=0), repair

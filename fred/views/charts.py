@@ -114,9 +114,12 @@ def staleness(stale: Mapping[tuple[str, ...], NDArray[np.int64]], note: str = ""
     """
     looks = view.looks_of(names[0] for names in stale)
     stale_counts = {names: counts for names, counts in stale.items() if len(counts) > 1}
-    empty_cases = {"staleness 0 throughout": 1, "no gradient was used": 0}
+    # `counts` go up to the largest staleness: one count means that it is 0 throughout, none that no gradient was used.
+    lengths_without_histogram = {"staleness 0 throughout": 1, "no gradient was used": 0}
     phrases = [
-        f"{label}: {listed(run_names, _LETTERS)}" for label, size in empty_cases.items() if (run_names := _of_size(stale, size))
+        f"{label}: {listed(run_names, _LETTERS)}"
+        for label, length in lengths_without_histogram.items()
+        if (run_names := [name for names, counts in stale.items() if len(counts) == length for name in names])
     ]
     with style(view):
         if not stale_counts:
@@ -143,10 +146,6 @@ def _letters(axis: Axes) -> int:
     places, picture = axis.get_gridspec(), axis.get_figure(root=True)
     width = picture.get_figwidth() if picture else 1.0
     return int(width * 90 / matplotlib.rcParams["font.size"] / (places.ncols if places else 1))
-
-
-def _of_size(stale: Mapping[tuple[str, ...], NDArray[np.int64]], size: int) -> list[str]:
-    return [name for names, counts in stale.items() if len(counts) == size for name in names]
 
 
 def _stairs(axis: Axes, histogram: Histogram, colour: str) -> None:
@@ -287,14 +286,14 @@ def _begin(axis: Axes, column: str, metrics: pd.DataFrame) -> float:
 
 
 def _set_vertical_axis(axis: Axes, values: pd.Series, from_zero: bool) -> None:
+    """Set the scale of a panel's vertical axis: from 0 if asked for, and else logarithmic if the values lie far apart."""
     axis.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     if from_zero:
         axis.set_ylim(bottom=0)
         return
     positive = values[np.isfinite(values) & (values > 0)]
-    low = positive.quantile(
-        _RARE_SHARE, interpolation="lower"
-    )  # ignores rare values, such as 0 between equal models at the start
+    # Rare values, such as those near 0 between equal models at the start, do not count.
+    low = positive.quantile(_RARE_SHARE, interpolation="lower")
     if far_apart(positive[positive >= low]):
         bottom, top = max(float(positive.min()), low / 3), min(float(positive.max()), _DIVERGED * low)
         plain_logarithmic(axis, "y", math.log10(top / bottom))

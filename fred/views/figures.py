@@ -35,6 +35,8 @@ FORMATS = ("svg", "pdf", "png")
 BEST, TARGET = "_best", "_target"  # labels of stars and lines that legends leave out
 FAINT = "#5B5B5B"
 _MANY = 6  # more panels than this may be small
+_NARROWEST, _NARROWEST_OF_MANY = 2.2, 1.6  # least width of a panel in a figure of a given width, inches
+_HIGHEST = 0.62  # largest height of such a panel, relative to its width
 _ROOM = 18  # more lines than this make the letters of a legend smaller
 _UNDATED: dict[str, Any] = {  # no dates, so that the same figure is the same bytes
     ".svg": {"Date": None},
@@ -172,8 +174,8 @@ def panels(
     columns = min(most, max(1, count))
     wide, high = columns * panel_inches[0], panel_inches[1]
     if view.inches:
-        columns = max(1, min(columns, int(view.inches / (2.2 if count <= _MANY else 1.6))))
-        wide, high = view.inches, min(panel_inches[1], 0.62 * view.inches / columns)
+        columns = max(1, min(columns, int(view.inches / (_NARROWEST if count <= _MANY else _NARROWEST_OF_MANY))))
+        wide, high = view.inches, min(panel_inches[1], _HIGHEST * view.inches / columns)
     rows = -(-max(1, count) // columns)
     figure = Picture(figsize=(wide, 0.2 + high * rows), layout="constrained")
     axes = figure.subplots(rows, columns, squeeze=False, sharex="x" in share, sharey="y" in share).ravel().tolist()

@@ -152,7 +152,7 @@ def _words(cluster: Cluster, kinds: list[_Kind], colours: dict[_Kind, str], serv
         lines.append(f'<li><i style="background:{colours[kind]}"></i>{escape(text)}</li>')
     if len(colours) > len(COLOURS):
         lines.append(f"<li>and {len(colours) - len(COLOURS):,} more kinds of workers</li>")
-    sentences = [f"network: {_of_network(cluster.network)}"] if cluster.network else []
+    sentences = [f"network: {_describe_network(cluster.network)}"] if cluster.network else []
     sentences += [f"contention: {describe(part, 'contention')}" for part in cluster.contention]
     sentences += [f"fault: {describe(part, 'fault')}" for part in cluster.faults]
     if not served:
@@ -160,7 +160,8 @@ def _words(cluster: Cluster, kinds: list[_Kind], colours: dict[_Kind, str], serv
     return "".join(lines + [f"<li>{escape(sentence)}</li>" for sentence in sentences])
 
 
-def _of_network(network: Network) -> str:
+def _describe_network(network: Network) -> str:
+    """Return the options of a network in words."""
     options = network.model_dump(mode="json", exclude_defaults=True, context={"paths": name_alone})
     return "; ".join(f"{key.replace('_', ' ')} {_value(value)}" for key, value in options.items()) or "messages take no time"
 

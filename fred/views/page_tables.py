@@ -317,13 +317,14 @@ def sweep_table(tables: Tables) -> Table:
     ordered = all(is_numeric_dtype(points[key]) for key in keys)
     rows = []
     for values, rows_of_values in points.groupby(keys, sort=ordered, dropna=False):
-        cells = {row["run"]: _of_point(row["mean"], row["point"] in best) for _, row in rows_of_values.iterrows()}
+        cells = {row["run"]: _criterion_cell(row["mean"], row["point"] in best) for _, row in rows_of_values.iterrows()}
         rows.append([*map(Cell, value_texts(values)), *(cells.get(name, Cell("")) for name in runs)])
     return Table([*map(setting, keys), *runs], rows, f"sweep: {criterion.words} (* best)", words=len(keys))
 
 
-def _of_point(mean: float, best: bool) -> Cell:
-    return Cell(f"{'*' if best else ''}{mean:.4g}" if np.isfinite(mean) else NONE, strong=best)
+def _criterion_cell(mean: float, is_best: bool) -> Cell:
+    """Return the cell of a point with the mean of its criterion."""
+    return Cell(f"{'*' if is_best else ''}{mean:.4g}" if np.isfinite(mean) else NONE, strong=is_best)
 
 
 def workers_time(tables: Tables) -> str:

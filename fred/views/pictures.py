@@ -42,7 +42,7 @@ def drawable(tables: Tables, view: View = SCREEN) -> dict[str, Callable[[], Pict
     if tables.swept:
         names = ("sweep", "sweep-timing") if _timing_differs(tables) else ("sweep",)
         swept_figures = {name: partial(DRAW_FUNCTIONS[name], tables, view=view) for name in names}
-        best = drawable(tables.with_its_best(), _of_points(tables, view)) if tables.reported_outcomes else {}
+        best = drawable(tables.with_its_best(), _look_like_swept_runs(tables, view)) if tables.reported_outcomes else {}
         return swept_figures | best | ({"cost": partial(cost, tables, view=view)} if _is_priced(tables) else {})
     return {name: partial(DRAW_FUNCTIONS[name], tables, view=view) for name in _applying(tables)}
 
@@ -85,15 +85,11 @@ def coloured(tables: Tables, view: View) -> View:
     return replace(view, looks=view.looks_of(names) | dict(view.looks))
 
 
-def _of_points(tables: Tables, view: View) -> View:
+def _look_like_swept_runs(tables: Tables, view: View) -> View:
     """Return the view in which each point of a sweep has the look of the swept run."""
-    return replace(
-        view,
-        looks={
-            **view.looks,
-            **{name: view.looks[point.of] for name, point in tables.scenario.points.items() if point.of in view.looks},
-        },
-    )
+    swept_runs = {name: tables.scenario.run_of(name) for name in tables.scenario.points}
+    looks = {name: view.looks[run] for name, run in swept_runs.items() if run in view.looks}
+    return replace(view, looks={**view.looks, **looks})
 
 
 def learning(tables: Tables, quantity: str, view: View = SCREEN) -> Picture:

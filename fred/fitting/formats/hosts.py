@@ -255,6 +255,8 @@ IPERF = BenchmarkFormat("iperf3", sniff_iperf, read_iperf)
 
 
 _HEADER = re.compile(r"\s*#bytes\s+#iterations\s+(.*)")
+_COLUMN = re.compile(r"[^\s\[]+(?: [^\s\[]+)*\[[^\]]+\]")  # name with single spaces, and unit: `BW peak[MB/sec]`
+_TIME_COLUMNS = ("t_avg[usec]", "t_typical[usec]")  # the first of these counts
 _PERFTEST_RUN = "ib_write_lat -a > lat.txt on one machine, and ib_write_lat -a FIRST_MACHINE > lat.txt on the other"
 
 
@@ -283,19 +285,20 @@ def read_perftest(log: BenchmarkLog) -> Iterator[Measurement | Skipped]:
         if match := re.match(r"\s*(.*(?:Latency|BW) Test)", line):
             title = match[1].strip()
         elif match := _HEADER.match(line):
-            columns = ["#bytes", "#iterations", *re.findall(r"[^\s\[]+(?: [^\s\[]+)*\[[^\]]+\]", match[1])]
+            columns = ["#bytes", "#iterations", *_COLUMN.findall(match[1])]
         elif columns and len(words) > 2 and words[0].isdecimal() and words[1].isdecimal():
-            time = next((columns.index(name) for name in ("t_avg[usec]", "t_typical[usec]") if name in columns), 0)
-            if not time:
+            time_place = next((columns.index(name) for name in _TIME_COLUMNS if name in columns), None)
+            if time_place is None:
                 yield Skipped("are of a bandwidth test, whose times have no latency", _PERFTEST_RUN)
             elif "read" in title.lower() or "atomic" in title.lower():
                 yield Skipped(f"are of {title}, whose times include the request", _PERFTEST_RUN)
-            elif len(words) <= time:
+            elif len(words) <= time_place:
                 yield Skipped("were cut off")
             else:
                 place = f"{log.path}:{number}"
-                size, microseconds = log.number(words[0], "#bytes", place), log.number(words[time], columns[time], place)
-                yield Measurement(*log.setting(TEXTBOOK, "point-to-point"), size, microseconds * 1e-6)
+                size = log.number(words[0], "#bytes", place)
+                microseconds = log.number(words[time_place], columns[time_place], place)
+                yield Measurement(*log.setting(TEXTBOOK, "point-to-point"), size, microseconds * _MICROSECONDS)
 
 
 PERFTEST = BenchmarkFormat("perftest", sniff_perftest, read_perftest)

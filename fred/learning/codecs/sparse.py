@@ -78,7 +78,7 @@ class TopK(_Some):
 
     @field_validator("values")
     @classmethod
-    def _of_chunks(cls, values: Chunked | None) -> Chunked | None:
+    def _check_values(cls, values: Chunked | None) -> Chunked | None:
         if values is not None and (not isinstance(values, Chunked) or isinstance(values, _Some) or values.error_feedback):
             raise ValueError("expected a codec that rounds each number, such as `low-bit`, without `error_feedback`")
         if values is not None and values.chunk != type(values).model_fields["chunk"].default:

@@ -107,6 +107,11 @@ class Network:
         return mean, scale_of(dense(params["move-scale"], jax.nn.relu(mean)))
 
     def _context(self, z: Array, summary: Array) -> Array:
+        """Return what a node's next z depends on: [..., nodes, context].
+
+        That is its own z. With `neighbours`, also the mean over all nodes and the z of the two adjacent ones; the last node is
+        next to the first. With `remembers`, also its summary.
+        """
         parts = [z]
         if self.neighbours:
             parts += [jnp.broadcast_to(z.mean(-2, keepdims=True), z.shape), jnp.roll(z, 1, -2), jnp.roll(z, -1, -2)]
