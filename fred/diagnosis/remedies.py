@@ -286,11 +286,20 @@ def _rounds(seconds: Floats, ends: Floats) -> Played:
 def _cut_rounds(
     seconds: Floats, counts: NDArray[np.int64], ends: Floats, name: str, kind: str, run: dict[str, Any] | None
 ) -> Remedy:
-    """Return a remedy whose rounds end after some of the gradients, taken in order of arrival."""
+    """Return a remedy whose rounds end after some of the gradients, taken in order of arrival.
+
+    Args:
+        seconds: compute times, s [rounds, workers].
+        counts: number of gradients that each round takes [rounds].
+        ends: duration of each round, s [rounds].
+        name: the remedy's name.
+        kind: its kind.
+        run: the run that applies it, as a scenario has it; None: no protocol can.
+    """
     times = nanoseconds(seconds)
     ranks = np.argsort(np.argsort(times, axis=1, kind="stable"), axis=1)
     mask = ranks < counts[:, None]
-    used = mask.mean(axis=0)
+    used = mask.mean(axis=0)  # share of each worker's gradients
     played = Played(counts[:, None].astype(float), ends[:, None])
     return Remedy(name, kind, played, used / used.max(), mask, run)
 

@@ -108,7 +108,13 @@ def fit_model(seconds: Matrix, group_of: Groups, regimes: bool = True, noise: bo
 
 
 def _subtract_regimes(rest: Matrix, rounds: NDArray[np.float64], group_of: Groups) -> tuple[Matrix, list[Regime]]:
-    """Subtract regimes from the logarithms; return the rest, and the regimes."""
+    """Subtract regimes from the logarithms; return the rest, and the regimes.
+
+    Args:
+        rest: logarithms of compute times, less their medians [iterations, workers].
+        rounds: duration of each iteration, s [iterations].
+        group_of: node number of each worker, from 0 [workers].
+    """
     regimes: list[Regime] = []
     for scope, entity_of in _scopes(group_of):
         series = rest if scope == "worker" else _medians(rest, entity_of)

@@ -189,7 +189,14 @@ class _Fits(NamedTuple):
 
 
 def _explain_entities(rest: Matrix, active: NDArray[np.int64], rounds: NDArray[np.float64], scope: Scope) -> list[_Piece]:
-    """Return the best explanation of each active entity, unless it is constant."""
+    """Return the best explanation of each active entity, unless it is constant.
+
+    Args:
+        rest: logarithms less the effect of earlier explanations [iterations, entities].
+        active: numbers of the entities to explain [active].
+        rounds: duration of each iteration, s [iterations].
+        scope: kind of the entities.
+    """
     rest = rest[:, active]
     fits = _Fits(fit_spells(rest), fit_waves(rest, np.cumsum(rounds) - rounds), fit_wandering(rest))
     gains = fits.gains(rest)

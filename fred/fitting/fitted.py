@@ -148,6 +148,14 @@ def _persistent(noise: Noise, scope: str, mean: float) -> dict[str, Any]:
 
 
 def _contention(regime: Regime, order: NDArray[np.int64], group_of: Groups, rounds: NDArray[np.float64]) -> dict[str, Any]:
+    """Return a regime as an entry of `contention`.
+
+    Args:
+        regime: the fitted regime.
+        order: the trace's worker that each worker of the cluster is [workers].
+        group_of: node number of each of the trace's workers [workers].
+        rounds: duration of each iteration, s [iterations].
+    """
     if isinstance(regime, InSpells):
         seconds = {"fast_seconds": _round(regime.fast_seconds), "slow_seconds": _round(regime.slow_seconds)}
         options = {"name": "markov-switching", "slowdown": _round(regime.slowdown), **seconds, "of": regime.scope}

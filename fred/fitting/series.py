@@ -308,7 +308,14 @@ def _best_cosine(centred: Matrix, times: NDArray[np.float64], span: float) -> tu
 def _candidates(
     centred: Matrix, times: NDArray[np.float64], span: float, period: NDArray[np.float64], peak: NDArray[np.float64]
 ) -> list[Waves]:
-    """Return a cosine and a triangle for each start: the least-squares cosine, and a drift."""
+    """Return a cosine and a triangle for each start: the least-squares cosine, and a drift.
+
+    Args:
+        centred: logarithms less their mean [iterations, series].
+        times: start of each iteration, s [iterations].
+        span: duration of the trace, s.
+        period, peak: those of the least-squares cosines, s [series].
+    """
     # A drift, half a period, is not in the grid: it is tried with its peak at either end.
     drift = np.full_like(period, 2 * span)
     starts = (period, peak), (drift, np.full_like(drift, span)), (drift, 0 * drift)

@@ -175,6 +175,8 @@ def compiled(arithmetic: Arithmetic, kinds: tuple[Kind, ...]) -> Callable[..., C
     def run(
         carry: Carry, examples: Arrays, operands: list[Operands], offsets: jax.Array, first: jax.Array, end: jax.Array
     ) -> Carry:
+        """Run the phases from `first` to `end` of a chunk; see `Chunk` for operands and offsets."""
+
         def phase(i: jax.Array, carry: Carry) -> Carry:
             for k, kind in enumerate(kinds):
 

@@ -269,7 +269,18 @@ def _draw_from_parts(
     sampling: Sampling,
     parts: Parts,
 ) -> NDArray[np.int32]:
-    """Return minibatches of `width` examples drawn from each worker's own part."""
+    """Return minibatches of `width` examples drawn from each worker's own part: [..., width].
+
+    Args:
+        seed: the run's seed.
+        worker: numbers of the workers [...].
+        step: each worker's own count of gradients [...].
+        size: number of examples that the worker takes in a step [...], or one number for all.
+        begin: position of the worker's examples among those of all workers in a step [...].
+        width: examples in each minibatch; those beyond `size` are for padding.
+        sampling: how they are chosen.
+        parts: the workers' parts.
+    """
     examples = np.diff(parts.begins)[worker][..., None]
     if sampling == "shuffled":
         position = (step * size)[..., None] + np.arange(width)
@@ -283,7 +294,7 @@ def _draw_from_parts(
 def _in_own_order(
     seed: int, worker: NDArray[np.int64], epoch: NDArray[np.int64], rank: NDArray[np.int64], parts: Parts
 ) -> NDArray[np.int32]:
-    """Return the rank-th example of a worker's part, in the random order of the part's epoch."""
+    """Return the rank-th example of a worker's part, in the random order of the part's epoch: [...], as the three arguments."""
     indices = np.empty(rank.size, np.int32)
     key = (epoch * (len(parts.begins) - 1) + worker).ravel()
     sort = np.argsort(key, kind="stable")

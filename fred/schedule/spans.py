@@ -176,7 +176,7 @@ class _Pieces(NamedTuple):
         partner: _IntsOrInt = _NOBODY,
         partner_number: _IntsOrInt = NONE,
     ) -> "_Pieces":
-        """Return pieces; values common to all are given once."""
+        """Return pieces from points of the line [pieces]; values common to all are given once."""
         facts = np.int64(kind), row, partner, partner_number
         return cls(begin, end, *(np.broadcast_to(column, begin.shape) for column in facts))
 
@@ -381,7 +381,7 @@ class _Table:
         partner: _IntsOrInt = _NOBODY,
         partner_number: _IntsOrInt = NONE,
     ) -> _Pieces:
-        """Return the pieces for these times of workers, without workers outside the table."""
+        """Return the pieces for these times of workers, ns [pieces], without workers outside the table."""
         ends = self._points(worker, begin), self._points(worker, end)
         pieces = _Pieces.from_columns(*ends, kind, row, partner, partner_number)
         return pieces.select((worker >= 0) & (worker < self._workers))

@@ -102,7 +102,7 @@ def _table(
     size: Ints | int,
     arrived: NDArray[np.bool_] | bool,
 ) -> pd.DataFrame:
-    """Return a table of messages of one way; values common to all are given once."""
+    """Return a table of messages of one way [messages]; values common to all are given once."""
     columns = {"way": way, "begin_ns": begin, "end_ns": end, "arrived": arrived, "row": row, "sender": sender}
     return pd.DataFrame({**columns, "receiver": receiver, "bytes": size}, index=range(len(begin)))
 

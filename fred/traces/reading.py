@@ -126,7 +126,16 @@ def _refusal(
     duplicates: NDArray[np.int64],
     longest: float,
 ) -> FredError:
-    """Return an error that reports all problems, and the ways to repair them."""
+    """Return an error that reports all problems, and the ways to repair them.
+
+    Args:
+        cells: the cells of the files.
+        files, source: the files, for commands, and the name of all together.
+        gaps: True where a time is missing [iterations, workers].
+        invalid: cells whose time is no possible one [invalid].
+        duplicates: cells that repeat an iteration and worker [duplicates].
+        longest: time above which a time is invalid, s.
+    """
     problems, ends = [], _describe_ends(gaps, cells)
     if len(invalid):
         cell = int(invalid[0])
