@@ -128,6 +128,7 @@ def _integral(number: _Steps, price: tuple[tuple[float, float], ...], times: Int
     """Return the integral of a number times a price (by time, s) from 0 to some times, in units of the price x ns."""
     begins = np.rint(NANOSECONDS * np.minimum([begin for begin, _ in price], times.max() / NANOSECONDS)).astype(np.int64)
     priced = _Steps(begins, np.array([amount for _, amount in price]))
+    # Between two breaks, number and price are constant. Later changes than the last time do not count.
     breaks = np.unique(np.concatenate(([0], number.times, priced.times, times)).clip(0, times.max(initial=0)))
     pieces = number.at(breaks[:-1]) * priced.at(breaks[:-1]) * np.diff(breaks)
     return np.concatenate(([0.0], np.cumsum(pieces)))[np.searchsorted(breaks, times)]

@@ -148,7 +148,8 @@ class _Messages:
     def _moving(self, begins: NDArray[np.int64], ends: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return [workers]: the time on the network, ns, in exchanges with these begins and ends [exchanges, workers]."""
         last_senders = np.maximum.reduceat(begins[:, self._sender], self._first, axis=1)
-        moving: NDArray[np.int64] = (ends - begins - (last_senders - begins - self._own_durations).clip(0)).sum(axis=0)
+        waits = (last_senders - begins - self._own_durations).clip(0)  # for the last sender to begin
+        moving: NDArray[np.int64] = (ends - begins - waits).sum(axis=0)
         return moving
 
     def _edges(self, workers: int) -> Iterator[tuple[int, int, float]]:

@@ -77,7 +77,8 @@ def _from_servers(schedule: Schedule) -> pd.DataFrame:
 def _trips(schedule: Schedule) -> pd.DataFrame:
     """Return the models sent between workers; a published model may go to several, at the same size for each."""
     _, begin, end, row, sender, receiver = schedule.intervals.select(What.TRIP)
-    sizes = np.where(row == NONE, NONE, schedule["bytes"][row] // schedule["messages"][row].clip(1)) if len(row) else row
+    messages_of_row = schedule["messages"][row].clip(1)  # at least 1, or NONE (the last row, unused) might divide by 0
+    sizes = np.where(row == NONE, NONE, schedule["bytes"][row] // messages_of_row) if len(row) else row
     arrived = (end < schedule.end_ns) | (begin == end)
     return _table(_BETWEEN_WORKERS, begin, end, row, sender, receiver, sizes, arrived)
 

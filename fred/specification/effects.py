@@ -231,7 +231,8 @@ def _prices_nothing(run: Run, entry: Any) -> bool:
         (prices.workers, prices.of_workers(cluster.workers_place)),
         (prices.servers, prices.of_servers(cluster.servers_place)),
     ):
-        if any(entries[number] is entry for number in {*numbers.tolist()} if number >= 0):
+        applied = [entries[number] for number in {*numbers.tolist()} if number >= 0]  # each once, not for each machine
+        if any(other is entry for other in applied):  # two equal entries may apply to different machines
             return False
     return True
 

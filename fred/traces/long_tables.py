@@ -191,7 +191,8 @@ class _LongTable:
         required: list[Role] = ["iteration", "worker", "node"]
         columns = [name for role in required for name in self._names(role) if name in self.labels]
         is_incomplete = np.zeros(self.size, bool)
-        times = [self.numbers[name] for name in {*self._names("time"), *self._names("end")} & self.numbers.keys()]
+        time_columns = {*self._names("time"), *self._names("end")} & self.numbers.keys()  # one may have both roles
+        times = [self.numbers[name] for name in time_columns]
         has_time = ~np.all(np.isnan(times), axis=0) if times else np.ones(self.size, bool)
         for name in columns:
             empty = self.labels[name].codes < 0
