@@ -35,7 +35,8 @@ false, one in twenty gets a verdict, two if the logarithms are skewed ([coverage
 
 
 CHOICES = """Some orders depend on choices of FRED's. They are judged under each choice. If two choices show opposite orders,
-the claim counts as *not compared*. If only some choices show an order, it is *open*."""
+the choice decides, and the claim counts as *not compared*; so it does if verdicts differ and the ratio itself surely differs
+between the choices (with the same seeds, the 95% interval of the quotient does not hold 1). Otherwise it is *open*."""
 
 
 class Verdict(StrEnum):
@@ -69,10 +70,17 @@ class Claim(NamedTuple):
 
 
 class Evidence(NamedTuple):
-    """A measurement next to a claim, and the verdict."""
+    """A measurement next to a claim, and the verdict.
+
+    Args:
+        fred: what FRED measured, in words.
+        verdict: on the claim.
+        ratios: of the two sides of an order, by seed; None: the claim is no order.
+    """
 
     fred: str
     verdict: Verdict
+    ratios: "pd.Series[float] | None" = None
 
 
 Claims = Mapping[str, Mapping[str, Claim]]  # by section and name
@@ -204,19 +212,25 @@ def combine_choices(usual: Evidence, alternatives: Mapping[str, Evidence]) -> Ev
         alternatives: results under others, by their names.
 
     >>> agrees, disagrees = Evidence("1 for 2", Verdict.AGREES), Evidence("3 for 2", Verdict.DISAGREES)
-    >>> combine_choices(agrees, {"spread": disagrees})[:]
+    >>> combine_choices(agrees, {"spread": disagrees})[:2]
     ('1 for 2 (agrees); spread: 3 for 2 (disagrees)', <Verdict.NOT_COMPARED: 'not compared'>)
     """
-    alternatives = {name: evidence for name, evidence in alternatives.items() if evidence != usual}
+    alternatives = {name: evidence for name, evidence in alternatives.items() if evidence[:2] != usual[:2]}
     verdicts = {usual.verdict, *(evidence.verdict for evidence in alternatives.values())}
     if len(verdicts) == 1:
-        return Evidence(
-            "; ".join([usual.fred, *(f"{name}: {evidence.fred}" for name, evidence in alternatives.items())]), usual.verdict
-        )
-    verdict = Verdict.NOT_COMPARED if {Verdict.AGREES, Verdict.DISAGREES} <= verdicts else Verdict.OPEN
+        texts = [usual.fred, *(f"{name}: {evidence.fred}" for name, evidence in alternatives.items())]
+        return Evidence("; ".join(texts), usual.verdict)
+    choice_decides = {Verdict.AGREES, Verdict.DISAGREES} <= verdicts or any(
+        evidence.verdict != usual.verdict and _surely_differ(usual.ratios, evidence.ratios)
+        for evidence in alternatives.values()
+    )
     parts = [f"{usual.fred} ({usual.verdict})"]
     parts += [f"{name}: {evidence.fred} ({evidence.verdict})" for name, evidence in alternatives.items()]
-    return Evidence("; ".join(parts), verdict)
+    return Evidence("; ".join(parts), Verdict.NOT_COMPARED if choice_decides else Verdict.OPEN)
+
+
+def _surely_differ(ratios: "pd.Series[float] | None", others: "pd.Series[float] | None") -> bool:
+    return ratios is not None and others is not None and _ratio(ratios, others) != Verdict.OPEN
 
 
 def format_mean(values: "pd.Series[float]", form: str = ".4f") -> str:

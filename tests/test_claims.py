@@ -84,10 +84,8 @@ def test_a_claim_agrees_only_if_it_does_under_all_choices():
         Evidence("1 for 2", verdict) for verdict in (Verdict.AGREES, Verdict.DISAGREES, Verdict.OPEN)
     )
     assert combine_choices(agrees, {"spread": agrees}) == combine_choices(agrees, {}) == agrees
-    assert combine_choices(agrees, {"spread": Evidence("1 for 3", Verdict.AGREES)}) == (
-        "1 for 2; spread: 1 for 3",
-        Verdict.AGREES,
-    )
+    both = combine_choices(agrees, {"spread": Evidence("1 for 3", Verdict.AGREES)})
+    assert both == Evidence("1 for 2; spread: 1 for 3", Verdict.AGREES)
     for usual, other in ((agrees, undecided), (undecided, disagrees)):
         assert combine_choices(usual, {"spread": other}).verdict == Verdict.OPEN
     for alternatives in ({"spread": disagrees}, {"spread": disagrees, "order": undecided}):
@@ -98,6 +96,27 @@ def _ratios(middle: float, deviation: float) -> tuple[pd.Series, pd.Series]:
     """Two runs with five seeds, of whose ratio the logarithm has this mean and this deviation."""
     other = pd.Series([2.0, 3.0, 5.0, 7.0, 11.0])
     return other * np.exp(middle + deviation * np.array([-1, -1, 0, 1, 1])), other
+
+
+def test_a_choice_that_surely_changes_a_ratio_decides_a_claim_that_only_some_choices_show():
+    seeds = pd.Series([0.95, 0.97, 1.0, 1.03, 1.05])
+    agrees = Evidence("0.8", Verdict.AGREES, 0.8 * seeds)
+    for ratios, verdict in (
+        (seeds**1.1, Verdict.NOT_COMPARED),
+        (0.8 * seeds[::-1].to_numpy(), Verdict.OPEN),
+        (None, Verdict.OPEN),
+    ):
+        undecided = Evidence("1.0", Verdict.OPEN, None if ratios is None else pd.Series(ratios))
+        assert combine_choices(agrees, {"spread": undecided}).verdict == verdict
+
+
+def test_a_difference_that_is_surely_negligible_is_none():
+    for middle, deviation, verdict in (
+        (0, 0.007, Verdict.DISAGREES),
+        (0, 0.009, Verdict.OPEN),
+        (-0.009, 0.0001, Verdict.AGREES),
+    ):
+        assert judge_less(*_ratios(middle, deviation)) == verdict
 
 
 def test_orders_are_decided_by_students_interval():

@@ -18,7 +18,7 @@ SPREADS = (1, LATE, 20)  # ms
 _RUNS = ("local-sgd", "allreduce", "d-psgd", "sgp", "eager-sgd", "ad-psgd", "wagma", "wagma-fixed", "wagma-64", "wagma-4")
 
 
-_FEW = range(1, 6)  # seeds of what no close claim is about
+FEW = range(1, 6)  # seeds of what no close claim is about
 
 
 class Case(NamedTuple):
@@ -70,7 +70,7 @@ def measure(add: bool = False) -> None:
     measured = Seeds(MEASURED, ("case", "run"), add)
     for case in CASES:
         for run in case.runs:
-            if seeds := measured.missing(SEEDS if run in case.close else _FEW, case=case.what, run=run):
+            if seeds := measured.missing(SEEDS if run in case.close else FEW, case=case.what, run=run):
                 errors = errors_of([*case.settings, f"seeds={seeds}"], f"{case.folder}-{run}", [run], [TWICE])
                 measured.add(errors.assign(case=case.what), "%.6g")
         say(f"wagma: {case.what}")

@@ -24,7 +24,7 @@ _PRINTED = {fact.run: 100 - fact.value for fact in paper.ACCURACY}  # errors, %
 _PRINTED_PUNCTUAL = {fact.run: 100 - fact.value for fact in paper.ACCURACY_EVEN}
 _BASELINES = ("local-sgd", "allreduce", "d-psgd", "sgp", "eager-sgd", "ad-psgd")
 _WORKERS = 64
-_WAITING = ("local-sgd", "allreduce", "d-psgd", "sgp")  # for all in each step: delays change their times and no error
+_WAITING = ["local-sgd", "local-sgd-10", "allreduce", "d-psgd", "sgp"]  # for all: delays change their times and no error
 _GOSSIP = "d-psgd"
 
 
@@ -39,12 +39,12 @@ def judge_orders(errors: pd.DataFrame, further_rows: pd.DataFrame) -> Measured:
         further_rows: measurements of `further`.
     """
     late = accuracy.by_seed(errors)
-    punctual = further.by_seed(further_rows, further.EVEN).combine_first(late[list(_WAITING)])
+    punctual = further.by_seed(further_rows, further.EVEN).combine_first(late[_WAITING])
     usual, spread = errors[errors["rate"] == accuracy.RATE], further_rows[further_rows["case"] == further.spread(further.LATE)]
     mixed = further_rows[further_rows["case"] == further.MIX_FIRST]
     mixed_errors = further.by_seed(further_rows, further.MIX_FIRST)  # without delays, too, since all wait for all
-    varied = further.by_seed(further_rows, further.spread(further.LATE)).combine_first(late)
-    varied_punctual = further.by_seed(further_rows, further.spread(further.LATE, delays=False)).combine_first(punctual)
+    varied = spread_errors(errors, further_rows)
+    varied_punctual = further.by_seed(further_rows, further.spread(further.LATE, delays=False)).combine_first(late[_WAITING])
     twice, mixed_twice = (further.ends(further_rows, case, _GOSSIP) for case in (further.DOUBLE, further.DOUBLE_MIX_FIRST))
     usual_evidence = {**_orders(late, punctual), "in-time": _in_time(usual), "twice": _order(twice, late[_GOSSIP])}
     alternatives: dict[str, Measured] = {
@@ -68,6 +68,16 @@ def judge_orders(errors: pd.DataFrame, further_rows: pd.DataFrame) -> Measured:
     }
 
 
+def spread_errors(errors: pd.DataFrame, further_rows: pd.DataFrame) -> pd.DataFrame:
+    """Return the last errors where compute times vary, by seed and run.
+
+    Args:
+        errors: of figure 5's runs.
+        further_rows: measurements of `further`.
+    """
+    return further.by_seed(further_rows, further.spread(further.LATE)).combine_first(accuracy.by_seed(errors)[_WAITING])
+
+
 def _orders(late: pd.DataFrame, punctual: pd.DataFrame) -> Measured:
     return {**_judge_delayed(late), **_judge_punctual(late, punctual), **_ablations(late)}
 
@@ -75,7 +85,7 @@ def _orders(late: pd.DataFrame, punctual: pd.DataFrame) -> Measured:
 def _judge_delayed(late: pd.DataFrame) -> Measured:
     margin = _PRINTED["wagma"] / _PRINTED["allreduce"] - 1
     return {
-        "similar": Evidence(_pair(late["wagma"], late["allreduce"]), judge_no_worse(late["wagma"], late["allreduce"], margin)),
+        "similar": _beside(late["wagma"], late["allreduce"], judge_no_worse(late["wagma"], late["allreduce"], margin)),
         "below-allreduce": _order(late["allreduce"], late["wagma"]),
         "below-local": _order(late["local-sgd"], late["wagma"]),
         "d-psgd": _order(late["wagma"], late["d-psgd"]),
@@ -99,13 +109,13 @@ def _judge_punctual(late: pd.DataFrame, punctual: pd.DataFrame) -> Measured:
     margin = _PRINTED_PUNCTUAL["wagma"] / _PRINTED_PUNCTUAL["local-sgd"] - 1
     return {
         "stale": _order(punctual["wagma"], late["wagma"]),
-        "robust": Evidence(_pair(late["wagma"], punctual["wagma"]), judge_level(late["wagma"], punctual["wagma"], 0.05)),
+        "robust": _beside(late["wagma"], punctual["wagma"], judge_level(late["wagma"], punctual["wagma"], 0.05)),
         "local-sgd-wagma": _order(punctual["local-sgd"], punctual["wagma"]),
         "wagma-sgp": _order(punctual["wagma"], punctual["sgp"]),
         "sgp-d-psgd-even": _order(punctual["sgp"], punctual["d-psgd"]),
         "d-psgd-ad-psgd": _order(punctual["d-psgd"], punctual["ad-psgd"]),
-        "as-well": Evidence(
-            _pair(punctual["wagma"], punctual["local-sgd"]), judge_no_worse(punctual["wagma"], punctual["local-sgd"], margin)
+        "as-well": _beside(
+            punctual["wagma"], punctual["local-sgd"], judge_no_worse(punctual["wagma"], punctual["local-sgd"], margin)
         ),
     }
 
@@ -117,7 +127,7 @@ def _ablations(late: pd.DataFrame) -> Measured:
     return {
         "local-sgd-10": _order(wagma, late["local-sgd-10"]),
         "wagma-fixed": _order(wagma, late["wagma-fixed"]),
-        "wagma-64": Evidence(_pair(wagma, late["wagma-64"]), judge_no_worse(wagma, late["wagma-64"], 0.0)),
+        "wagma-64": _beside(wagma, late["wagma-64"], judge_no_worse(wagma, late["wagma-64"], 0.0)),
         "wagma-4": _order(wagma, late["wagma-4"]),
         "square-root": Evidence(sizes, best),
         "larger": _order(late["wagma-64"], late["wagma-4"]),
@@ -143,7 +153,9 @@ def _speed(seconds: "pd.Series[float]") -> float:
 
 def _in_time(errors: pd.DataFrame) -> Evidence:
     """Judge errors at the moment at which WAGMA ends, or at the end of those that end before."""
-    curves = errors.sort_values("virtual_seconds")
+    curves = errors[errors.groupby("seed")["run"].transform("nunique") == errors["run"].nunique()].sort_values(
+        "virtual_seconds"
+    )
     ends = curves[curves["run"] == "wagma"].groupby("seed")["virtual_seconds"].max()
     errors_then = {
         run: pd.Series(
@@ -165,7 +177,11 @@ def _pair(values: "pd.Series[float]", references: "pd.Series[float]") -> str:
 
 
 def _order(smaller: "pd.Series[float]", larger: "pd.Series[float]") -> Evidence:
-    return Evidence(_pair(smaller, larger), judge_less(smaller, larger))
+    return _beside(smaller, larger, judge_less(smaller, larger))
+
+
+def _beside(values: "pd.Series[float]", references: "pd.Series[float]", verdict: Verdict) -> Evidence:
+    return Evidence(_pair(values, references), verdict, (values / references).dropna())
 
 
 def _propagation() -> Measured:

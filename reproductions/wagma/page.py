@@ -58,6 +58,7 @@ def text(
         advantage=f"{numbers.ADVANTAGE:.0%}",
         even_errors=_further_errors(further_rows),
         seeds=errors["seed"].nunique(),
+        few=len(further.FEW),
         beside=f"{throughput.of('7', 16, 'wagma') / throughput.of(NOT_HIDDEN, 16, 'ad-psgd'):.2f}",
         seven_sizes=_sizes(throughput, "7"),
         epochs=_epochs(throughput),
@@ -112,7 +113,7 @@ def _epochs(measured: Throughput) -> str:
 
 
 def _errors(errors: pd.DataFrame, further_rows: pd.DataFrame) -> str:
-    spread = further.by_seed(further_rows, further.spread(further.LATE)).mean()
+    spread = orders.spread_errors(errors, further_rows).mean()
     printed, lower = {fact.run: fact.value for fact in paper.ACCURACY}, accuracy.ends(errors, accuracy.LOWER)["error"]
     rows = []
     for run, end in accuracy.ends(errors).iterrows():
@@ -129,9 +130,7 @@ def _spreads(errors: pd.DataFrame, further_rows: pd.DataFrame) -> str:
     errors_by_spread = {0: accuracy.by_seed(errors)["wagma"]}
     errors_by_spread |= {spread: further.by_seed(further_rows, further.spread(spread))["wagma"] for spread in further.SPREADS}
     local = accuracy.by_seed(errors)["local-sgd"]
-    rows = [
-        [f"{spread} ms", format_mean(error), f"{error.mean() / local.mean():.2f}"] for spread, error in errors_by_spread.items()
-    ]
+    rows = [[f"{spread} ms", format_mean(error), f"{(error / local).mean():.2f}"] for spread, error in errors_by_spread.items()]
     return table(["spread (standard deviation)", "WAGMA's error", "of local SGD's"], rows)
 
 
