@@ -38,7 +38,7 @@ _LEAST_VARIANCE = 1e-6
 _MOST_SURPRISE = 2.0
 _NODE_RATE = 0.4  # weight of the newest round in the mean shift of a node, which its workers share
 _SPREAD_RATE = 0.03  # weight of the newest round in a variance
-_PASSES = 3  # iterations over dropped workers, as their times and the node's level depend on each other
+_PASSES = 3  # in turn: the imputed times of dropped workers depend on their node's shift, and it on them
 Weight = Annotated[float, Field(gt=0, le=1)]
 
 
@@ -405,35 +405,41 @@ class _Averages(Predictor):
             self._update(logs, ~finished)
 
     def _update(self, logs: Floats, dropped: NDArray[np.bool_]) -> None:
-        shift = np.zeros(len(self._size))
-        errors, uncertainty = self._errors(logs, dropped, shift)
+        """Update mean and variance of each worker's log time; with `of: node`, first the shift that a node's workers share.
+
+        Args:
+            logs: logarithms of times; of dropped workers that of the cutoff [workers].
+            dropped: whether the worker was dropped [workers].
+        """
+        node_shifts = np.zeros(len(self._size))
+        errors, uncertainty = self._errors(logs, dropped, node_shifts)
         if self._rule.of == "node":
             for _ in range(_PASSES):
-                common = self._common(errors, shift)
-                shift = self._step(common, self._node_variance, _NODE_RATE)
-                errors, uncertainty = self._errors(logs, dropped, shift)
-            self._node_variance = self._spread(self._node_variance, common**2)
-        shared = shift[self._node_of]
-        self._mean = self._mean + shared + self._step(errors - shared, self._variance, self._rule.rate)
-        self._variance = self._spread(self._variance, errors**2 + uncertainty)
+                node_errors = self._node_errors(errors, node_shifts)
+                node_shifts = self._correction(node_errors, self._node_variance, _NODE_RATE)
+                errors, uncertainty = self._errors(logs, dropped, node_shifts)
+            self._node_variance = self._new_variance(self._node_variance, node_errors**2)
+        worker_shifts = node_shifts[self._node_of]
+        self._mean = self._mean + worker_shifts + self._correction(errors - worker_shifts, self._variance, self._rule.rate)
+        self._variance = self._new_variance(self._variance, errors**2 + uncertainty)
 
-    def _errors(self, logs: Floats, dropped: NDArray[np.bool_], shift: Floats) -> tuple[Floats, Floats]:
+    def _errors(self, logs: Floats, dropped: NDArray[np.bool_], node_shifts: Floats) -> tuple[Floats, Floats]:
         """Return each worker's error of log x, and the variance of imputed errors, both [workers], given the nodes' shifts."""
         uncertainty, completed = np.zeros(len(logs)), logs.copy()
-        expected = (self._mean + shift[self._node_of])[dropped]
+        expected = (self._mean + node_shifts[self._node_of])[dropped]
         completed[dropped], uncertainty[dropped] = truncated_moments(expected, np.sqrt(self._variance[dropped]), logs[dropped])
         return completed - self._mean, uncertainty
 
-    def _common(self, errors: Floats, shift: Floats) -> Floats:
+    def _node_errors(self, errors: Floats, node_shifts: Floats) -> Floats:
         """Return the mean error of each node's workers; each error is clipped to within a jump of the current shift."""
         reach = self._rule.jump * np.sqrt(self._variance)
-        clipped = np.clip(errors - shift[self._node_of], -reach, reach)
-        return shift + np.bincount(self._node_of, clipped, len(self._size)) / self._size
+        clipped = np.clip(errors - node_shifts[self._node_of], -reach, reach)
+        return node_shifts + np.bincount(self._node_of, clipped, len(self._size)) / self._size
 
-    def _step(self, error: Floats, variance: Floats, rate: float) -> Floats:
-        """Return the update of a mean for this error."""
+    def _correction(self, error: Floats, variance: Floats, rate: float) -> Floats:
+        """Return what a mean moves by for this error: all of a jump, a share of anything smaller."""
         return np.where(error**2 > self._rule.jump**2 * variance, 1.0, max(rate, 1 / self._rounds)) * error
 
-    def _spread(self, variance: Floats, squares: Floats) -> Floats:
+    def _new_variance(self, variance: Floats, squares: Floats) -> Floats:
         rate = max(_SPREAD_RATE, 1 / self._rounds)
         return np.maximum(variance + rate * (np.minimum(squares, _MOST_SURPRISE * variance) - variance), _LEAST_VARIANCE)

@@ -8,7 +8,7 @@ differences of the lines' dates. If the lines of several processes do not name t
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from fred.base.errors import FredError, listed
@@ -182,24 +182,28 @@ def _number_timers(lines: list[Line]) -> list[Line]:
 
 
 def _find_steps(lines: Sequence[Line], options: FileOptions) -> tuple[str, str]:
-    """Return the name of the steps' numbers, and that of epochs if the numbers start again in each."""
-    counts = Counter(name for line in lines for name, text in line.values.items() if quantities.is_count(text))
-    steps = {name: count for name, count in counts.items() if step_word(name) and count > 1}
-    bars = {"bar step": counts["bar step"]} if counts["bar step"] > 1 else {}
-    epochs = [name for name in counts if re.fullmatch(r"(?:.*_)?epoch(?:_train)?", to_snake_case(name)) and counts[name] > 1]
-    epoch = max(epochs, key=lambda name: counts[name], default="")
-    bar_of_epochs = bool(bars) and any("/step" in name for line in lines for name in line.values)
+    """Return the column of the steps' numbers, and that of epochs if the numbers start again in each; "" for none."""
     if column := options.columns.get("iteration"):
         return (column, "") if PLUS not in column else (column.rpartition(PLUS)[2], column.rpartition(PLUS)[0])
-    if bar_of_epochs:  # Keras: the mean since the epoch began
+    counts = Counter(name for line in lines for name, text in line.values.items() if quantities.is_count(text))
+    epochs = [name for name in counts if re.fullmatch(r"(?:.*_)?epoch(?:_train)?", to_snake_case(name)) and counts[name] > 1]
+    epoch = max(epochs, key=lambda name: counts[name], default="")
+    steps = {name: count for name, count in counts.items() if step_word(name) and count > 1}
+    progress_bars = {"bar step": counts["bar step"]} if counts["bar step"] > 1 else {}
+    # Keras ends its bars with `402ms/step`, the mean since the epoch began: such a line stands for its epoch.
+    if progress_bars and any("/step" in name for line in lines for name in line.values):
         return epoch or "bar step", ""
-    candidates = steps or bars or ({epoch: counts[epoch]} if epoch else {})
-    frequent = [name for name, count in candidates.items() if count >= _USUAL * max(candidates.values())]
-    step = min(frequent, key=lambda name: STEPS.index(step_word(name)) if step_word(name) else len(STEPS), default="")
+    step = _most_usual_step(steps or progress_bars or ({epoch: counts[epoch]} if epoch else {}))
     if not epoch or step == epoch or step_word(step) == "global_step":
         return step, ""
     has_epochs = len({line.values[epoch] for line in lines if epoch in line.values}) > 1
     return step, epoch if has_epochs and counts[epoch] >= _USUAL * counts[step] else ""
+
+
+def _most_usual_step(counts: Mapping[str, int]) -> str:
+    """Return the name, of those that most lines have, that says most clearly that it counts steps; "" for none."""
+    frequent = [name for name, count in counts.items() if count >= _USUAL * max(counts.values())]
+    return min(frequent, key=lambda name: STEPS.index(step_word(name)) if step_word(name) else len(STEPS), default="")
 
 
 def _find_time(
