@@ -7,6 +7,7 @@ either `untried`, the reason, or a measurement of that name. `calibrated` says t
 
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
+from itertools import combinations, starmap
 from pathlib import Path
 from typing import NamedTuple
 
@@ -25,18 +26,18 @@ another yardstick. *Paper*: its own statements contradict each other."""
 NEGLIGIBLE = 0.01  # share by which errors differ in one direction or none: WAGMA's paper speaks of 1.2 %
 
 CRITERION = f"""The seeds decide orders, by the 95% interval of the ratio of runs with the same seed (Student's t, of the
-logarithm): *agrees* if it lies on the paper's side of 1, *disagrees* if on the other, *open* if it holds 1. If it holds 1 but
-lies within {NEGLIGIBLE:.0%} of it, the order *disagrees*, too: no paper here prints a difference of errors as small as that.
-"Almost the same" (or "no more than") means that it lies within a margin; if it only overlaps with the margin, the claim is
-*open*. With fewer than five seeds all orders are *open*. Each claim is judged by itself: of those that are neither true nor
-false, one in twenty gets a verdict, two if the logarithms are skewed ([coverage](../studies/coverage.md)).
+logarithm): *agrees* if it lies on the paper's side of 1, *disagrees* if on the other, *open* if it holds 1. An order of errors
+whose interval holds 1 but lies within {NEGLIGIBLE:.0%} of it *disagrees*, too: no paper here prints a difference of errors as
+small as that. "Almost the same" (or "no more than") means that it lies within a margin; if it only overlaps with the margin,
+the claim is *open*. With fewer than five seeds all orders are *open*. Each claim is judged by itself: of those that are
+neither true nor false, one in twenty gets a verdict, two if the logarithms are skewed ([coverage](../studies/coverage.md)).
 
 {REASONS}"""
 
 
-CHOICES = """Some orders depend on choices of FRED's. They are judged under each choice. If two choices show opposite orders,
-the choice decides, and the claim counts as *not compared*; so it does if verdicts differ and the ratio itself surely differs
-between the choices (with the same seeds, the 95% interval of the quotient does not hold 1). Otherwise it is *open*."""
+CHOICES = """Some orders depend on choices of FRED's. They are judged under each choice. If the verdicts of two choices differ,
+and the ratio itself surely differs between them (with the same seeds, the 95% interval of the quotient does not hold 1), the
+choice decides, and the claim counts as *not compared*; so do opposite verdicts on numbers. Otherwise it is *open*."""
 
 
 class Verdict(StrEnum):
@@ -167,8 +168,13 @@ def _ratio(numerator: "pd.Series[float]", denominator: "pd.Series[float]", low: 
 
 
 def judge_less(smaller: "pd.Series[float]", larger: "pd.Series[float]") -> Verdict:
-    """Return whether the first is below the second; no if the seeds show that they hardly differ."""
-    verdict = _ratio(smaller, larger)
+    """Return whether the first is below the second."""
+    return _ratio(smaller, larger)
+
+
+def judge_lower_error(smaller: "pd.Series[float]", larger: "pd.Series[float]") -> Verdict:
+    """Return whether the first error is below the second; no, too, if the seeds show that they hardly differ."""
+    verdict = judge_less(smaller, larger)
     if verdict == Verdict.OPEN and judge_level(smaller, larger, NEGLIGIBLE) == Verdict.AGREES:
         return Verdict.DISAGREES
     return verdict
@@ -220,17 +226,19 @@ def combine_choices(usual: Evidence, alternatives: Mapping[str, Evidence]) -> Ev
     if len(verdicts) == 1:
         texts = [usual.fred, *(f"{name}: {evidence.fred}" for name, evidence in alternatives.items())]
         return Evidence("; ".join(texts), usual.verdict)
-    choice_decides = {Verdict.AGREES, Verdict.DISAGREES} <= verdicts or any(
-        evidence.verdict != usual.verdict and _surely_differ(usual.ratios, evidence.ratios)
-        for evidence in alternatives.values()
-    )
+    choice_decides = any(starmap(_choice_decides, combinations([usual, *alternatives.values()], 2)))
     parts = [f"{usual.fred} ({usual.verdict})"]
     parts += [f"{name}: {evidence.fred} ({evidence.verdict})" for name, evidence in alternatives.items()]
     return Evidence("; ".join(parts), Verdict.NOT_COMPARED if choice_decides else Verdict.OPEN)
 
 
-def _surely_differ(ratios: "pd.Series[float] | None", others: "pd.Series[float] | None") -> bool:
-    return ratios is not None and others is not None and _ratio(ratios, others) != Verdict.OPEN
+def _choice_decides(evidence: Evidence, other: Evidence) -> bool:
+    """Return True if verdicts under two choices differ, and the ratios surely do; without ratios, if verdicts are opposite."""
+    if evidence.verdict == other.verdict:
+        return False
+    if evidence.ratios is None or other.ratios is None:
+        return Verdict.OPEN not in (evidence.verdict, other.verdict)
+    return _ratio(evidence.ratios, other.ratios) != Verdict.OPEN
 
 
 def format_mean(values: "pd.Series[float]", form: str = ".4f") -> str:

@@ -18,6 +18,7 @@ from reproductions.verdicts import (
     combine_choices,
     judge_less,
     judge_level,
+    judge_lower_error,
     judge_no_worse,
     tables,
 )
@@ -110,13 +111,14 @@ def test_a_choice_that_surely_changes_a_ratio_decides_a_claim_that_only_some_cho
         assert combine_choices(agrees, {"spread": undecided}).verdict == verdict
 
 
-def test_a_difference_that_is_surely_negligible_is_none():
+def test_a_difference_of_errors_that_is_surely_negligible_is_none_but_not_one_of_times():
     for middle, deviation, verdict in (
         (0, 0.007, Verdict.DISAGREES),
         (0, 0.009, Verdict.OPEN),
         (-0.009, 0.0001, Verdict.AGREES),
     ):
-        assert judge_less(*_ratios(middle, deviation)) == verdict
+        assert judge_lower_error(*_ratios(middle, deviation)) == verdict
+    assert judge_less(*_ratios(0, 0.007)) == Verdict.OPEN
 
 
 def test_orders_are_decided_by_students_interval():

@@ -24,6 +24,12 @@ from tests.conftest import ROOT
 from tests.program import fred_command, refusal
 
 EXAMPLES = sorted(name for name, path in house.files().items() if ">>>" in path.read_text(encoding="utf-8"))
+STUDIED = sorted(
+    ".".join(path.relative_to(ROOT).with_suffix("").parts)
+    for folder in ("reproductions", "studies")
+    for path in (ROOT / folder).rglob("*.py")
+    if ">>>" in path.read_text(encoding="utf-8")
+)
 COSTLY = """adapters async_mesh choco codec dbw dct delays edit entity_regimes fadas findings first_weights fitted folder
  loss loss_functions model optimizers ormo pipelines power_sgd quadratic result ringleader ringmaster rounding sentences sparse
  transformer"""  # they compile programs, or fit
@@ -56,7 +62,11 @@ def list_components(*arguments: str) -> str:
 
 
 @pytest.mark.parametrize(
-    "module", [pytest.param(name, marks=[pytest.mark.slow] * (name.rpartition(".")[2] in COSTLY.split())) for name in EXAMPLES]
+    "module",
+    [
+        *(pytest.param(name, marks=[pytest.mark.slow] * (name.rpartition(".")[2] in COSTLY.split())) for name in EXAMPLES),
+        *STUDIED,
+    ],
 )
 def test_examples_of_docstrings_run(module, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)

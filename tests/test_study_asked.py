@@ -10,7 +10,7 @@ import pytest
 import fred
 from fred.base.intervals import Verdict
 from studies.asked import page
-from studies.asked.page import COMPARED, MIXED, ROUNDS, Results
+from studies.asked.page import COMPARED, ROUNDS, Results
 from studies.asked.setup import (
     AS_MANY,
     BASE,
@@ -80,7 +80,7 @@ def test_cases_have_the_same_devices_in_two_orders():
     assert mixed != ordered and sorted(mixed, key=lambda device: -device["speed"]) == ordered
     assert np.std(np.log([device["speed"] for device in ordered])) == pytest.approx(1.0, abs=0.05)
     assert all(device["upload"] == pytest.approx(5e3 * device["speed"], rel=0.01) for device in ordered)
-    assert CASES[MIXED].settings()["task"]["data"] == CASES["slow-differ"].settings()["task"]["data"]
+    assert CASES["devices"].settings()["task"]["data"] == CASES["slow-differ"].settings()["task"]["data"]
 
 
 def test_the_worst_tenth_are_the_clients_with_the_largest_errors():

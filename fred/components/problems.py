@@ -54,14 +54,14 @@ def _described(errors: list[Any], model: type[BaseModel], prefix: Keys, in_pytho
         elif error["type"] == "tuple_type" and _place(error) in bounded:
             continue  # a number that is too large or small was meant as a number
         elif error["type"] == "missing":
-            example = _option(model, keys[len(prefix) :], in_python).example()
+            example = _option(model, keys, prefix, in_python).example()
             thing = "item" if isinstance(keys[-1], int) else f"key `{keys[-1]}`"
             yield keys, f"missing {thing}{example and ', such as ' + example}"
         elif error["type"] in ("unknown_key", "component"):
             yield keys, error["msg"]
         else:
             finding = "" if isinstance(error["input"], (dict, list)) else f"found {quoted(error['input'])}; "
-            yield keys, finding + _expectation(error, _option(model, keys[len(prefix) :], in_python))
+            yield keys, finding + _expectation(error, _option(model, keys, prefix, in_python))
 
 
 def _joined(lines: Iterable[tuple[Keys, str]]) -> Iterator[tuple[Keys, str]]:
@@ -100,13 +100,18 @@ class _Option(NamedTuple):
 
     def example(self) -> str:
         """Return the whole option as it is written, with a usual value; empty if there is none."""
+        return _example(self.name, self._usual_value(), self.in_python)
+
+    def _usual_value(self) -> Any:
         examples = self.field.examples if self.field else None
-        return _example(self.name, _SUCH_AS.get(self.name, examples[0] if examples else None), self.in_python)
+        return _SUCH_AS.get(self.name, examples[0] if examples else None)
 
     def as_list(self, value: Any) -> str:
         """Return the option with a list of one value, or with a usual one if it does not take that list."""
         is_single = self.is_whole and isinstance(value, int | float) and self.name not in _SUCH_AS
-        return _example(self.name, [value], self.in_python) if is_single and self._takes([value]) else self.example()
+        if is_single and self._takes([value]):
+            return _example(self.name, [value], self.in_python)
+        return self.example() if isinstance(self._usual_value(), list | tuple) else ""
 
     def _takes(self, value: Any) -> bool:
         if self.field is None:
@@ -119,9 +124,10 @@ class _Option(NamedTuple):
         return True
 
 
-def _option(model: type[BaseModel], keys: Keys, in_python: bool) -> _Option:
-    """Return the innermost option of a model on the way to a value."""
+def _option(model: type[BaseModel], keys: Keys, prefix: Keys, in_python: bool) -> _Option:
+    """Return the innermost option on the way to a value, of a model that the prefix of the keys leads to."""
     option, models = _Option(str(keys[-1]) if keys else "", None, True, in_python), [model]
+    keys = keys[len(prefix) :]
     for place, key in enumerate(keys, 1):
         field = next((cls.model_fields[key] for cls in models if key in cls.model_fields), None)
         if field is not None:

@@ -10,7 +10,17 @@ import pandas as pd
 
 from reproductions.backup_workers import arrivals, convergence, iterations, smaller, staleness
 from reproductions.common import near
-from reproductions.verdicts import Evidence, Measured, Verdict, combine_parts, judge, judge_close, judge_less, judge_no_worse
+from reproductions.verdicts import (
+    Evidence,
+    Measured,
+    Verdict,
+    combine_parts,
+    judge,
+    judge_close,
+    judge_less,
+    judge_lower_error,
+    judge_no_worse,
+)
 
 Best = Mapping[tuple[str, int], convergence.End]  # by method and workers
 REQUESTS = ("at-once", "in-turn")  # how layers are asked for: the paper does not say
@@ -153,7 +163,7 @@ def _initial_rates(measured: pd.DataFrame) -> Measured:
     best, ends = smaller.best_rate(measured), smaller.reported(smaller.last_errors(measured))
     low, least = best / 4, float(ends[best].mean())
     says = f"{100 * ends[low].mean():.2f} % at {low:g}, {100 * least:.2f} % at {best:g}"
-    evidence = {"low-rate": Evidence(says, judge_less(ends[best], ends[low]))}
+    evidence = {"low-rate": Evidence(says, judge_lower_error(ends[best], ends[low]))}
     for precision, times in _PRECISIONS.items():
         updates = smaller.reported(smaller.updates_to_error(measured, times * least))
         reached = updates[[low, best]].notna().sum()
@@ -178,11 +188,12 @@ def _accuracy(best: Best) -> Measured:
     sync, late = ({n: best[method, n].error for n in convergence.WORKERS} for method in ("sync", "async"))
     all_sync, all_late = (", ".join(f"{100 * error.mean():.2f} %" for error in errors.values()) for errors in (sync, late))
     accurate = {
-        f"accurate-{n}": Evidence(f"{100 * (late[n] - sync[n]).mean():+.2f} points", judge_less(sync[n], late[n])) for n in sync
+        f"accurate-{n}": Evidence(f"{100 * (late[n] - sync[n]).mean():+.2f} points", judge_lower_error(sync[n], late[n]))
+        for n in sync
     }
     return {
         **accurate,
-        "more-workers": Evidence(all_late, judge_less(late[53], late[212])),
+        "more-workers": Evidence(all_late, judge_lower_error(late[53], late[212])),
         "batches": Evidence(all_sync, Verdict.NOT_COMPARED),
     }
 

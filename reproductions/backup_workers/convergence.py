@@ -1,6 +1,7 @@
 """Figure 8: Sync-Opt with backup workers against Async-Opt, on as many workers as the paper."""
 
 from collections.abc import Sequence
+from itertools import product
 from typing import NamedTuple
 
 import pandas as pd
@@ -27,21 +28,23 @@ def measure(add: bool = False) -> None:
         add: whether to measure only the seeds that the file lacks.
     """
     measured = Seeds(CURVES, ("gamma", "method", "workers"), add)
-    for gamma in GAMMAS:
-        if seeds := measured.missing(TUNING, gamma=gamma):
-            measured.add(_curves(gamma, [f"{method}-{workers}" for workers in WORKERS for method in METHODS], seeds), "%.6g")
-    best = choose_gammas(pd.read_csv(CURVES))
-    for gamma in GAMMAS:
-        names = [f"{method}-{workers}" for (method, workers), best_gamma in best.items() if best_gamma == gamma]
-        if names and (seeds := measured.missing(REPORTED, gamma=gamma)):
-            measured.add(_curves(gamma, names, seeds), "%.6g")
+    for gamma, workers, method in product(GAMMAS, WORKERS, METHODS):
+        _add_curves(measured, gamma, method, workers, TUNING)
+    for (method, workers), gamma in choose_gammas(pd.read_csv(CURVES)).items():
+        _add_curves(measured, gamma, method, workers, REPORTED)
 
 
-def _curves(gamma: float, names: Sequence[str], seeds: Sequence[int]) -> pd.DataFrame:
+def _add_curves(measured: Seeds, gamma: float, method: str, workers: int, every_seed: Sequence[int]) -> None:
+    seeds = measured.missing(every_seed, gamma=gamma, method=method, workers=workers)
+    if seeds:
+        measured.add(_curves(gamma, f"{method}-{workers}", seeds), "%.6g")
+
+
+def _curves(gamma: float, name: str, seeds: Sequence[int]) -> pd.DataFrame:
     settings = [f"seeds={list(seeds)}", *(f"runs.async-{n}.algorithm.learning_rate={gamma}" for n in WORKERS)]
     settings += [f"runs.sync-{n}.algorithm.learning_rate={gamma * (n - BACKUPS[n])}" for n in WORKERS]
-    result = run(fred.load(SCENARIOS / "figure8.yaml", settings), f"backup-workers/figure8-{gamma}-{seeds[0]}", names)
-    say(f"backup workers: figure 8, gamma {gamma}, seeds {seeds}")
+    result = run(fred.load(SCENARIOS / "figure8.yaml", settings), f"backup-workers/figure8-{gamma}-{name}-{seeds[0]}", [name])
+    say(f"backup workers: figure 8, {name}, gamma {gamma}, seeds {seeds}")
     curves = result.metrics[["run", "seed", "virtual_seconds", "updates", "gradients", "error"]].assign(gamma=gamma)
     names_and_sizes = curves["run"].str.split("-")
     return curves.drop(columns="run").assign(method=names_and_sizes.str[0], workers=names_and_sizes.str[1].astype(int))

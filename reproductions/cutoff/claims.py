@@ -10,7 +10,7 @@ from reproductions.cutoff import convergence, regime
 from reproductions.cutoff.cluster import CHANGE
 from reproductions.cutoff.further import LONGER
 from reproductions.cutoff.regime import NEAR, SEEDS, count_low_rounds, find_recoveries, shares, shares_by_seed, time_saved
-from reproductions.verdicts import Evidence, Measured, judge, judge_close, judge_less
+from reproductions.verdicts import Evidence, Measured, judge, judge_close, judge_less, judge_lower_error
 
 WINDOWS = {"all": (1, 200), "slow node": (1, CHANGE - 1), "61 to 90": (CHANGE, CHANGE + 29), "from 85": (85, 200)}
 _FAST_WORKERS = 118  # workers of the three nodes that are not slow
@@ -105,18 +105,18 @@ def learning(curves: pd.DataFrame) -> Measured:
     for other in (*convergence.SYNCHRONOUS, "static", "wild"):
         evidence[f"sooner-{other}"] = Evidence(_pair(times, other, ".0f", " s"), judge_less(times["cutoff"], times[other]))
     for other in (*convergence.SYNCHRONOUS, "static"):
-        evidence[f"lower-{other}"] = Evidence(_pair(losses, other), judge_less(losses["cutoff"], losses[other]))
+        evidence[f"lower-{other}"] = Evidence(_pair(losses, other), judge_lower_error(losses["cutoff"], losses[other]))
     for other in convergence.SYNCHRONOUS:
         evidence[f"finishes-{other}"] = Evidence(_pair(updates, other, ".0f"), judge_less(updates[other], updates["cutoff"]))
-        evidence[f"adam-{other}"] = Evidence(_pair(adam, other), judge_less(adam["cutoff"], adam[other]))
+        evidence[f"adam-{other}"] = Evidence(_pair(adam, other), judge_lower_error(adam["cutoff"], adam[other]))
     return {
         **evidence,
         "maximised": Evidence(
             f"{losses['oracle'].mean():.4f}, `static` {losses['static'].mean():.4f}",
-            judge_less(losses["oracle"], losses["static"]),
+            judge_lower_error(losses["oracle"], losses["static"]),
         ),
         "wild-sooner": Evidence(_pair(times, "wild", ".0f", " s"), judge_less(times["wild"], times["cutoff"])),
-        "wild-higher": Evidence(_pair(losses, "wild"), judge_less(losses["cutoff"], losses["wild"])),
+        "wild-higher": Evidence(_pair(losses, "wild"), judge_lower_error(losses["cutoff"], losses["wild"])),
     }
 
 

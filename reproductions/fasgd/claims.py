@@ -17,6 +17,7 @@ from reproductions.verdicts import (
     format_mean,
     judge,
     judge_less,
+    judge_lower_error,
     judge_no_worse,
 )
 
@@ -102,7 +103,7 @@ def _gates(files: Files) -> Measured:
         ),
         "gates": Evidence(
             ", ".join(f"{gate.mean():.3f} against {period.mean():.3f} at {share:.0%}" for share, period, gate in errors),
-            combine_parts([judge_less(gate, period) for _, period, gate in errors]),
+            combine_parts([judge_lower_error(gate, period) for _, period, gate in errors]),
         ),
         "averaged": _all_below(pairs),
         "batches": Evidence("the same digest" if agrees else "another digest", judge(agrees)),

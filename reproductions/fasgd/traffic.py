@@ -32,8 +32,7 @@ def measure() -> None:
 
 
 def ends(traffic: pd.DataFrame) -> pd.DataFrame:
-    """Return, by run and seed, kind, c, shares of copies sent, the error in the last tenth of the run, and its cost. The
-    cost is the error over that of open gates with the same seed.
+    """Return, by run and seed, kind, c, shares of copies sent, the error in the last tenth of the run, and its cost.
 
     The cost is the error over that of open gates with the same seed.
     """

@@ -36,7 +36,7 @@ def rate(round_trip: float, bandwidth: float, size: float) -> float:
 
     Example: 2.7 MiB are under way at most.
         >>> round(rate(0.1, 1e9, float("nan")))
-        31457280
+        28311552
     """
     connection = Connection(round_trip / 2, bandwidth, CONNECTIONS["gloo"].window, 10 * SEGMENT)
     if pd.isna(size):

@@ -17,6 +17,7 @@ from reproductions.verdicts import (
     judge_close,
     judge_less,
     judge_level,
+    judge_lower_error,
     judge_rising,
     read_claims,
     tables,
@@ -112,11 +113,11 @@ def _judge_small_shares(learned: pd.DataFrame) -> Measured:
     late, spread = (errors.ends(learned, condition) for condition in (LATE, SPREAD))
     size, paper = float((late[_LEAST] / late["sync"]).mean()), errors.PAPER[_LEAST] / errors.PAPER["sync"]
     return {
-        "poor": Evidence(_change(late, _LEAST), judge_less(late["sync"], late[_LEAST])),
+        "poor": Evidence(_change(late, _LEAST), judge_lower_error(late["sync"], late[_LEAST])),
         "twice": Evidence(f"{size:.2f} times", judge_close(size, paper, 0.25)),
-        "small-c": Evidence(_change(late, "push-5"), judge_less(late["sync"], late["push-5"])),
-        "small-b": Evidence(_change(late, "pull-75"), judge_less(late["sync"], late["pull-75"])),
-        "small-b-spread": Evidence(_change(spread, "pull-75"), judge_less(spread["sync"], spread["pull-75"])),
+        "small-c": Evidence(_change(late, "push-5"), judge_lower_error(late["sync"], late["push-5"])),
+        "small-b": Evidence(_change(late, "pull-75"), judge_lower_error(late["sync"], late["pull-75"])),
+        "small-b-spread": Evidence(_change(spread, "pull-75"), judge_lower_error(spread["sync"], spread["pull-75"])),
     }
 
 
@@ -129,7 +130,7 @@ def _judge_large_shares(timed: pd.DataFrame, learned: pd.DataFrame) -> Measured:
         "push": Evidence(_change(late, _MOST), judge_level(late[_MOST], late["sync"], _MARGIN)),
         "push-pull": Evidence(_change(late, _COMBINED), low),
         "unharmed": Evidence(_change(late, _COMBINED, _MOST), judge_level(late[_COMBINED], late[_MOST], _MARGIN)),
-        "lower": Evidence(_change(late, _COMBINED, _MOST), judge_less(late[_COMBINED], late[_MOST])),
+        "lower": Evidence(_change(late, _COMBINED, _MOST), judge_lower_error(late[_COMBINED], late[_MOST])),
         "even-error": Evidence(_change(punctual, _COMBINED), judge_level(punctual[_COMBINED], punctual["sync"], _MARGIN)),
         "effective": Evidence(
             f"{(late[_COMBINED] / punctual[_COMBINED]).mean() - 1:+.1%}",

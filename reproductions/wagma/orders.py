@@ -13,8 +13,8 @@ from reproductions.verdicts import (
     Verdict,
     combine_choices,
     combine_parts,
-    judge_less,
     judge_level,
+    judge_lower_error,
     judge_no_worse,
     judge_rising,
 )
@@ -122,7 +122,7 @@ def _judge_punctual(late: pd.DataFrame, punctual: pd.DataFrame) -> Measured:
 
 def _ablations(late: pd.DataFrame) -> Measured:
     wagma = late["wagma"]
-    sizes = ", ".join(f"{late[run].mean():.4f}" for run in ("wagma-4", "wagma", "wagma-64"))
+    sizes = ", ".join(f"{mean:.4f}" for mean in late[["wagma-4", "wagma", "wagma-64"]].dropna().mean())
     best = combine_parts([judge_no_worse(wagma, late[run], 0.0) for run in ("wagma-4", "wagma-64")])
     return {
         "local-sgd-10": _order(wagma, late["local-sgd-10"]),
@@ -140,9 +140,10 @@ def _periods(error: "pd.Series[float]", seconds: "pd.Series[float]", further_row
         errors[steps] = further.ends(further_rows, further.period(steps), "wagma")
         rates[steps] = _speed(further.ends(further_rows, further.period(steps), "wagma", "virtual_seconds"))
     periods = sorted(errors)
-    text = ", ".join(f"{steps}: {rates[steps]:.2f} and {errors[steps].mean():.4f}" for steps in periods)
+    means = pd.DataFrame(errors).dropna().mean()
+    text = ", ".join(f"{steps}: {rates[steps]:.2f} and {means[steps]:.4f}" for steps in periods)
     verdict = combine_parts(
-        [judge_rising([rates[steps] for steps in periods]), judge_less(errors[periods[0]], errors[periods[-1]])]
+        [judge_rising([rates[steps] for steps in periods]), judge_lower_error(errors[periods[0]], errors[periods[-1]])]
     )
     return {"period": Evidence(f"steps per second and error of {text}", verdict)}
 
@@ -164,7 +165,7 @@ def _in_time(errors: pd.DataFrame) -> Evidence:
         for run in ("wagma", *_BASELINES)
     }
     text = ", ".join(f"{run} {values.mean():.4f}" for run, values in errors_then.items())
-    return Evidence(text, combine_parts([judge_less(errors_then["wagma"], errors_then[run]) for run in _BASELINES]))
+    return Evidence(text, combine_parts([judge_lower_error(errors_then["wagma"], errors_then[run]) for run in _BASELINES]))
 
 
 def _interpolate(curve: pd.DataFrame, seconds: float) -> float:
@@ -172,12 +173,12 @@ def _interpolate(curve: pd.DataFrame, seconds: float) -> float:
 
 
 def _pair(values: "pd.Series[float]", references: "pd.Series[float]") -> str:
-    seeds = values.index.intersection(references.index)
+    seeds = (values / references).dropna().index
     return f"{values[seeds].mean():.4f} for {references[seeds].mean():.4f}"
 
 
 def _order(smaller: "pd.Series[float]", larger: "pd.Series[float]") -> Evidence:
-    return _beside(smaller, larger, judge_less(smaller, larger))
+    return _beside(smaller, larger, judge_lower_error(smaller, larger))
 
 
 def _beside(values: "pd.Series[float]", references: "pd.Series[float]", verdict: Verdict) -> Evidence:

@@ -24,7 +24,7 @@ ROUNDS = [name for name, system in SYSTEMS.items() if system.rounds]
 ALWAYS = [name for name, system in SYSTEMS.items() if not system.rounds]
 COMPARED = [name for name in SYSTEMS if name != BASE]
 DROPPING = ("spare", "deadline", "by speed")  # systems that leave slow clients out
-MIXED, SESSIONS = "devices", "sessions"  # cases
+SORTED, SESSIONS = "slow-differ", "sessions"  # cases
 _HOME = ("case", "fastest", "s", "as good", "open", f"`{BASE}`, s", "fewest uploads", "fairest: worst tenth")
 _EQUAL = ("case", "fastest rounds, clients", "s", "FedBuff, as many, s", "all, s", "as many / rounds", "all / as many")
 Values = NDArray[np.float64]  # [seeds]
@@ -229,10 +229,11 @@ def facts(results: Results) -> dict[str, str]:
     """
     (equal, _), failures = results.of_concurrency(), results.failed_tuning()
     spare = results.logs(SESSIONS, AS_MANY) - results.logs(SESSIONS, "spare", "one setting")
-    words = {f"{_key(name)}_uploads": f"{results.uploads(MIXED, name):,.0f}" for name in SYSTEMS}
+    uploads = {case: [f"{results.uploads(case, name):,.0f}" for name in ("FedBuff", "spare")] for case in (SORTED, SESSIONS)}
     means = {name: np.mean([np.log(results.seconds(case, name, "one setting")) for case in CASES]) for name in SYSTEMS}
     best = min(means, key=means.__getitem__)
-    return words | {
+    return {
+        "usual_uploads": listed([f"{fedbuff} for {spare} in `{case}`" for case, (fedbuff, spare) in uploads.items()]),
         "fastest": ", ".join(results.fastest(case) for case in CASES),
         "fastest_rounds": ", ".join(results.fastest(case, ROUNDS) for case in CASES),
         "uniform_missed": str(sum(results.missed(case, BASE) for case in CASES if CASES[case].devices != "alike")),
@@ -244,10 +245,6 @@ def facts(results: Results) -> dict[str, str]:
         "spare_once": results.time(SESSIONS, "spare", "one setting"),
         "equal_spare": Difference.family({SESSIONS: spare})[SESSIONS].ratio,
     }
-
-
-def _key(name: str) -> str:
-    return name.lower().replace(" ", "_")
 
 
 def draw(tables: Tables) -> Picture:

@@ -1,6 +1,6 @@
 """The kit of all studies: cases, runs that resume, one search for all systems, tables, claims with their rows, a figure.
 
-A study is a folder of one or two files and a `page.md`, at most 350 lines of code in all:
+A study is a folder of a few files and a `page.md`, at most 350 lines of code in all (blank ones do not count):
 
 | part of the kit | for |
 |---|---|

@@ -89,9 +89,7 @@ class Difference(NamedTuple):
     def ratio(self) -> str:
         """Return, for a difference of logarithms, the ratio in the cell of a table; bold if the interval excludes 1."""
         value, low, high = np.exp([self.mean.value, *self.interval])
-        sign = f"{self.bound} " if self.bound else ""
-        words = "both missed" if len(self.bound) > 1 else f"{sign}{value:.2f} ({low:.2f} to {high:.2f})"
-        return bold(words, self.lower)
+        return self._cell(f"{value:.2f} ({low:.2f} to {high:.2f})")
 
     def cell(self, digits: int = 3) -> str:
         """Return the cell of a table; bold if the interval excludes 0.
@@ -100,7 +98,12 @@ class Difference(NamedTuple):
             digits: after the point.
         """
         value, low, high = (f"{number:+.{digits}f}" for number in (self.mean.value, *self.interval))
-        return bold(f"{value} ({low} to {high})", self.lower)
+        return self._cell(f"{value} ({low} to {high})")
+
+    def _cell(self, words: str) -> str:
+        """Return a cell with the side on which a missed target lets the difference lie."""
+        sign = f"{self.bound} " if self.bound else ""
+        return bold("both missed" if len(self.bound) > 1 else f"{sign}{words}", self.lower)
 
 
 def bold(words: str, answer: Verdict) -> str:
