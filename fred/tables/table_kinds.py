@@ -132,7 +132,7 @@ Matches = Mapping[str, tuple[str, float]]  # header and factor of each column of
 
 
 def missing_columns_cure(file: File, kind: Kind, source: Content, matches: Matches, unknown: Sequence[str]) -> str:
-    """Return a command that writes a table with the columns it lacks, and what it assumes, in words.
+    """Return a sentence with a command that adds the missing columns to the table, and what the command assumes.
 
     Args:
         file: the table.

@@ -8,7 +8,7 @@ import fred
 from fred.views import figures
 from fred.views.figures import plain_logarithmic
 from fred.views.view import marks
-from reproductions.common import RESULTS, Seeds, run
+from reproductions.common import RESULTS, Seeds, last_values, run
 from reproductions.wagma.throughput import SCENARIOS
 
 ERRORS = RESULTS / "wagma-errors.csv"
@@ -20,7 +20,7 @@ SEEDS = range(1, 21)  # errors differ by some per cent between seeds, and system
 
 
 def measure(add: bool = False) -> None:
-    """Errors of the mean of all models, and the mean of the models' own errors, of each run at each look, at both rates."""
+    """Measure errors of the mean of all models, and means of the models' own errors, at each look and both rates."""
     measured = Seeds(ERRORS, ("rate", "run"), add)
     lower = [f"runs.{name}.algorithm.learning_rate={LOWER}" for name in fred.load(SCENARIO).runs]
     for rate, settings, folder, seeds in (RATE, [], "figure5", SEEDS), (LOWER, lower, "figure5-lower", SEEDS[:1]):
@@ -50,29 +50,28 @@ def ends(errors: pd.DataFrame, rate: float = RATE) -> pd.DataFrame:
     """
     last = errors[errors["rate"] == rate].sort_values("gradients").groupby(["run", "seed"], sort=False).last()
     means = last.groupby("run", sort=False)[["error", "replicas_error"]].mean()
-    spread = last.groupby("run", sort=False)["error"].agg(lambda own: (own - own.mean()).abs().max())
+    spread = last.groupby("run", sort=False)["error"].agg(lambda values: (values - values.mean()).abs().max())
     return means.assign(spread=spread).reindex(list(dict.fromkeys(errors["run"])))
 
 
 def by_seed(errors: pd.DataFrame, column: str = "error") -> pd.DataFrame:
     """Return the last values at the scenario's rate: a row for each seed, a column for each run."""
-    last = errors[errors["rate"] == RATE].sort_values("gradients").groupby(["run", "seed"], sort=False).last()
-    return last[column].unstack("run")
+    return last_values(errors[errors["rate"] == RATE], column, "gradients")
 
 
 def picture(errors: pd.DataFrame) -> figures.Picture:
-    """The mean model's error against gradients, at the scenario's rate."""
+    """Draw the mean model's error against gradients, at the scenario's rate."""
     errors = errors[errors["rate"] == RATE]
     with figures.style():
-        drawn = figures.Picture(figsize=(9.6, 3.4), layout="constrained")
-        axis = drawn.subplots()
-        for number, (name, own) in enumerate(errors.groupby("run", sort=False)):
-            looks = own.assign(look=own.sort_values("gradients").groupby("seed").cumcount())
+        figure = figures.Picture(figsize=(9.6, 3.4), layout="constrained")
+        axis = figure.subplots()
+        for number, (name, rows) in enumerate(errors.groupby("run", sort=False)):
+            looks = rows.assign(look=rows.sort_values("gradients").groupby("seed").cumcount())
             mean = looks.groupby("look")[["gradients", "error"]].mean()
             dashes = "-" if number < len(figures.COLOURS) else "--"
             colour = figures.COLOURS[number % len(figures.COLOURS)]
             axis.plot(mean["gradients"], mean["error"], dashes, color=colour, label=str(name), **marks(colour))
         axis.set(xlabel="gradients of all workers", ylabel="test error of the mean model")
         plain_logarithmic(axis, "y")
-        drawn.legend(loc="outside right center")
-    return drawn
+        figure.legend(loc="outside right center")
+    return figure

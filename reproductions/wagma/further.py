@@ -5,26 +5,25 @@ from typing import NamedTuple
 
 import pandas as pd
 
-from reproductions.common import RESULTS, Seeds, say
+from reproductions.common import RESULTS, Seeds, last_values, say
 from reproductions.wagma.accuracy import SEEDS, errors_of
 
 MEASURED = RESULTS / "wagma-further.csv"
 TWICE = "reproductions.wagma.twice"
-EVEN, LONGER, ONE, DOUBLE = "no delays", "130 epochs", "one neighbour", "communicating twice"
+NO_DELAYS, LONGER, ONE_NEIGHBOUR, DOUBLE = "no delays", "130 epochs", "one neighbour", "communicating twice"
 MIX_FIRST, DOUBLE_MIX_FIRST = "models mixed before the update", "communicating twice, before the update"
 PERIODS = (5, 20, 40)
 LATE = 5  # ms: the spread with which every order is judged as well
 SPREADS = (1, LATE, 20)  # ms
 _RUNS = ("local-sgd", "allreduce", "d-psgd", "sgp", "eager-sgd", "ad-psgd", "wagma", "wagma-fixed", "wagma-64", "wagma-4")
-
-
+_NEVER_LATE = "cluster.contention=[]"
 FEW = range(1, 6)  # seeds of what no close claim is about
 
 
 class Case(NamedTuple):
     """Some runs of figure 5 with something changed."""
 
-    what: str
+    name: str
     folder: str
     runs: Sequence[str]
     settings: Sequence[str]
@@ -43,7 +42,7 @@ def spread(milliseconds: int, delays: bool = True) -> str:
 
 def _spread(milliseconds: int, runs: Sequence[str], delays: bool = True, close: Sequence[str] = ()) -> Case:
     settings = [f"cluster.compute={{name: normal, mu: 0.341, sigma: {milliseconds / 1000}}}"]
-    settings += [] if delays else ["cluster.contention=[]"]
+    settings += [] if delays else [_NEVER_LATE]
     folder = f"spread-{milliseconds}" + ("" if delays else "-even")
     return Case(spread(milliseconds, delays), folder, runs, settings, close)
 
@@ -51,9 +50,9 @@ def _spread(milliseconds: int, runs: Sequence[str], delays: bool = True, close: 
 _TWICE = f"runs.d-psgd.protocol.name={TWICE}:GossipTwice"
 _BEFORE = "runs.d-psgd.protocol.order=mix-first"
 CASES = (
-    Case(EVEN, "even", ("local-sgd", "wagma", "ad-psgd", "d-psgd", "sgp"), ["cluster.contention=[]"], ("wagma", "ad-psgd")),
+    Case(NO_DELAYS, "even", ("local-sgd", "wagma", "ad-psgd", "d-psgd", "sgp"), [_NEVER_LATE], close=("wagma", "ad-psgd")),
     Case(LONGER, "longer", ("ad-psgd",), [f"stop.gradients={25600 * 130 // 90}"]),
-    Case(ONE, "one-neighbour", ("sgp",), ["runs.sgp.protocol.topology.neighbours=1"]),
+    Case(ONE_NEIGHBOUR, "one-neighbour", ("sgp",), ["runs.sgp.protocol.topology.neighbours=1"]),
     Case(DOUBLE, "twice", ("d-psgd",), [_TWICE]),
     Case(MIX_FIRST, "mix-first", ("d-psgd",), [_BEFORE], ("d-psgd",)),
     Case(DOUBLE_MIX_FIRST, "twice-mix-first", ("d-psgd",), [_TWICE, _BEFORE]),
@@ -66,23 +65,21 @@ CASES = (
 
 
 def measure(add: bool = False) -> None:
-    """Forty minutes on a core; with `add` only the seeds that the file lacks."""
+    """Measure errors in all cases: forty minutes on a core; with `add` only the seeds that the file lacks."""
     measured = Seeds(MEASURED, ("case", "run"), add)
     for case in CASES:
         for run in case.runs:
-            if seeds := measured.missing(SEEDS if run in case.close else FEW, case=case.what, run=run):
+            if seeds := measured.missing(SEEDS if run in case.close else FEW, case=case.name, run=run):
                 errors = errors_of([*case.settings, f"seeds={seeds}"], f"{case.folder}-{run}", [run], [TWICE])
-                measured.add(errors.assign(case=case.what), "%.6g")
-        say(f"wagma: {case.what}")
+                measured.add(errors.assign(case=case.name), "%.6g")
+        say(f"wagma: {case.name}")
 
 
 def ends(measured: pd.DataFrame, case: str, run: str, column: str = "error") -> "pd.Series[float]":
     """Return the last values by seed."""
-    own = measured[(measured["case"] == case) & (measured["run"] == run)]
-    return own.sort_values("gradients").groupby("seed")[column].last()
+    return last_values(measured[(measured["case"] == case) & (measured["run"] == run)], column, "gradients")[run]
 
 
 def by_seed(measured: pd.DataFrame, case: str) -> pd.DataFrame:
     """Return the last errors of a case: a row for each seed, a column for each run."""
-    own = measured[measured["case"] == case].sort_values("gradients")
-    return own.groupby(["run", "seed"], sort=False)["error"].last().unstack("run")
+    return last_values(measured[measured["case"] == case], "error", "gradients")

@@ -51,7 +51,7 @@ def judge_numbers(measured: Throughput) -> Measured:
     """Return the evidence for each claim, by its name."""
     result = {}
     for fact in paper.STEPS_PER_SECOND:
-        ours, fastest = (measured.of("4, no delays", fact.workers, run) for run in (fact.run, _FASTEST))
+        ours, fastest = (measured.rate("4, no delays", fact.workers, run) for run in (fact.run, _FASTEST))
         if fact.run == _FASTEST:
             verdict = judge_close(ours, fact.value, CLOSE)
         else:
@@ -64,11 +64,11 @@ def judge_numbers(measured: Throughput) -> Measured:
         verdict = Verdict.NOT_COMPARED if fact.experiment == "figure 10" else ratio(ours, fact.value)
         result[_name(fact)] = Evidence(f"{ours:.2f}", verdict)
         if fact.run == _FASTEST:
-            slower = measured.of(figure, fact.workers, "wagma") / measured.of(NOT_HIDDEN, fact.workers, fact.run)
+            slower = measured.rate(figure, fact.workers, "wagma") / measured.rate(NOT_HIDDEN, fact.workers, fact.run)
             other = Evidence(f"{slower:.2f}", ratio(slower, fact.value))
             result[_name(fact)] = combine_choices(result[_name(fact)], {EXCHANGED: other})
     for fact in paper.MINUTES:
-        ours = minutes(fact.run, measured.of("5", fact.workers, fact.run))
+        ours = minutes(fact.run, measured.rate("5", fact.workers, fact.run))
         result[_name(fact)] = Evidence(f"{ours:.0f}", judge_close(ours, fact.value, CLOSE))
     return result
 

@@ -39,7 +39,7 @@ def judge_orders(errors: pd.DataFrame, further_rows: pd.DataFrame) -> Measured:
         further_rows: measurements of `further`.
     """
     late = accuracy.by_seed(errors)
-    punctual = further.by_seed(further_rows, further.EVEN).combine_first(late[_WAITING])
+    punctual = further.by_seed(further_rows, further.NO_DELAYS).combine_first(late[_WAITING])
     usual, spread = errors[errors["rate"] == accuracy.RATE], further_rows[further_rows["case"] == further.spread(further.LATE)]
     mixed = further_rows[further_rows["case"] == further.MIX_FIRST]
     mixed_errors = further.by_seed(further_rows, further.MIX_FIRST)  # without delays, too, since all wait for all
@@ -85,7 +85,7 @@ def _orders(late: pd.DataFrame, punctual: pd.DataFrame) -> Measured:
 def _judge_delayed(late: pd.DataFrame) -> Measured:
     margin = _PRINTED["wagma"] / _PRINTED["allreduce"] - 1
     return {
-        "similar": _beside(late["wagma"], late["allreduce"], judge_no_worse(late["wagma"], late["allreduce"], margin)),
+        "similar": _compare(late["wagma"], late["allreduce"], judge_no_worse(late["wagma"], late["allreduce"], margin)),
         "below-allreduce": _order(late["allreduce"], late["wagma"]),
         "below-local": _order(late["local-sgd"], late["wagma"]),
         "d-psgd": _order(late["wagma"], late["d-psgd"]),
@@ -97,7 +97,8 @@ def _judge_delayed(late: pd.DataFrame) -> Measured:
 
 
 def _judge_more_training(late: pd.DataFrame, further_rows: pd.DataFrame) -> Measured:
-    longer, single = further.ends(further_rows, further.LONGER, "ad-psgd"), further.ends(further_rows, further.ONE, "sgp")
+    longer = further.ends(further_rows, further.LONGER, "ad-psgd")
+    single = further.ends(further_rows, further.ONE_NEIGHBOUR, "sgp")
     return {
         "neighbours": _order(late["sgp"], single),
         "longer": _order(longer, late["ad-psgd"]),
@@ -109,12 +110,12 @@ def _judge_punctual(late: pd.DataFrame, punctual: pd.DataFrame) -> Measured:
     margin = _PRINTED_PUNCTUAL["wagma"] / _PRINTED_PUNCTUAL["local-sgd"] - 1
     return {
         "stale": _order(punctual["wagma"], late["wagma"]),
-        "robust": _beside(late["wagma"], punctual["wagma"], judge_level(late["wagma"], punctual["wagma"], 0.05)),
+        "robust": _compare(late["wagma"], punctual["wagma"], judge_level(late["wagma"], punctual["wagma"], 0.05)),
         "local-sgd-wagma": _order(punctual["local-sgd"], punctual["wagma"]),
         "wagma-sgp": _order(punctual["wagma"], punctual["sgp"]),
         "sgp-d-psgd-even": _order(punctual["sgp"], punctual["d-psgd"]),
         "d-psgd-ad-psgd": _order(punctual["d-psgd"], punctual["ad-psgd"]),
-        "as-well": _beside(
+        "as-well": _compare(
             punctual["wagma"], punctual["local-sgd"], judge_no_worse(punctual["wagma"], punctual["local-sgd"], margin)
         ),
     }
@@ -127,7 +128,7 @@ def _ablations(late: pd.DataFrame) -> Measured:
     return {
         "local-sgd-10": _order(wagma, late["local-sgd-10"]),
         "wagma-fixed": _order(wagma, late["wagma-fixed"]),
-        "wagma-64": _beside(wagma, late["wagma-64"], judge_no_worse(wagma, late["wagma-64"], 0.0)),
+        "wagma-64": _compare(wagma, late["wagma-64"], judge_no_worse(wagma, late["wagma-64"], 0.0)),
         "wagma-4": _order(wagma, late["wagma-4"]),
         "square-root": Evidence(sizes, best),
         "larger": _order(late["wagma-64"], late["wagma-4"]),
@@ -178,10 +179,10 @@ def _pair(values: "pd.Series[float]", references: "pd.Series[float]") -> str:
 
 
 def _order(smaller: "pd.Series[float]", larger: "pd.Series[float]") -> Evidence:
-    return _beside(smaller, larger, judge_lower_error(smaller, larger))
+    return _compare(smaller, larger, judge_lower_error(smaller, larger))
 
 
-def _beside(values: "pd.Series[float]", references: "pd.Series[float]", verdict: Verdict) -> Evidence:
+def _compare(values: "pd.Series[float]", references: "pd.Series[float]", verdict: Verdict) -> Evidence:
     return Evidence(_pair(values, references), verdict, (values / references).dropna())
 
 

@@ -59,7 +59,7 @@ def text(
         even_errors=_further_errors(further_rows),
         seeds=errors["seed"].nunique(),
         few=len(further.FEW),
-        beside=f"{throughput.of('7', 16, 'wagma') / throughput.of(NOT_HIDDEN, 16, 'ad-psgd'):.2f}",
+        beside=f"{throughput.rate('7', 16, 'wagma') / throughput.rate(NOT_HIDDEN, 16, 'ad-psgd'):.2f}",
         seven_sizes=_sizes(throughput, "7"),
         epochs=_epochs(throughput),
         ten_changed=_changed(throughput, changed, "10", TEN),
@@ -97,18 +97,18 @@ def _own_communication(changed: Variations, figure: str, facts: Sequence[Fact]) 
 
 def _sizes(measured: Throughput, figure: str) -> str:
     sizes = measured.workers(figure)
-    rows = [[run, *(f"{measured.of(figure, size, run):.2f}" for size in sizes)] for run in measured.runs(figure)]
+    rows = [[run, *(f"{measured.rate(figure, size, run):.2f}" for size in sizes)] for run in measured.runs(figure)]
     return table(["steps per second", *(f"{size:,} workers" for size in sizes)], rows)
 
 
 def _epochs(measured: Throughput) -> str:
     """Return figure 8's times, of ten epochs of 16 workers and of one, relative to WAGMA's."""
-    wagma = measured.of("7", 16, "wagma")
+    wagma = measured.rate("7", 16, "wagma")
     printed = {fact.run: f"{fact.value:.2f}" for fact in paper.TRAINING_TIME if fact.experiment == "figure 8"} | {
         "wagma": "1.00"
     }
     runs = [run for run in measured.runs("7") if run not in ("allreduce", "wagma-global")]
-    rows = [[run, printed.get(run, "–"), f"{wagma / measured.of('7', 16, run):.2f}"] for run in runs]
+    rows = [[run, printed.get(run, "–"), f"{wagma / measured.rate('7', 16, run):.2f}"] for run in runs]
     return table(["time of an epoch, of WAGMA's", "paper", "FRED"], rows)
 
 
@@ -136,14 +136,14 @@ def _spreads(errors: pd.DataFrame, further_rows: pd.DataFrame) -> str:
 
 def _further_errors(further_rows: pd.DataFrame) -> str:
     """Return the errors of the cases that `further` measured."""
-    printed = {(further.EVEN, fact.run): fact.value for fact in paper.ACCURACY_EVEN}
+    printed = {(further.NO_DELAYS, fact.run): fact.value for fact in paper.ACCURACY_EVEN}
     longer, twice = paper.MORE_TRAINING
     printed |= {(further.LONGER, "ad-psgd"): longer.value, (further.DOUBLE, "d-psgd"): twice.value}
     rows = []
     for case in further.CASES[: -len(further.SPREADS) - 1]:  # spreads have tables of their own
         for run in case.runs:
-            error, model_errors = (further.ends(further_rows, case.what, run, column) for column in ("error", "replicas_error"))
-            papers = f"{printed[case.what, run]:.1f}" if (case.what, run) in printed else "–"
+            error, model_errors = (further.ends(further_rows, case.name, run, column) for column in ("error", "replicas_error"))
+            papers = f"{printed[case.name, run]:.1f}" if (case.name, run) in printed else "–"
             spread = (error - error.mean()).abs().max()
-            rows.append([case.what, run, papers, f"{error.mean():.4f}", f"{spread:.4f}", f"{model_errors.mean():.4f}"])
+            rows.append([case.name, run, papers, f"{error.mean():.4f}", f"{spread:.4f}", f"{model_errors.mean():.4f}"])
     return table(["case", "run", "paper: top-1, %", "FRED: mean model's error", "seeds differ by", "models' own"], rows)

@@ -27,20 +27,20 @@ def judge_speeds(measured: Throughput) -> Measured:
 
 
 def _four(measured: Throughput) -> Measured:
-    rates = [measured.of("4, no delays", 64, fact.run) for fact in paper.STEPS_PER_SECOND]
+    rates = [measured.rate("4, no delays", 64, fact.run) for fact in paper.STEPS_PER_SECOND]
     printed = [fact.value for fact in paper.STEPS_PER_SECOND]
     spread, papers = max(rates) / min(rates), max(printed) / min(printed)
     largest = max(measured.faster("4", 256, run) for run in _SYNCHRONOUS)
     grows = [run for run in _SYNCHRONOUS if measured.faster("4", 256, run) > measured.faster("4", 64, run)]
     faster = sorted({run for size in measured.workers("4") for run in _faster_runs(measured, "4", size)})
-    hidden = measured.of("4, no delays", 64, "ad-psgd") * 0.621
+    hidden = measured.rate("4, no delays", 64, "ad-psgd") * 0.621
     remaining_shares = {
         run: measured.seeds("4", 64, run) / measured.seeds("4, no delays", 64, run) for run in ("wagma", "allreduce")
     }
     ratios = {size: measured.seeds("4", size, "wagma") / measured.seeds("4", size, "eager-sgd") for size in (4, 256)}
     allreduce = {size: measured.seeds("4", size, "allreduce") for size in (4, 256)}
     groups = {run: measured.seeds("4", 64, run) for run in ("wagma-global", "wagma")}
-    longer = minutes("ad-psgd", measured.of("5", 64, "ad-psgd")), minutes("wagma", measured.of("5", 64, "wagma"))
+    longer = minutes("ad-psgd", measured.rate("5", 64, "ad-psgd")), minutes("wagma", measured.rate("5", 64, "wagma"))
     return {
         "balanced": Evidence(f"{spread:.2f}", ratio(spread, papers)),
         "ranked": _ranked(measured),
@@ -66,7 +66,7 @@ def _four(measured: Throughput) -> Measured:
 
 def _ranked(measured: Throughput) -> Evidence:
     """Return the number of runs that are faster than WAGMA without delays, by more than one percent."""
-    rates = {fact.run: measured.of("4, no delays", 64, fact.run) for fact in paper.STEPS_PER_SECOND}
+    rates = {fact.run: measured.rate("4, no delays", 64, fact.run) for fact in paper.STEPS_PER_SECOND}
     faster = [run for run, rate in rates.items() if rate > 1.01 * rates["wagma"]]
     return Evidence(f"{len(faster)} are faster", judge(len(faster) == 2))
 
@@ -87,7 +87,7 @@ def _judged_seven(measured: Throughput, exchanges: str) -> Measured:
     """Return the results, AD-PSGD's times from the case `exchanges`."""
 
     def steps(workers: int, run: str) -> float:
-        return measured.of(exchanges if run == "ad-psgd" else "7", workers, run)
+        return measured.rate(exchanges if run == "ad-psgd" else "7", workers, run)
 
     runs = [run for run in measured.runs("7") if run not in ("sgp-2", "wagma-global")]
     first = {workers: sorted(runs, key=lambda run: -steps(workers, run)) for workers in (16, 64)}
@@ -111,9 +111,9 @@ def _ten(measured: Throughput) -> Measured:
     agrees = least == 1.7 and least + median < 2 and judge_close(largest, 43.5, CLOSE) == Verdict.AGREES
     faster = _faster_runs(measured, "10", 1024)
     runs = [run for run in measured.runs("10") if run != "ad-psgd" and not run.endswith("-once")]
-    scaling = {run: measured.of("10", 1024, run) / measured.of("10", 16, run) for run in runs}
-    iterations = measured.of("10", 64, "ad-psgd") * _TEN_HOURS
-    steps = measured.of("10", 64, "wagma") * _TEN_HOURS * _EXPERIENCE
+    scaling = {run: measured.rate("10", 1024, run) / measured.rate("10", 16, run) for run in runs}
+    iterations = measured.rate("10", 64, "ad-psgd") * _TEN_HOURS
+    steps = measured.rate("10", 64, "wagma") * _TEN_HOURS * _EXPERIENCE
     return {
         "episodes": Evidence(f"{least} s, {least + median:.1f} s, {largest:.1f} s", judge(agrees)),
         "only-ad-psgd-ten": Evidence(", ".join(faster) or "none", judge(faster == ["ad-psgd"])),

@@ -47,7 +47,7 @@ CASES = (
 
 
 def measure(add: bool = False) -> None:
-    """Some minutes; with `add` only the seeds that the file lacks."""
+    """Measure throughput in all cases: some minutes; with `add` only the seeds that the file lacks."""
     measured = Seeds(THROUGHPUT, ("figure", "workers", "name"), add)
     for case in CASES:
         path = SCENARIOS / f"{case.scenario}.yaml"
@@ -72,41 +72,41 @@ class Throughput:
         self._measured = measured
         self._means = measured.groupby(["figure", "workers", "name"], sort=False)["steps_per_second"].mean()
 
-    def of(self, figure: str, workers: int, run: str) -> float:
+    def rate(self, figure: str, workers: int, run: str) -> float:
         """Return the throughput of one run."""
         return float(self._means[figure, workers, run])
 
     def seeds(self, figure: str, workers: int, run: str) -> "pd.Series[float]":
         """Return the throughput of one run, by seed."""
-        every = self._measured
-        own = every[(every["figure"] == figure) & (every["workers"] == workers) & (every["name"] == run)]
-        return own.set_index("seed")["steps_per_second"]
+        rows = self._measured
+        rows = rows[(rows["figure"] == figure) & (rows["workers"] == workers) & (rows["name"] == run)]
+        return rows.set_index("seed")["steps_per_second"]
 
     def faster(self, figure: str, workers: int, run: str) -> float:
-        """WAGMA's, of that run's, with the seeds that both have."""
-        both = pd.DataFrame({name: self.seeds(figure, workers, name) for name in ("wagma", run)}).dropna().mean()
-        return float(both["wagma"] / both[run])
+        """Return WAGMA's throughput, of that run's, with the seeds that both have."""
+        means = pd.DataFrame({name: self.seeds(figure, workers, name) for name in ("wagma", run)}).dropna().mean()
+        return float(means["wagma"] / means[run])
 
     def runs(self, figure: str) -> list[str]:
-        """Names."""
-        return list(dict.fromkeys(name for own, _, name in self._means.index if own == figure))
+        """Return the names of a figure's runs."""
+        return list(dict.fromkeys(name for entry, _, name in self._means.index if entry == figure))
 
     def workers(self, figure: str) -> list[int]:
         """Return the numbers of workers."""
-        return list(dict.fromkeys(workers for own, workers, _ in self._means.index if own == figure))
+        return list(dict.fromkeys(workers for entry, workers, _ in self._means.index if entry == figure))
 
     def picture(self, figure: str, ideal: float) -> figures.Picture:
-        """Steps per second of all workers, bars by their number; dotted: no communication and no waiting."""
+        """Draw steps per second of all workers, bars by their number; dotted: no communication and no waiting."""
         runs, sizes = self.runs(figure), self.workers(figure)
         with figures.style():
-            drawn = figures.Picture(figsize=(9.6, 3.2), layout="constrained")
-            axis = drawn.subplots()
+            image = figures.Picture(figsize=(9.6, 3.2), layout="constrained")
+            axis = image.subplots()
             for number, (colour, run) in enumerate(zip(figures.COLOURS, runs, strict=False)):
                 places = [group + (number - len(runs) / 2) * 0.8 / len(runs) for group in range(len(sizes))]
-                axis.bar(places, [self.of(figure, size, run) for size in sizes], 0.8 / len(runs), color=colour, label=run)
+                axis.bar(places, [self.rate(figure, size, run) for size in sizes], 0.8 / len(runs), color=colour, label=run)
             axis.axhline(ideal, color="#5B5B5B", linestyle=":", label="no communication, no waiting")
             axis.set(xticks=range(len(sizes)), xticklabels=[f"{size:,}" for size in sizes], xlabel="workers")
             axis.set_ylabel("steps of each worker per second")
             axis.grid(axis="x", visible=False)
-            drawn.legend(loc="outside right center")
-        return drawn
+            image.legend(loc="outside right center")
+        return image

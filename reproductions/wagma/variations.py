@@ -105,7 +105,7 @@ class Variations:
 
     def faster(self, figure: str, change: str, run: str) -> float:
         """WAGMA's steps of that run's; those of the scenario as it is where the variation is not about WAGMA."""
-        usual = self._as_it_is.of(figure, _LENGTH[figure][0], "wagma")
+        usual = self._as_it_is.rate(figure, _LENGTH[figure][0], "wagma")
         return self._steps.get((figure, change, "wagma"), usual) / self._steps[figure, change, run]
 
     def row(self, figure: str, change: str, runs: Iterable[str]) -> list[str]:
