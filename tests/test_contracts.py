@@ -305,3 +305,16 @@ def test_help_the_list_and_timing_alone_load_no_jax(tmp_path):
     variables = {name: value for name, value in os.environ.items() if not name.startswith("JAX_")}
     process = subprocess.run(command, cwd=tmp_path, env=variables, capture_output=True, text=True, check=True)
     assert process.stdout.splitlines()[-1] == "[]"
+
+
+def test_a_run_loads_matplotlib_only_for_figures_and_scipys_slow_modules_not_at_all():
+    """Otherwise each run takes a second longer, and no other process draws figures: a notebook may have changed matplotlib."""
+    program = """
+import sys, fred
+task, algorithm = {"data": {"name": "synthetic-classification"}, "model": {"name": "softmax"}}, {"name": "asgd", "learning_rate": 0.1}
+fred.run(fred.scenario(task=task, cluster={"workers": 2}, stop={"updates": 4}, algorithm=algorithm))
+print(sorted({"matplotlib", "scipy.cluster", "scipy.optimize", "scipy.stats"} & sys.modules.keys()))
+"""
+    command = [sys.executable, "-c", program]
+    process = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert process.stdout == "[]\n"

@@ -7,10 +7,8 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy.cluster.hierarchy import linkage
-from scipy.special import ndtri
-from scipy.stats import norm, rankdata
 
 from fred.base.errors import briefly
 from fred.traces.waiting import Waiting, find_waiting
@@ -191,7 +189,7 @@ def _cluster(innovations: NDArray[np.float64]) -> NDArray[np.int64]:
     """Cluster by average linkage on correlations, as long as they are significant; return one group if there is none."""
     workers = innovations.shape[1]
     correlation = np.round(innovations.T @ innovations / len(innovations), 9)  # the last digits depend on the machine
-    tree = linkage(1 - correlation[np.triu_indices(workers, 1)], "average")
+    tree = scipy.cluster.hierarchy.linkage(1 - correlation[np.triu_indices(workers, 1)], "average")
     group_of = _cut_tree(tree, workers, _significant_correlation(innovations))
     return group_of if group_of.max() < workers - 1 else np.zeros(workers, np.int64)
 
@@ -215,7 +213,7 @@ def _whiten(logs: NDArray[np.float64]) -> NDArray[np.float64]:
 
 def _normal_scores(values: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return normal scores of the ranks of each worker's values, so that rare delays do not look like correlation."""
-    return _standardize(ndtri(rankdata(values, axis=0) / (len(values) + 1)))
+    return _standardize(scipy.special.ndtri(scipy.stats.rankdata(values, axis=0) / (len(values) + 1)))
 
 
 def _standardize(values: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -240,7 +238,7 @@ def _significant_correlation(innovations: NDArray[np.float64]) -> float:
     lags = range(1, min(_LAGS, iterations // 4) + 1)
     persistence = sum(float((innovations[:-lag] * innovations[lag:]).mean()) ** 2 for lag in lags)
     independent = max(iterations / (1 + 2 * persistence) - 4, 1.0)
-    return math.tanh(float(norm.isf(_FALSE_ALARM_RATE / workers**3)) / math.sqrt(independent))
+    return math.tanh(float(-scipy.special.ndtri(_FALSE_ALARM_RATE / workers**3)) / math.sqrt(independent))
 
 
 def _cut_tree(tree: NDArray[np.float64], workers: int, threshold: float) -> NDArray[np.int64]:

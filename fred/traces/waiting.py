@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy.stats import chi2
 
 Floats = NDArray[np.float64]
 _FEWEST = 8  # iterations from which waiting can be seen
@@ -220,7 +220,8 @@ def _find_meetings(seconds: Floats) -> Iterator[int]:
         freedom = independent_workers * min(independent_iterations, len(part))
         typical = float(np.median(np.delete(variances, phase)))
         meets = variances[phase] < min(_MEETS, _MEETS_RELATIVE * typical) and np.median(part) < _MEETS * np.median(expected)
-        if meets and chi2.cdf(variances[phase] * freedom, freedom) < significance and _compensates(seconds[phase:], every):
+        chance = scipy.special.chdtr(freedom, variances[phase] * freedom)
+        if meets and chance < significance and _compensates(seconds[phase:], every):
             yield every
 
 

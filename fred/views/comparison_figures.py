@@ -7,7 +7,7 @@
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -15,7 +15,6 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, NullLocator
 
 from fred.outcomes.tables import keys_of, setting, value_texts
-from fred.prediction.closed_loop import Rounds
 from fred.specification.summary import label_of
 from fred.specification.sweep import Criterion
 from fred.views.figures import (
@@ -33,6 +32,9 @@ from fred.views.figures import (
     style,
 )
 from fred.views.view import COLOURS, MARKERS, SCREEN, Look, View, lines, marks
+
+if TYPE_CHECKING:
+    from fred.prediction.closed_loop import Rounds
 
 _DASHES = list(dict.fromkeys(dashes for _, dashes in lines()))
 _MOST = 6  # points of the front that are named
@@ -139,7 +141,7 @@ def _dots(axis: Axes, rows: pd.DataFrame, colours: list[str]) -> None:
         axis.plot([pair["mean"]], [place], "o", color=colour, markersize=5, markeredgecolor="white")
 
 
-def cutoffs(rounds: dict[str, Rounds]) -> Picture:
+def cutoffs(rounds: "dict[str, Rounds]") -> Picture:
     """Draw the cutoff of each rule, round by round, in front of the oracle's.
 
     Args:
@@ -166,7 +168,7 @@ def cutoffs(rounds: dict[str, Rounds]) -> Picture:
     return figure
 
 
-def throughput(rounds: dict[str, Rounds]) -> Picture:
+def throughput(rounds: "dict[str, Rounds]") -> Picture:
     """Draw the gradients per second of each rule; a dashed line marks the oracle.
 
     Args:

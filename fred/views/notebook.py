@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from html import escape
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -19,13 +19,15 @@ from numpy.typing import NDArray
 
 from fred.base import progress
 from fred.outcomes.tables import Tables
-from fred.views import page_data, page_tables, pictures
-from fred.views.figures import Picture
+from fred.views import page_data, page_tables
 from fred.views.page import part
 from fred.views.page_tables import number, paired_table, summary_table
 from fred.views.table import NONE, Table
 from fred.views.verdict import answer
 from fred.views.view import SCREEN, Look, lines
+
+if TYPE_CHECKING:
+    from fred.views.figures import Picture
 
 _HEIGHT = 720  # px of the frame
 _MOST_NOTES = 8
@@ -88,11 +90,13 @@ def result_html(tables: Tables, notes: Sequence[str]) -> str:
 
 
 def _first_figure(tables: Tables) -> str:
+    from fred.views import pictures  # loads matplotlib
+
     draw = next(iter(pictures.drawable(tables, SCREEN).values()), None)
     return _figure(draw()) if draw else ""
 
 
-def _figure(picture: Picture) -> str:
+def _figure(picture: "Picture") -> str:
     """Return a figure without a background, in colours that can be read on a light and on a dark one."""
     return f"<div class='figure'>{_COLOUR.sub(lambda colour: _THEMED[colour[0]], picture._repr_svg_())}</div>"
 
@@ -103,6 +107,8 @@ def timing_html(tables: Tables) -> str:
     Args:
         tables: the runs, with one seed.
     """
+    from fred.views import pictures  # loads matplotlib
+
     table = page_tables.html(summary_table(tables.summary, printed=False), sorts=False)
     clocked = any(outcome.has_clock for outcome in tables.outcomes)
     timeline = _figure(pictures.timeline_of(tables)) if clocked else ""
