@@ -39,7 +39,6 @@ from fred.specification.summary import Summary
 _COUNTS = ("updates", "gradients")
 _MEASURED = ("loss", "error")
 _MOST = 1 << 62
-_SMALL = 2**20  # bytes
 
 
 def _as_it_was(source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
@@ -165,7 +164,7 @@ class Stored(ModelOfRun):
     folder: Path
     run: Run
     record: UnitRecord
-    _tables: dict[tuple[int, ...], pd.DataFrame] = field(default_factory=dict, compare=False)  # small ones that were read
+    _tables: dict[int, pd.DataFrame] = field(default_factory=dict, compare=False)  # the evaluations, by the file's time
 
     @property
     def name(self) -> str:
@@ -241,14 +240,10 @@ class Stored(ModelOfRun):
 
     def _metrics(self, file: Path, run: Run) -> pd.DataFrame:
         """Return the evaluations in a file. A result's figures and page read them eight times, half a second for 18 units."""
-        status = file.stat()
-        if status.st_size > _SMALL:
-            return metrics(file, run)
-        key = status.st_ino, status.st_size, status.st_mtime_ns
-        if key not in self._tables:
+        if (time_ns := file.stat().st_mtime_ns) not in self._tables:
             self._tables.clear()
-            self._tables[key] = metrics(file, run)
-        return self._tables[key].copy()
+            self._tables[time_ns] = metrics(file, run)
+        return self._tables[time_ns].copy()
 
     def _content(self, name: str, read: Any) -> Any:
         """Return the content of one file. Raises FredError if it is unreadable, or another run has replaced this one."""
