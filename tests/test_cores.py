@@ -278,6 +278,11 @@ class TestExplain:
         assert rows["together"][0] == "80"
         assert " ".join(rows["gated"]).startswith("– – – timing needs values –")
 
+    def test_it_computes_in_the_environment_of_runs_or_refuses_another(self, tmp_path, monkeypatch):
+        (tmp_path / "mine.yaml").write_text(EXPLAINED)
+        monkeypatch.setenv("FRED_THREADS", "none")
+        assert "FRED_THREADS=none" in refusal("run", tmp_path / "mine.yaml", "--explain")
+
     def test_it_refuses_scenarios_that_train_nothing(self, tmp_path):
         (tmp_path / "mine.yaml").write_text(
             "cluster: {workers: 4}\nalgorithm: {name: asgd, learning_rate: 0.1}\nstop: {updates: 9}\n"

@@ -234,7 +234,7 @@ def _run(options: argparse.Namespace) -> int:
     if options.explain:
         from fred.commands.explain import explain
 
-        return explain(options.scenario, _settings(options), only, options.imports)
+        return explain(options.scenario, _settings(options), only, options.imports, options.quiet)
     out = options.out or Path("results") / ".".join((options.scenario.stem, *only))
     with process.add_note(lambda: staging.describe_remains(out)):
         outcome = _run_scenario(out, only, options)

@@ -5,8 +5,11 @@ from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from fred.base import environment
 from fred.base.errors import FredError
+from fred.base.progress import OfRuns, of_runs
 from fred.replay import helpers
+from fred.replay.division import plan_of
 from fred.replay.executor import Side
 from fred.running.model_training import Problem
 from fred.running.recording import Recording, Timings
@@ -46,7 +49,7 @@ class Sharing(NamedTuple):
         return helpers.is_worthwhile(self.seconds, self.gradients) and self.speed_ups[2] >= helpers.LEAST_SPEED_UP
 
 
-def explain(file: Path, settings: Sequence[str], only: Collection[str], modules: Sequence[str]) -> int:
+def explain(file: Path, settings: Sequence[str], only: Collection[str], modules: Sequence[str], quiet: bool) -> int:
     """Print, for each run with its first seed, what several processes would gain; of a sweep only the first point.
 
     Return the exit code. Raises FredError, also if no run trains anything.
@@ -56,11 +59,14 @@ def explain(file: Path, settings: Sequence[str], only: Collection[str], modules:
         settings: settings to override, `KEY.PATH=VALUE`.
         only: names of runs; none: all.
         modules: modules with classes of the user's own.
+        quiet: True to show no progress.
     """
     scenario = load(located(file), settings, modules)
+    environment.check()
     for line in doubts_of(scenario, only):
         print(f"fred: {line}", file=sys.stderr)
-    rows = list(_rows(scenario, only))
+    with of_runs(quiet=quiet) as progress:
+        rows = list(_rows(scenario, only, progress))
     if all(estimate is None for _, estimate, _ in rows):
         raise FredError("`--explain` says what several processes would gain in training, and no run has a `task`")
     columns = ("run", "gradients", "ms each", "seconds", "shared", *(f"{number} processes" for number in PROCESSES))
@@ -69,8 +75,8 @@ def explain(file: Path, settings: Sequence[str], only: Collection[str], modules:
     return 0
 
 
-def _rows(scenario: Scenario, only: Collection[str]) -> Iterator[tuple[str, Sharing | None, str]]:
-    names = set[str]()
+def _rows(scenario: Scenario, only: Collection[str], progress: OfRuns) -> Iterator[tuple[str, Sharing | None, str]]:
+    names, seed = set[str](), scenario.seeds[0]
     for key, run in scenario.runs.items():
         name = scenario.run_of(key)
         if name in names or (only and name not in only):
@@ -81,8 +87,10 @@ def _rows(scenario: Scenario, only: Collection[str]) -> Iterator[tuple[str, Shar
         elif run.protocol.needs_values:
             yield name, None, "timing needs values"
         else:
+            progress(name, seed, 0.0)
             with name_run_in_errors(key, run):
-                yield name, predict_sharing(run, run.task, scenario.seeds[0]), ""
+                yield name, predict_sharing(run, run.task, seed), ""
+            progress(name, seed, 1.0)
 
 
 def _cells(estimate: Sharing | None, reason: str) -> list[str]:
@@ -110,7 +118,7 @@ def predict_sharing(run: Run, task: Task, seed: int) -> Sharing:
     schedule = timings.schedule(recording)
     program = timings.program(schedule, recording.cadence.points(schedule).rows, arithmetic)
     side = Side(program, arithmetic, problem.params, problem.examples, problem.batches)
-    first = helpers.stretch(program, 0, 0)
-    speed_ups = {number: helpers.plan_stretch(side, first, number).speed_up for number in PROCESSES}
+    tasks = helpers.tasks_of_stretch(side, helpers.stretch(program, 0, 0))
+    speed_ups = {number: plan_of(tasks, number).speed_up for number in PROCESSES}
     seconds = helpers.seconds_of_a_gradient(side, problem.models)
     return Sharing(int(helpers.gradients_before(program)[-1]), seconds, speed_ups)

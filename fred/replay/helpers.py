@@ -33,7 +33,7 @@ from fred.replay.machine import Loop, Mark
 from fred.replay.memory import Snapshot
 from fred.replay.phases import How, Op, Program
 from fred.replay.shared_values import SharedValues, clear_memory, new_memory
-from fred.replay.tasks import MESSAGES, tasks_of
+from fred.replay.tasks import MESSAGES, Tasks, tasks_of
 from fred.schedule.minibatches import Minibatches
 
 LEAST_GRADIENT = 0.002  # seconds; handing over parameters and a gradient takes about 1 ms
@@ -335,8 +335,12 @@ def plan_stretch(side: Side, phases: Sequence[int], processes: int) -> Plan:
         phases: first phase, the phase after the last one, and number of the first mark.
         processes: number of processes, with the run's own.
     """
-    arithmetic = side.arithmetic
-    return plan_of(tasks_of(side.program, arithmetic.blocks.count, arithmetic.hooks, *phases), processes)
+    return plan_of(tasks_of_stretch(side, phases), processes)
+
+
+def tasks_of_stretch(side: Side, phases: Sequence[int]) -> Tasks:
+    """Return the tasks of a stretch of the program; see `plan_stretch`."""
+    return tasks_of(side.program, side.arithmetic.blocks.count, side.arithmetic.hooks, *phases)
 
 
 def seconds_of_a_gradient(side: Side, models: Sequence[Params]) -> float:
