@@ -27,7 +27,7 @@ from fred.replay.arithmetic import Arithmetic
 from fred.replay.helpers import replay
 from fred.replay.interpreter import Interpreter, jitted
 from fred.replay.lower import lower
-from fred.replay.machine import Progress, compiled
+from fred.replay.machine import ReplayProgress, compiled
 from fred.replay.phases import Op, Program
 from fred.schedule.minibatches import Minibatches
 from fred.schedule.schedule import Schedule
@@ -179,7 +179,7 @@ class Case:
 
         return jax.lax.fori_loop(0, len(targets), mix, rows)
 
-    def _marks(self, cores: int = 1) -> Iterator[Progress]:
+    def _marks(self, cores: int = 1) -> Iterator[ReplayProgress]:
         return replay(self.program, self.arithmetic, [self.params], self.examples, self.batches, cores=cores)
 
     def replay(self, cores: int = 1) -> None:

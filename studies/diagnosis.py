@@ -12,9 +12,9 @@ from functools import cached_property
 import numpy as np
 import pandas as pd
 
+from fred.base.types import Bools, Floats
 from fred.diagnosis.findings import CANNOT_TELL, LITTLE_GAIN, SAVES, SAVES_LITTLE, diagnose
 from fred.diagnosis.remedies import RULE
-from fred.diagnosis.spells import Bools, Floats
 from fred.prediction import closed_loop
 from fred.prediction.comparison import rule_named
 from fred.prediction.contract import AllWorkers

@@ -2,7 +2,8 @@
 
 import json
 import re
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import Any, get_args
 
 import numpy as np
 import pytest
@@ -10,11 +11,15 @@ import pytest
 import fred
 from fred.base import environment
 from fred.base.errors import FredError
+from fred.cluster import cluster
 from fred.components import registry
+from fred.components.component import Component
 from fred.running.execution import check
 from fred.schedule.schedule import Verb, What
+from fred.specification import effects
 from fred.specification.effects import unused_options
 from fred.specification.loading import load
+from fred.specification.shape import Run
 from tests.program import fred_command, refusal
 from tests.worlds import TASK, constant, make_run, outcome
 
@@ -626,3 +631,28 @@ def test_mean_latencies_between_regions_come_from_their_table():
     cluster = fred.Cluster(workers=3, network={"regions": regions, "message_bytes": 1})
     simulation = fred.Simulation(cluster, fred.Recorder(3, fred.Layout.peers(3), updates=1), seed=0)
     assert simulation.mean_latency == round(1e9 * (2 * 0.4 + 2 * 0.7 + 2 * 0.2) / 6)
+
+
+def components_in(annotation: Any) -> Iterator[type[Component]]:
+    """Yield the classes of components in the type of an option."""
+    if isinstance(annotation, type) and issubclass(annotation, Component):
+        yield annotation
+    for part in get_args(annotation):
+        yield from components_in(part)
+
+
+def has_option(classes: Sequence[type[Component]], path: Sequence[str]) -> bool:
+    """Return True if there may be an option of this path; components that scenarios name may have any."""
+    if not path or path[0] == "*":
+        return not path or has_option(classes, path[1:])
+    owners = [cls for cls in classes if path[0] in cls.model_fields]
+    parts = [part for cls in owners for part in components_in(cls.model_fields[path[0]].annotation)]
+    return bool(owners) and (not parts or has_option(parts, path[1:]))
+
+
+def test_rules_name_options_that_exist():
+    rules: list[tuple[type[Component], Any]] = [(Run, rule) for rule in (*effects._RULES, *effects._REPORTED_RULES)]
+    rules += [(fred.Cluster, rule) for rule in cluster._RULES]
+    paths = [(part, path) for part, rule in rules for path in rule.options.split()]
+    assert len(paths) > 60
+    assert [path for part, path in paths if not has_option([part], path.split("."))] == []

@@ -34,6 +34,7 @@ import scipy
 from numpy.typing import NDArray
 
 from fred.base import numerics
+from fred.base.types import Floats
 
 FEWEST_SEEDS = 5
 MISSES = 0.05  # share of intervals, or of families, that miss the true value
@@ -49,7 +50,6 @@ _PRIOR = 0.5  # prior number of beginnings, and of ends, of spells
 _DIGITS = 9  # digits of `spell_ratio`: later ones depend on the machine
 
 Interval = tuple[float, float]
-Floats = NDArray[np.float64]
 
 
 class Verdict(StrEnum):

@@ -18,10 +18,10 @@ from fred.cluster.devices import Devices
 from fred.cluster.durations import check_median
 from fred.cluster.failures import Failures
 from fred.cluster.faults import Fault, FaultProcess
-from fred.cluster.latency import AnyLatency, Constant, Latency, Positive
+from fred.cluster.latency import AnyLatency, Constant, Latency
 from fred.cluster.network import Network
 from fred.cluster.prices import Place, Prices
-from fred.components.component import NANOSECONDS, Component, Count, Rule, check_rules
+from fred.components.component import NANOSECONDS, Component, Count, Positive, Rule, check_rules
 from fred.components.one_of import OneOf
 from fred.traces.trace import spread_workers
 

@@ -5,10 +5,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from fred.base.types import Floats, Ints
 from fred.cluster.cluster import Cluster
 from fred.cluster.prices import Prices
 from fred.components.component import NANOSECONDS
-from fred.schedule.schedule import NONE, Ints, Schedule, Verb, What
+from fred.schedule.schedule import NONE, Schedule, Verb, What
 from fred.schedule.spans import spans
 
 PARTS = ("workers", "servers", "traffic", "electricity")  # of the cost
@@ -17,8 +18,6 @@ _HOUR = 3600.0 * NANOSECONDS  # ns
 _KWH = 1000.0 * _HOUR  # W ns
 _GB = 1e9
 _RUNNING = ("computing", "wasted")  # activities that take a worker's full power
-
-Floats = NDArray[np.float64]
 
 
 class Spent(NamedTuple):

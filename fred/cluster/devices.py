@@ -21,8 +21,8 @@ from pydantic import Field, ValidationInfo, model_validator
 from fred.base import numerics
 from fred.base.errors import FredError, listed
 from fred.cluster.bandwidths import Bandwidth, Direction
-from fred.cluster.latency import AnyLatency, Positive, draw_positive
-from fred.components.component import Component
+from fred.cluster.latency import AnyLatency, draw_positive
+from fred.components.component import Component, Positive
 from fred.components.input_path import InputPath, file_instead
 from fred.tables.content import read_content
 from fred.tables.quantities import BANDWIDTHS, bandwidth_in, split_name

@@ -43,14 +43,12 @@ from pydantic import Field, model_validator
 
 from fred.base import numerics
 from fred.base.numerics import exp, log1p, power
-from fred.components.component import Component
+from fred.components.component import Component, Fraction, Positive
 from fred.components.one_of import OneOf
 
 Uniforms = NDArray[np.float64]  # draws in (0, 1)
 Seconds = NDArray[np.float64]
-Positive = Annotated[float, Field(gt=0)]
 NonNegative = Annotated[float, Field(ge=0)]
-Fraction = Annotated[float, Field(ge=0, le=1)]
 
 
 class Latency(Component):

@@ -36,8 +36,8 @@ from fred.base.errors import FredError
 from fred.base.numerics import cos, exp
 from fred.cluster.contention import FOREVER, Contention, Drawn, Load, NodeOf, Scope, Slowdown, entities
 from fred.cluster.durations import check_median
-from fred.cluster.latency import AnyLatency, Positive
-from fred.components.component import NANOSECONDS, Duration, Time
+from fred.cluster.latency import AnyLatency
+from fred.components.component import NANOSECONDS, Duration, Positive, Time
 
 _MOST_STEPS = 4_000_000  # steps of one entity's noise
 Persistence = Annotated[float, Field(ge=0, lt=1)]

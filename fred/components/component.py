@@ -38,6 +38,8 @@ C = TypeVar("C", bound="Component")
 _LATEST: ContextVar[dict[type, Any] | None] = ContextVar("_LATEST", default=None)  # the last valid component of each class
 Count = Annotated[int, Field(ge=1, lt=2**31)]  # all numbers of things in scenarios are below 2^31
 Natural = Annotated[int, Field(ge=0, lt=2**31)]  # the same, or 0
+Positive = Annotated[float, Field(gt=0)]
+Fraction = Annotated[float, Field(ge=0, le=1)]
 Time = Annotated[float, Field(ge=0, le=LONGEST)]  # a time of the clock, s
 Duration = Annotated[float, Field(ge=1e-9, le=LONGEST)]  # s, at least 1 ns, the clock's unit
 Price = Annotated[float, Field(ge=0, le=1e12)]  # of a machine for an hour, of a GB, of a kWh, in any currency

@@ -24,14 +24,13 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from fred.base.types import Floats
 from fred.components.component import NANOSECONDS
 from fred.schedule.schedule import Schedule, Verb
 
 WORST = 0.03  # share of the workers that count as the worst; at least one
 COMPUTING = "computing"
 _EQUAL = 1e-9  # relative loss below which a slowdown is rounding
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)

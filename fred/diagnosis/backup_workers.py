@@ -16,6 +16,7 @@ from scipy.optimize import nnls
 from scipy.special import gammaln
 
 from fred.base.errors import FredError
+from fred.base.types import Floats
 from fred.components.component import NANOSECONDS
 from fred.outcomes.outcome import Outcome
 from fred.protocols.synchronous import Synchronous
@@ -23,7 +24,6 @@ from fred.schedule.schedule import Schedule, Verb
 from fred.views.figures import COLOURS, Picture, style
 from fred.views.table import Cell, Table, show, terminal
 
-Floats = NDArray[np.float64]
 Curve = Literal["linear", "fitted"]
 _MOST_PLANS = 20  # plans shown, apart from those around the best
 

@@ -11,9 +11,10 @@ import numpy as np
 from fred.base.errors import FredError
 from fred.base.intervals import Ratio, spell_ratio
 from fred.base.progress import Show
+from fred.base.types import Bools, Floats
 from fred.cluster.durations import nanoseconds
 from fred.components.component import NANOSECONDS
-from fred.diagnosis import remedies, spells
+from fred.diagnosis import remedies
 from fred.diagnosis.remedies import Fairness, Remedy
 from fred.diagnosis.slowness import Slowness, slowness
 from fred.prediction.comparison import nodes_of
@@ -259,7 +260,7 @@ def diagnose(trace: Trace, progress: Show = lambda task, share: None) -> Diagnos
     return Diagnosis(trace, first, loss, every, gains, gain(best), _recommended(gains, loss.high))
 
 
-def _remedies(trace: Trace, seconds: spells.Floats, loss: Slowness, progress: Show) -> Iterator[Remedy]:
+def _remedies(trace: Trace, seconds: Floats, loss: Slowness, progress: Show) -> Iterator[Remedy]:
     """Yield all remedies that are tried, in the order of the table."""
     for slow in loss.slow:
         yield from remedies.repaired(seconds, slow.workers, slow.name)
@@ -279,7 +280,7 @@ def _remedies(trace: Trace, seconds: spells.Floats, loss: Slowness, progress: Sh
     yield remedies.asynchronous(seconds)
 
 
-def _recommended(gains: tuple[Gain, ...], slow: spells.Bools) -> Gain:
+def _recommended(gains: tuple[Gain, ...], slow: Bools) -> Gain:
     """Return the rule that chooses by itself, or the best other cutoff if that is significantly better."""
     rule_gain = next(gain for gain in gains if gain.remedy.kind == "rule")
     best = max((gain for gain in gains if gain.remedy.kind in _CUTOFFS), key=lambda gain: gain.ratio.value)

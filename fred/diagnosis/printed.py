@@ -180,7 +180,7 @@ def _slow(diagnosis: Diagnosis) -> Table:
 
 
 def _remedies(diagnosis: Diagnosis) -> Table:
-    rows = [_row(gain, diagnosis) for gain in diagnosis.gains]
+    rows = [_row(gain) for gain in diagnosis.gains]
     bound = diagnosis.bound
     rows.append((_wrapped(bound.remedy.name), _gain(bound), _interval(bound), "", ""))
     return Table(
@@ -193,7 +193,7 @@ def _remedies(diagnosis: Diagnosis) -> Table:
     )
 
 
-def _row(gain: Gain, diagnosis: Diagnosis) -> tuple[str, ...]:
+def _row(gain: Gain) -> tuple[str, ...]:
     fair = gain.fairness
     excluded = f", {len(fair.excluded)} excluded" if fair.excluded else ""
     return _wrapped(gain.remedy.name), _gain(gain), _interval(gain), _share(fair.dropped), f"{fair.effective:.1f}{excluded}"

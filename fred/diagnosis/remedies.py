@@ -33,9 +33,9 @@ from numpy.typing import NDArray
 
 from fred.base.intervals import Played
 from fred.base.progress import Show
+from fred.base.types import Bools, Floats
 from fred.cluster.durations import nanoseconds
 from fred.components.component import NANOSECONDS
-from fred.diagnosis.spells import Bools, Floats
 from fred.prediction import closed_loop
 from fred.prediction.closed_loop import Rounds
 from fred.prediction.comparison import nodes_of, rule_named

@@ -12,20 +12,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from fred.base.types import Bools, Floats
 from fred.diagnosis import spells
 from fred.diagnosis.attribution import COMPUTING, Attribution
-from fred.diagnosis.spells import (
-    Bools,
-    Change,
-    Floats,
-    Pauses,
-    Stalls,
-    find_changes,
-    find_pauses,
-    find_stalls,
-    is_sudden,
-    split_times,
-)
+from fred.diagnosis.spells import Change, Pauses, Stalls, find_changes, find_pauses, find_stalls, is_sudden, split_times
 from fred.traces.trace import Trace
 
 _LETTERS = 30  # of the names in a sentence, if they are several

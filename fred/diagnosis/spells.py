@@ -26,6 +26,8 @@ from scipy.ndimage import median_filter, uniform_filter
 from scipy.special import ndtr
 from scipy.stats import rankdata
 
+from fred.base.types import Bools, Floats
+
 _WINDOW = 9  # rounds of the running median
 _EXPLAINED, _OF_THE_SMOOTHED = 0.35, 0.8  # least share of the variance explained by two levels; one of the two suffices
 _LEAST_DISTANCE = 0.1  # least distance of the levels, in logarithms: 10 %
@@ -33,8 +35,6 @@ _SHORTEST = 5  # least rounds in a spell, and between two
 _OFTEN = 1 / 3  # share of late rounds with which a spell goes on
 _REST = 0.02  # share of values clipped at each end for the whole variance
 
-Floats = NDArray[np.float64]
-Bools = NDArray[np.bool_]
 _PACE_WINDOW = 31  # rounds of the running median, within which single slow rounds do not count
 _CHANGE_WINDOW = 9  # rounds of the running median
 _FEWEST = 10  # least rounds before a change, and after it

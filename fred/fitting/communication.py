@@ -8,10 +8,10 @@ from itertools import compress
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.optimize import minimize
 
 from fred.base.errors import FredError
+from fred.base.types import Floats
 from fred.cluster.bandwidths import PRESETS, Connection
 from fred.cluster.collectives import ALLREDUCE, CONNECTIONS, LIBRARIES, Effort
 from fred.cluster.network import Network
@@ -25,7 +25,6 @@ _MARGIN = 0.1  # mean error by which another algorithm must be better than that 
 _LARGE = 0.25  # error of a logarithm from which on a larger one hardly counts more
 _PRECISION: Any = {"xatol": 1e-6, "fatol": 1e-9, "maxiter": 2000}  # of Nelder and Mead's search
 Form = Callable[..., Effort]
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """The fit of a simulated cluster to a trace, and its `cluster:` block; if no simple cluster fits, the trace itself."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from copy import deepcopy
 from dataclasses import dataclass
 from itertools import groupby
@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from fred.base import numerics
 from fred.base.errors import FredError
 from fred.base.intervals import block_length
+from fred.base.types import Report
 from fred.cluster.cluster import Cluster
 from fred.cluster.latency import Mixture
 from fred.components.one_of import OneOf
@@ -189,7 +190,6 @@ def _round(value: float) -> float:
     return float(f"{value:.{_DIGITS}g}")
 
 
-Progress = Callable[[float], None]  # called with the share that is done
 MARK = "fred fit: "  # first words of every block
 _FEWEST_ITERATIONS = 8  # iterations needed
 _FAMILIES = 2  # latencies tried with each model
@@ -284,7 +284,7 @@ class Fitted:
         return self.block.text(*self.comments)
 
 
-def fit(trace: Trace, recorded: Mapping[str, Any] | None = None, progress: Progress = lambda share: None) -> Fitted:
+def fit(trace: Trace, recorded: Mapping[str, Any] | None = None, progress: Report = lambda share: None) -> Fitted:
     """Fit a cluster that behaves like a trace; if no simple one does, the cluster uses the trace's own times.
 
     Raises FredError if the trace has fewer than eight iterations, or if its times cannot be compute times, such as times

@@ -20,7 +20,6 @@ from fred.learning.optimizer import Optimizer, Schedule, Transformation
 
 Rate = Annotated[float, Field(gt=0)]
 Decay = Annotated[float, Field(ge=0, lt=1)]  # of a moving average; a momentum
-Share = Annotated[float, Field(ge=0, le=1)]
 Scaling = Literal["none", "gradients", "workers"]
 Scalar = Any  # an array of no dimensions, or a number
 Message = Any  # a worker's message: a pytree like the parameters, unless `send` returns something else

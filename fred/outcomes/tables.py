@@ -9,11 +9,11 @@ import numpy as np
 import pandas as pd
 
 from fred.base.errors import FredError
+from fred.base.types import Ints
 from fred.components import registry
 from fred.components.component import Object
 from fred.outcomes.outcome import Outcome
 from fred.schedule import staleness
-from fred.schedule.schedule import Ints
 from fred.specification.loading import Scenario
 from fred.specification.sweep import Criterion, is_number, word
 

@@ -38,21 +38,20 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from fred.base.numerics import exp
+from fred.base.types import Floats, Report
 from fred.cluster.contention import NodeOf
-from fred.components.component import NANOSECONDS, Natural
+from fred.components.component import NANOSECONDS, Fraction, Natural
 from fred.components.one_of import OneOf
 from fred.prediction import closed_loop
 from fred.prediction.closed_loop import Rounds
-from fred.prediction.contract import Chooser, CutoffRule, Progress, UntrainedError
+from fred.prediction.contract import Chooser, CutoffRule, UntrainedError
 from fred.prediction.following import BINS, RATE, Following, excesses_of, share_weights
 from fred.prediction.hmm import HMM
-from fred.prediction.predictive import EWMA, Elfving, Empirical, Floats
+from fred.prediction.predictive import EWMA, Elfving, Empirical
 from fred.prediction.simple_rules import FixedCountOrDeadline, FixedDeadline, MADDeadline
 
 _RECENT = 300  # last training rounds that set how late workers are
 _MOST_ROUNDS = 100  # most held-out rounds that count
-
-Share = Annotated[float, Field(ge=0, le=1)]
 
 
 class Auto(CutoffRule):
@@ -91,11 +90,11 @@ class Auto(CutoffRule):
         min_length=1,
         description="candidate rules",
     )
-    weights: tuple[Share, ...] = Field(
+    weights: tuple[Fraction, ...] = Field(
         default=(),
         description="initial weight of each candidate; 0: left out; empty: equal weights for all that need no training",
     )
-    held_back: tuple[Share, ...] = Field(
+    held_back: tuple[Fraction, ...] = Field(
         default=(),
         description="throughput of each candidate in held-out rounds, relative to the best; 0: it could not be run",
     )
@@ -150,7 +149,7 @@ class Auto(CutoffRule):
         """Return the rule with these candidates added, not yet weighted."""
         return self.model_copy(update={"candidates": (*self.candidates, *rules), "weights": (), "held_back": ()})
 
-    def trained(self, seconds: Floats, node_of: NodeOf, progress: Progress = lambda share: None) -> Self:
+    def trained(self, seconds: Floats, node_of: NodeOf, progress: Report = lambda share: None) -> Self:
         """Return the rule with its candidates trained on `seconds` [iterations, workers] and weighted by held-out rounds.
 
         Candidates that cannot be trained, because there are too few rounds, are left out. Raises ValueError if none can be

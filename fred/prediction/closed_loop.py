@@ -9,21 +9,21 @@ import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
 from time import perf_counter
-from typing import Annotated, Self
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict
 
 from fred.base.intervals import Played, Ratio, block_ratio
+from fred.base.types import Report
 from fred.cluster.contention import NodeOf
 from fred.cluster.durations import nanoseconds
-from fred.components.component import NANOSECONDS, Count
-from fred.prediction.contract import CutoffRule, Progress, Round, Times
+from fred.components.component import NANOSECONDS, Count, Positive
+from fred.prediction.contract import CutoffRule, Round, Times
 from fred.prediction.simple_rules import FixedCount
 
 WARM_UP = 20  # rounds
-Positive = Annotated[float, Field(gt=0)]
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,7 +76,7 @@ def run(
     seconds: NDArray[np.float64],
     node_of: NodeOf,
     warm_up: int = WARM_UP,
-    progress: Progress = lambda share: None,
+    progress: Report = lambda share: None,
 ) -> Rounds:
     """Run the rule in closed loop on recorded rounds, s [iterations, workers], as the cutoff protocol would drive it.
 

@@ -15,11 +15,12 @@ from pydantic import PrivateAttr
 
 from fred.base import numerics
 from fred.base.numerics import exp, log
+from fred.base.types import Floats
 from fred.cluster.contention import NodeOf
 from fred.cluster.durations import nanoseconds
 from fred.components.component import NANOSECONDS
 from fred.prediction.contract import Choice, Chooser, Deadline, Objective, Round, Times
-from fred.prediction.predictive import EWMA, Floats, Predictive, Predictor, between_ranks
+from fred.prediction.predictive import EWMA, Predictive, Predictor, between_ranks
 
 RATE = 8.0  # learning rate of the weights, per gradient per worker
 MEMORY = 1000  # mean number of rounds after which another candidate may become the best

@@ -18,20 +18,19 @@ from pydantic import Field, model_validator
 from scipy.special import log_ndtr, ndtr
 
 from fred.base.numerics import exp, log
+from fred.base.types import Floats, Report
 from fred.cluster.contention import NodeOf
-from fred.components.component import Count
-from fred.prediction.contract import Chooser, Objective, Progress
+from fred.components.component import Count, Positive
+from fred.prediction.contract import Chooser, Objective
 from fred.prediction.following import Watched
-from fred.prediction.predictive import Floats, Predictor, between_ranks
+from fred.prediction.predictive import VARIANCE_PER_MEDIAN, Predictor, between_ranks
 
 _LEAST_DEVIATION = 1e-3
-_NORMAL = 2.2  # a normal variance is 2.2 times the median square
 _STAYING, _LEAVING = 0.9, 0.1  # initial weights of staying in a state, as slowdowns last for several rounds, and of a new draw
 _TAIL = 0.005  # the initial levels are spread evenly between this quantile of the chains' means and its opposite
 _SETTLING = 20  # rounds in which an untrained rule learns each worker's median and deviation
 _REACH, _POINTS = 4.5, 256  # grid of times: deviations beyond the outermost means; number of points
 Row = tuple[Annotated[float, Field(ge=0, le=1)], ...]
-Positive = Annotated[float, Field(gt=0)]
 
 
 @dataclass(frozen=True)
@@ -44,7 +43,7 @@ class Switching:
     deviations: Floats  # [workers]
 
 
-def fit(logs: Floats, chain_of: NodeOf, states: int, passes: int, progress: Progress) -> Switching:
+def fit(logs: Floats, chain_of: NodeOf, states: int, passes: int, progress: Report) -> Switching:
     """Fit the model to logs of times in complete rounds [iterations, workers], given the chain of each worker [workers].
 
     Raises ValueError if there are too few iterations.
@@ -71,7 +70,7 @@ def _initial(logs: Floats, chain_of: NodeOf, states: int) -> Switching:
 def _median_and_variance(logs: Floats) -> tuple[Floats, Floats]:
     """Return the (upper) median along the first axis, and a variance that a few slow rounds or workers do not change."""
     middle = np.sort(logs, axis=0)[len(logs) // 2]
-    return middle, _NORMAL * np.sort((logs - middle) ** 2, axis=0)[len(logs) // 2]
+    return middle, VARIANCE_PER_MEDIAN * np.sort((logs - middle) ** 2, axis=0)[len(logs) // 2]
 
 
 def _improved(model: Switching, logs: Floats, chain_of: NodeOf) -> Switching:
@@ -239,7 +238,7 @@ class HMM(Watched):
             raise ValueError(f"`medians` are of {len(self.medians)} workers; the cluster has {len(node_of)}")
         return _Filter(self, node_of)
 
-    def trained(self, seconds: Floats, node_of: NodeOf, progress: Progress = lambda share: None) -> Self:
+    def trained(self, seconds: Floats, node_of: NodeOf, progress: Report = lambda share: None) -> Self:
         model = fit(log(seconds), self.chains(node_of), self.states, self.passes, progress)
         return self.model_copy(
             update={

@@ -22,15 +22,16 @@ from pydantic import Field
 from scipy.special import erfcx, ndtr, ndtri
 
 from fred.base.numerics import exp, log
+from fred.base.types import Floats
 from fred.cluster.contention import NodeOf
 from fred.components.component import NANOSECONDS, Count
 from fred.prediction.contract import By, Choice, Chooser, CutoffRule, Deadline, Maximizer, Objective, Round, Times
 
+VARIANCE_PER_MEDIAN = 2.2  # of a normal variable, over the median square of its deviations
 _PATIENCE = 3.0  # mean deviations beyond the expected end that a deadline allows
 _LEAST = 0.05  # least deviation that a deadline which was too early counts as
 _MOST = 0.2  # most deviation that a round counts as: no deadline exceeds 1.8 times the expected end
 _NEWEST = 0.25  # weight of the last round in the mean deviation, as for round trips in TCP [Jacobson 1988; RFC 6298]
-Floats = NDArray[np.float64]
 _REACH, _POINTS = 4.5, 128  # grid: deviations beyond the outermost means; number of points
 _LEAST_VARIANCE = 1e-6
 # A squared error counts at most this many variances, or changes of regime would pass for spread. This makes the deviation of
@@ -397,7 +398,7 @@ class _Averages(Predictor):
         self._rounds += 1
         if self._rounds == 1:
             middle = np.sort(logs)[len(logs) // 2]
-            spread = 2.2 * np.sort((logs - middle) ** 2)[len(logs) // 2]  # a normal variance is 2.2 times the median square
+            spread = VARIANCE_PER_MEDIAN * np.sort((logs - middle) ** 2)[len(logs) // 2]
             self._variance = np.full(len(logs), max(spread, _LEAST_VARIANCE))
             self._node_variance[:] = self._variance[0] / 4
             self._mean = logs

@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
+from fred.base.types import Floats, Report
 from fred.cluster.contention import NodeOf
 from fred.cluster.durations import nanoseconds
 from fred.components.component import NANOSECONDS, Count, Duration
@@ -33,11 +34,10 @@ from fred.prediction.contract import (
     Deadline,
     Maximizer,
     Objective,
-    Progress,
     Times,
     UntrainedError,
 )
-from fred.prediction.predictive import Floats, Predictive, WindowMeans
+from fred.prediction.predictive import Predictive, WindowMeans
 
 Value = TypeVar("Value", int, float)
 _BACKOFF = 2  # factor by which a deadline that was too early is extended, as in RFC 6298 (5.5)
@@ -71,7 +71,7 @@ class FixedCount(CutoffRule):
     def start(self, node_of: NodeOf) -> Chooser:
         return Always(_check_workers("count", self.workers, node_of))
 
-    def trained(self, seconds: NDArray[np.float64], node_of: NodeOf, progress: Progress = lambda share: None) -> Self:
+    def trained(self, seconds: NDArray[np.float64], node_of: NodeOf, progress: Report = lambda share: None) -> Self:
         """Return the rule with the best number for `seconds` [iterations, workers], unless a number is given."""
         if self.workers is not None:
             return self
@@ -102,7 +102,7 @@ class FixedDeadline(CutoffRule):
     def start(self, node_of: NodeOf) -> Chooser:
         return Always(Deadline.after(_require("deadline", "seconds", self.seconds)))
 
-    def trained(self, seconds: NDArray[np.float64], node_of: NodeOf, progress: Progress = lambda share: None) -> Self:
+    def trained(self, seconds: NDArray[np.float64], node_of: NodeOf, progress: Report = lambda share: None) -> Self:
         """Return the rule with the best deadline for `seconds` [iterations, workers], unless a deadline is given."""
         if self.seconds is not None:
             return self
@@ -137,7 +137,7 @@ class FixedCountOrDeadline(CutoffRule):
         workers = _check_workers("count-or-deadline", self.workers, node_of)
         return Always(Deadline.after(_require("count-or-deadline", "seconds", self.seconds), workers))
 
-    def trained(self, seconds: NDArray[np.float64], node_of: NodeOf, progress: Progress = lambda share: None) -> Self:
+    def trained(self, seconds: NDArray[np.float64], node_of: NodeOf, progress: Report = lambda share: None) -> Self:
         """Return the rule with the best number and deadline for `seconds` [iterations, workers], unless they are given."""
         if self.workers is not None and self.seconds is not None:
             return self

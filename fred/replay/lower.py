@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fred.base.types import Ints
 from fred.replay.phases import Code, Hooks, How, Kind, Op, Program, padded
 from fred.replay.versions import Messages, Uses, trace
-from fred.schedule.schedule import NONE, Ints, Schedule, Verb
+from fred.schedule.schedule import NONE, Schedule, Verb
 
 _BEFORE, _ITSELF, _AFTER = 0, 1, 2  # the order of the instructions of one row
 _MAX_UNROLLED = 4  # sources of a mix that are summed at once; the others one by one

@@ -34,7 +34,7 @@ class Carry(NamedTuple):
     memory: Stack  # memory of each worker
 
 
-class Progress(Protocol):
+class ReplayProgress(Protocol):
     """The progress of a replay."""
 
     @property
@@ -152,7 +152,9 @@ def start(program: Program, arithmetic: Arithmetic, models: Sequence[Params], ex
     )
 
 
-def states_at(program: Program, number: int, mark: Progress, arithmetic: Arithmetic, replicas: Sequence[int]) -> list[State]:
+def states_at(
+    program: Program, number: int, mark: ReplayProgress, arithmetic: Arithmetic, replicas: Sequence[int]
+) -> list[State]:
     """Return the states of these replicas at the program's mark of this number: for each block, stacked over the replicas."""
     blocks, carry = arithmetic.blocks, mark.carry
     result = []

@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fred.base.imports import jax
+from fred.base.types import Ints
 from fred.schedule.minibatches import Minibatches
-from fred.schedule.schedule import Ints
 
 Operands = dict[str, NDArray]
 LONGEST_PHASE = 256  # instructions

@@ -28,8 +28,9 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
+from fred.base.types import Bools, Ints
 from fred.replay.phases import Hooks
-from fred.schedule.schedule import NONE, Ints, Schedule, Verb
+from fred.schedule.schedule import NONE, Schedule, Verb
 
 _PULL, _PUSH, _ADD, _COMMIT, _MIX, _SYNC, _ = map(int, Verb)  # plain integers: an enum costs time in every row
 
@@ -254,9 +255,6 @@ def assign_slots(begin: Ints, end: Ints) -> Ints:
             slots[event - count] = used
             used += 1
     return np.array(slots, np.int64)
-
-
-Bools = NDArray[np.bool_]
 
 
 class Uses:

@@ -29,7 +29,7 @@ from fred.results.folder import AboutResult
 from fred.results.result import Result
 from fred.running import stored
 from fred.running.checkpoints import Following
-from fred.running.execution import check_runs, execute
+from fred.running.execution import check_runs, execute, has_checkpoint
 from fred.running.parallel import Means, compute_units
 from fred.running.recording import Timings, in_order
 from fred.running.stored import Stored
@@ -180,7 +180,7 @@ class Folder:
                 return
         shutil.rmtree(self._stage / unit.folder, ignore_errors=True)
         # With a checkpoint an earlier attempt was interrupted. A unit whose identity is incomplete cannot resume it: say why.
-        reasons.append(unit.unknown if (self._stage / unit.work_folder / CHECKPOINT).exists() else "")
+        reasons.append(unit.unknown if has_checkpoint(unit, self._stage) else "")
         self._reasons[unit] = next(filter(None, reasons), "")
 
     def _recomputed_lines(self, units: Iterable[Unit]) -> tuple[str, ...]:

@@ -18,6 +18,7 @@ from fred.running.recording import Timing, Timings
 from fred.specification.loading import Scenario
 from fred.specification.shape import Run
 from fred.specification.source import keys_of
+from fred.specification.sweep import is_number
 
 if TYPE_CHECKING:
     from ipywidgets import VBox
@@ -152,11 +153,11 @@ def _slider(ipywidgets: Any, scenario: Scenario, path: str, values: Any) -> Any:
     look = {"description": path, "style": {"description_width": "16rem"}, "layout": ipywidgets.Layout(width="36rem")}
     look_of_slider = look | {"continuous_update": False}  # the runs follow when the mouse is released
     now = _current(scenario, path)
-    if isinstance(values, tuple) and len(values) == 2 and all(map(_is_number, values)) and 0 < values[1] - values[0] < math.inf:
+    if isinstance(values, tuple) and len(values) == 2 and all(map(is_number, values)) and 0 < values[1] - values[0] < math.inf:
         low, high = map(float, values)
         _check_continuous(scenario, path, low, high)
         _check_effect(scenario, path, [low, high])
-        first, step = float(now) if _is_number(now) and low <= now <= high else low, _round_step((high - low) / _STEPS)
+        first, step = float(now) if is_number(now) and low <= now <= high else low, _round_step((high - low) / _STEPS)
         return ipywidgets.FloatSlider(first, min=low, max=high, step=step, readout_format=".4", **look_of_slider)
     if not isinstance(values, range | list) or not len(values):
         raise FredError(
@@ -170,7 +171,7 @@ def _slider(ipywidgets: Any, scenario: Scenario, path: str, values: Any) -> Any:
         low, high, step = min(values), max(values), abs(values.step)
         return ipywidgets.IntSlider(first, min=low, max=high, step=step, **look_of_slider)
     choice = {"options": [(_label(value), value) for value in values], "value": first}
-    if all(map(_is_number, values)):
+    if all(map(is_number, values)):
         return ipywidgets.SelectionSlider(**choice, **look_of_slider)
     return ipywidgets.Dropdown(**choice, **look)
 
@@ -222,10 +223,6 @@ def _current(scenario: Scenario, path: str) -> Any:
         return reduce(operator.getitem, keys, place)
     except (LookupError, TypeError):
         return None
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _round_step(least: float) -> float:

@@ -18,12 +18,12 @@ from fred.base import disk
 from fred.base.disk import CHECKPOINT
 from fred.base.errors import FredError
 from fred.base.progress import Measured
+from fred.base.types import Report
 
 if TYPE_CHECKING:  # it imports jax
     from fred.replay.memory import Snapshot
 
 INTERVAL = 30.0  # least number of seconds between two checkpoints of a unit
-Progress = Callable[[float], None]  # called with the fraction done
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class Following:
         evaluated: called with all measurements so far, after each evaluation.
     """
 
-    progress: Progress = lambda _: None
+    progress: Report = lambda _: None
     save: Callable[[Checkpoint], None] | None = None
     resumed: Checkpoint | None = None
     due: Callable[[], bool] = lambda: True

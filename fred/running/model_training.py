@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from fred.base import cached, numerics
 from fred.base.progress import Measured
+from fred.base.types import Ints
 from fred.components.component import NANOSECONDS
 from fred.learning.data.dataset import Dataset, loaded
 from fred.learning.loss import CALIBRATED_BY, Arrays, CrossEntropy, Loss, initial_params, on_device
@@ -35,7 +36,7 @@ from fred.replay.machine import states_at
 from fred.running.checkpoints import Checkpoint, Following
 from fred.running.recording import Points, Recording, Timings
 from fred.schedule.minibatches import Minibatches, Parts, divide, divide_by_owner, divide_by_quantity, divide_by_shares
-from fred.schedule.schedule import Ints, Schedule, message_key
+from fred.schedule.schedule import Schedule, message_key
 from fred.schedule.spans import is_undone
 from fred.specification.shape import Run
 from fred.specification.task import Task

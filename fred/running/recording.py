@@ -27,6 +27,7 @@ from fred.base import disk
 from fred.base.disk import SCHEDULE
 from fred.base.errors import FredError
 from fred.base.staging import locked
+from fred.base.types import Ints
 from fred.cluster.cluster import Cluster
 from fred.cluster.durations import nanoseconds
 from fred.cluster.faults import Outage
@@ -40,7 +41,7 @@ from fred.replay.phases import Program
 from fred.running import stored
 from fred.running.units import Unit, circumstances
 from fred.schedule.layout import Sizes
-from fred.schedule.schedule import Ints, Row, Schedule, Verb
+from fred.schedule.schedule import Row, Schedule, Verb
 from fred.specification.shape import Run
 from fred.specification.stopping import Measure
 from fred.timing.recorder import Listener, Recorder

@@ -36,7 +36,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-Ints = NDArray[np.int64]
+from fred.base.types import Ints
+
 NONE = -1  # in a column that does not apply to the row's verb
 WAYS = ("to_workers", "to_servers", "between_workers")  # of messages
 UNENDING = 2**63 - 1  # ns: end of a gradient whose worker never rejoined

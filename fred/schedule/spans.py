@@ -7,8 +7,9 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from fred.base.types import Ints
 from fred.components.component import NANOSECONDS
-from fred.schedule.schedule import NONE, Ints, Schedule, Verb, What, by_name, exact_sum
+from fred.schedule.schedule import NONE, Schedule, Verb, What, by_name, exact_sum
 
 STATES = {  # of the job, by the interval that tells; the rest of the time it trains
     "saving": What.SAVING,

@@ -6,7 +6,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from fred.schedule.schedule import NONE, Ints, Schedule, Verb
+from fred.base.types import Ints
+from fred.schedule.schedule import NONE, Schedule, Verb
 
 
 def of_gradients(schedule: Schedule) -> Ints:

@@ -4,8 +4,9 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from fred.base.types import Ints
 from fred.components.component import NANOSECONDS
-from fred.schedule.schedule import NONE, WAYS, Ints, Schedule, Verb, What, by_name, exact_sum
+from fred.schedule.schedule import NONE, WAYS, Schedule, Verb, What, by_name, exact_sum
 
 _TO_WORKERS, _TO_SERVERS, _BETWEEN_WORKERS = range(len(WAYS))
 

@@ -251,7 +251,7 @@ _DEVICE_LINKS = _paths("cluster.devices", "upload", "download", "kinds.*.upload"
 _SERVER_LINKS = _paths("cluster.network", "servers", "pull_latency", "server_bandwidth", "regions.servers", "contention.*.of")
 _TIMES = _paths(
     "cluster",
-    *("compute", "speeds", "times", "devices", "contention", "nodes", "prices", "groups.*.speed", "groups.*.compute"),
+    *("compute", "speeds", "devices", "contention", "nodes", "prices", "groups.*.speed", "groups.*.compute"),
     *(f"network.{name}" for name in Network.model_fields if name != "message_bytes"),
 )
 _RULES: tuple[Rule[Run], ...] = (

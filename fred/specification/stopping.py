@@ -6,8 +6,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
-from fred.cluster.latency import Positive
-from fred.components.component import Component, Count, Duration
+from fred.components.component import Component, Count, Duration, Positive
 
 Measure = Literal["updates", "gradients", "seconds"]
 

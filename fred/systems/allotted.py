@@ -27,21 +27,20 @@ import operator
 from abc import abstractmethod
 from collections.abc import Callable
 from functools import partial
-from typing import Annotated, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from pydantic import Field
 
 from fred.cluster.cluster import Cluster
 from fred.cluster.durations import NEVER
-from fred.components.component import NANOSECONDS, Count, Duration, Natural
+from fred.components.component import NANOSECONDS, Count, Duration, Natural, Positive
 from fred.learning.server import Family, Server
 from fred.protocols.protocol import Protocol
 from fred.timing.copies import Gradient
 from fred.timing.simulation import Process, Simulation
 
 Allot = Callable[[], list[int]]
-Positive = Annotated[float, Field(gt=0)]
 _POINTS = 10_000  # of a distribution, at which it is looked at to find how much of it lies below a limit
 
 

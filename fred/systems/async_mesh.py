@@ -14,8 +14,9 @@ from typing import Any
 from pydantic import Field
 
 from fred.base.imports import jax, jnp
+from fred.components.component import Fraction
 from fred.learning.models.model import Params
-from fred.learning.server import Family, Message, Scalar, Share, State
+from fred.learning.server import Family, Message, Scalar, State
 from fred.systems.sparta import Masked
 
 _FIRST_DECAY, _LAST_DECAY, _WARM_UP = 0.5, 0.99, 1000  # AsyncMesh's beta, and updates
@@ -24,7 +25,7 @@ _FIRST_DECAY, _LAST_DECAY, _WARM_UP = 0.5, 0.99, 1000  # AsyncMesh's beta, and u
 class _Late(Masked):
     """SPARTA with late averages that keep a worker's updates since it sent its model."""
 
-    ahead: Share = Field(default=1.0, description="lambda: factor of the correction of a late mean; 0: no correction")
+    ahead: Fraction = Field(default=1.0, description="lambda: factor of the correction of a late mean; 0: no correction")
 
     def init(self, params: Params, /, workers: int) -> State:
         """Return the state before the first update."""

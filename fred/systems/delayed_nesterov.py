@@ -11,16 +11,14 @@ momentum.
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import Field
 
 from fred.base.imports import jax, jnp
-from fred.components.component import Count
+from fred.components.component import Count, Fraction
 from fred.learning.models.model import Params
-from fred.learning.server import Decay, Family, Message, Rate, Scalar, Server, Share, State
-
-_ONE_AT_A_TIME: dict[str, Any] = {"buffer": 1}
+from fred.learning.server import Decay, Family, Message, Rate, Scalar, Server, State
 
 
 class DelayedNesterov(Server):
@@ -54,7 +52,7 @@ b <- mu b + mean of the last N D       (with every N-th, before the step; then s
     gathered: Count | None = Field(
         default=None, description="N: pseudo-gradients per update of the momentum; absent: the number of workers"
     )
-    spread: Share = Field(
+    spread: Fraction = Field(
         default=0.0, description="c: share of the momentum's step in each update but every N-th; at most 1 / (N - 1)"
     )
 
@@ -123,14 +121,14 @@ m <- mu m + (1 - mu) D;  w <- w - outer_rate (D + mu m)"""
 
     outer_rate: Rate = Field(default=0.7, description="learning rate of the server's steps")
     momentum: Decay = Field(default=0.9, description="mu: decay of the momentum")
-    agreeing: Share = Field(
+    agreeing: Fraction = Field(
         default=0.5, description="c_ok: cosine with the momentum from which a pseudo-gradient is applied unchanged"
     )
     turn: Annotated[float, Field(ge=0)] = Field(default=0.4, description="k_d: strength of the rotation")
     shrink: Annotated[float, Field(ge=0)] = Field(
         default=1.0, description="k_s: strength of the removal of the opposing component"
     )
-    most: Share = Field(default=1.0, description="b_max: largest share of the opposing component that is removed")
+    most: Fraction = Field(default=1.0, description="b_max: largest share of the opposing component that is removed")
 
     def init(self, params: Params, /, workers: int) -> State:
         return super().init(params, workers).replace(speed=jax.tree.map(jnp.zeros_like, params))

@@ -20,11 +20,11 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field
 
 from fred.base.imports import jax, jnp
+from fred.components.component import Positive
 from fred.learning.models.model import Params
 from fred.learning.server import Decay, Family, Message, Scalar, Server, State
 from fred.systems.asgd import StalenessAware
 
-Positive = Annotated[float, Field(gt=0)]
 _SHRINK = 2.0**-80  # what is so long that its squares would be infinite
 
 

@@ -19,11 +19,11 @@ import pyarrow.json
 from numpy.typing import NDArray
 
 from fred.base.errors import FredError, listed, quoted
+from fred.base.types import Floats
 from fred.tables import quantities, table_commands
 from fred.tables.content import Content
 from fred.tables.text_layout import TRACE_HEADER, Layout, find_layout
 
-Floats = NDArray[np.float64]  # NaN: missing
 _MISSING_CELLS = ["", "NA", "N/A", "na", "nan", "NaN", "NAN", "null", "NULL", "None", "none", "-", "<NA>", "NaT"]
 _PANDAS_INDEX = re.compile(r"|__index_level_\d+__|Unnamed: \d+")  # how pandas writes, and reads, an index without a name
 _INTEGER = re.compile(r"-?\d+\.0+")  # a whole number in a column with gaps

@@ -5,6 +5,7 @@ import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -368,17 +369,18 @@ def price_in(unit: str) -> float | None:
     return (0.01 if match[1] else 1.0) / _HOURS[match[2] or "h"]
 
 
+@lru_cache(4096)  # logs have the same names in each of a million lines
 def to_snake_case(name: str) -> str:
-    """Return a column's name in lower case, with underscores between its words.
+    """Return a column's name in lower case, with words joined by underscores.
 
     Args:
-        name: the name.
+        name: name of the column.
 
-    >>> to_snake_case("SpotPrice"), to_snake_case("Prob Started"), to_snake_case("start-time")
-    ('spot_price', 'prob_started', 'start_time')
+    >>> to_snake_case("Step Time (ms)"), to_snake_case("globalStep"), to_snake_case("GPU0Time"), to_snake_case("down (µs)")
+    ('step_time_ms', 'global_step', 'gpu0_time', 'down_µs')
     """
-    words = re.sub(r"([a-z])([A-Z])", r"\1_\2", name)
-    return re.sub(r"[^a-z0-9]+", "_", words.lower()).strip("_")
+    words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name.strip())
+    return re.sub(r"[\W_]+", "_", words).strip("_").lower()
 
 
 def split_unit(name: str, factor: UnitFactor) -> Iterator[tuple[str, float]]:

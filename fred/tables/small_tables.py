@@ -12,8 +12,9 @@ from typing import NamedTuple
 import numpy as np
 
 from fred.base.errors import FredError, briefly, listed, quoted
+from fred.base.types import Floats
 from fred.tables import quantities
-from fred.tables.columns import File, Floats
+from fred.tables.columns import File
 from fred.tables.content import Content, read_content
 from fred.tables.opening import open_table
 from fred.tables.quantities import VAGUE_NAMES, UnitFactor, split_unit, to_snake_case

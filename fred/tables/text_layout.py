@@ -91,7 +91,7 @@ def find_layout(file: Content, example: str = TRACE_HEADER) -> Layout:
     lines = [line for line in sample if line.strip() and not _COMMENT.match(line) and not _RULE.fullmatch(line.rstrip())]
     delimiter, width = _find_delimiter(lines)
     fields = [(line, cells) for line, cells in _lines_of_cells("".join(sample), delimiter) if cells]
-    header, names, comments = _find_header(file, fields, width)
+    header, names, comments = _find_header(fields, width)
     below = [cells for line, cells in fields if line > header and not _is_outside(cells, names)]
     if not below:
         raise FredError(f"{file.path} has no rows" if names else _no_table_message(file, example))
@@ -155,7 +155,7 @@ def _find_delimiter(lines: Sequence[str]) -> tuple[str, int]:
     return best[2], best[1]
 
 
-def _find_header(file: Content, fields: Sequence[tuple[int, list[str]]], width: int) -> tuple[int, list[str], bool]:
+def _find_header(fields: Sequence[tuple[int, list[str]]], width: int) -> tuple[int, list[str], bool]:
     """Return line and names of the header, and True if there are comments below it."""
     is_outside = [bool(_COMMENT.match(cells[0])) or bool(_RULE.fullmatch("".join(cells))) for _, cells in fields]
     texts = [field for field, outside in zip(fields, is_outside, strict=True) if not outside]

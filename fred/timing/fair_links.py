@@ -17,7 +17,7 @@ from fred.timing.links import Links, Slowness
 from fred.timing.loop import Wait
 from fred.timing.max_min import Flows
 
-Message = tuple[tuple[int, ...], float, int]  # its links, bytes, and latency, ns
+Transfer = tuple[tuple[int, ...], float, int]  # its links, bytes, and latency, ns
 
 
 class FairLinks(Links):
@@ -139,10 +139,10 @@ class FairLinks(Links):
             groups = self._by_wait(phase, size, share).items()
             yield self._env.all_of([self._env.process(self._sending_all(*group)) for group in groups])
 
-    def _by_wait(self, phase: Phase, size: int, share: float) -> dict[int, list[Message]]:
+    def _by_wait(self, phase: Phase, size: int, share: float) -> dict[int, list[Transfer]]:
         """Return the messages of a phase by how long they wait before they are sent, ns."""
         waits: dict[tuple[int, float], int] = {}  # by latency and rate
-        messages = defaultdict[int, list[Message]](list)
+        messages = defaultdict[int, list[Transfer]](list)
         for sender, receiver, volume in phase.messages:
             latency, way = self._mean_latency(sender, receiver), self._way(sender, receiver)
             kind = latency, min(map(self._flows.capacity, way))
@@ -158,7 +158,7 @@ class FairLinks(Links):
         now = self._env._now
         return max(self._slow_workers.passed(worker, now, wait) for worker in (sender, receiver) if worker != STORE) - now
 
-    def _sending_all(self, wait: int, messages: list[Message]) -> Generator[Wait, Any, None]:
+    def _sending_all(self, wait: int, messages: list[Transfer]) -> Generator[Wait, Any, None]:
         """Send messages at the same time, after a wait; ends when all have arrived."""
         yield wait
         yield self._env.all_of([self._flows.send(path, *self._terms(path, size, latency)) for path, size, latency in messages])

@@ -10,9 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fred.base.errors import FredError
+from fred.base.types import Ints
 from fred.schedule.bounds import check_rows
 from fred.schedule.layout import Layout
-from fred.schedule.schedule import COLUMNS, NONE, SCALES, UNENDING, Intervals, Ints, Row, Schedule, Verb, What, message_key
+from fred.schedule.schedule import COLUMNS, NONE, SCALES, UNENDING, Intervals, Row, Schedule, Verb, What, message_key
 from fred.timing.copies import NOT_SPLIT, Copy, Gradient
 
 _PULL, _PUSH, _ADD, _COMMIT, _MIX, _SYNC, _DROP = map(int, Verb)  # plain integers: an enum costs time in every row

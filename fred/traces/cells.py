@@ -11,12 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fred.base.errors import briefly
+from fred.base.types import Ints
 from fred.tables.columns import Labels
 from fred.tables.content import Content
 from fred.traces.operations import Operations, find_compute_times
 from fred.traces.roles import FILE, PLUS, FileOptions, Role, UnclearTraceError, is_local_rank
 
-Ints = NDArray[np.int64]
 _SEPARATOR = "/"  # joins names that identify something together
 _NUMBER = re.compile(r"-?[0-9]+([.][0-9]+)?")
 _NUMBERED = re.compile(r"(.*?)([0-9]+)(\D*)")

@@ -13,8 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fred.base.errors import FredError, briefly
-from fred.tables.columns import File, Floats
-from fred.tables.quantities import PER_SECOND, Unit
+from fred.base.types import Floats
+from fred.tables.columns import File
+from fred.tables.quantities import PER_SECOND, Unit, to_snake_case
 from fred.traces.roles import (
     FILE,
     PLUS,
@@ -28,7 +29,6 @@ from fred.traces.roles import (
     is_local_rank,
     is_node_column,
     split_columns,
-    to_snake_case,
 )
 
 T = TypeVar("T")

@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 
 from fred.tables import quantities
 from fred.tables.log_lines import HOST, LOCAL_RANK, RANK, WORKER, Line
-from fred.traces.roles import STEP_RATE, WORK_RATE, is_communication, is_mean, to_snake_case, unit_of
+from fred.tables.quantities import to_snake_case
+from fred.traces.roles import STEP_RATE, WORK_RATE, is_communication, is_mean, unit_of
 
 _STEP = re.compile(r"(?:.*?_)??(global_step|iteration|iter|step|it|num_updates|update|batch|round|i)")
 STEPS = ("global_step", "iteration", "iter", "step", "it", "num_updates", "update", "batch", "round", "i")  # first preferred
@@ -87,16 +88,16 @@ def is_duration(name: str, sample: str) -> bool:
     words = to_snake_case(name)
     if STEP_RATE.fullmatch(words) or WORK_RATE.fullmatch(words):
         return False
-    return unit_in(name) is not None or _TIME.fullmatch(words) is not None or words.endswith("_time")
+    return unit_in_name(name) is not None or _TIME.fullmatch(words) is not None or words.endswith("_time")
 
 
-def unit_in(name: str) -> quantities.Unit | None:
+def unit_in_name(name: str) -> quantities.Unit | None:
     """Return the unit in a name, also before a slash; None if there is none.
 
     Args:
         name: name of a column.
 
-    >>> unit_in("step_time_ms"), unit_in("timing_s/step"), unit_in("Tokens/s/device")
+    >>> unit_in_name("step_time_ms"), unit_in_name("timing_s/step"), unit_in_name("Tokens/s/device")
     ('ms', 's', None)
     """
     return unit_of(name) or next((unit for part in name.split("/")[:-1] if (unit := unit_of(part))), None)
@@ -263,7 +264,7 @@ def have_equal_times(rows: Sequence[Line], names: Sequence[str]) -> bool:
     medians = []
     for name in names:
         values = parse_cells([strip_per_step(row.values.get(name)) or "" for row in rows])
-        unit = "s" if has_unit(next(row.values[name] for row in rows if name in row.values)) else unit_in(name)
+        unit = "s" if has_unit(next(row.values[name] for row in rows if name in row.values)) else unit_in_name(name)
         medians.append(float(np.nanmedian(values)) / quantities.PER_SECOND[unit] if unit else np.nan)
     return bool(np.nanmax(medians) < 1.01 * np.nanmin(medians)) and not np.isnan(medians).any()
 

@@ -7,7 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fred.base.errors import FredError, briefly, listed
-from fred.tables.columns import File, Floats, Labels
+from fred.base.types import Floats
+from fred.tables.columns import File, Labels
 from fred.tables.quantities import PER_SECOND, Unit
 from fred.tables.text_layout import RECORDING_CURE
 from fred.traces import wide_tables

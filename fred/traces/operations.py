@@ -12,16 +12,15 @@ others.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fred.base.errors import briefly, listed
+from fred.base.types import Floats, Ints
 from fred.tables.columns import Labels
 
-Ints: TypeAlias = NDArray[np.int64]
-Floats: TypeAlias = NDArray[np.float64]
 _FEWEST = 8  # operations, or iterations, in which workers do not wait for one another by chance
 _QUANTILE = 0.8  # share of them in which workers are to end together
 _END_SPREAD = 0.25  # spread of ends relative to that of starts below which workers end together

@@ -3,11 +3,10 @@
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import Any, Literal, NamedTuple
 
 from fred.base.errors import FredError, listed
-from fred.tables.quantities import WORDS, Unit
+from fred.tables.quantities import WORDS, Unit, to_snake_case
 
 Options = Mapping[str, Any]  # of `fred.traces.reading.read`: columns, unit, mend
 
@@ -141,20 +140,6 @@ class Roles(NamedTuple):
         """
         used = {part for column in self.columns.values() for part in split_columns(column, header)}
         return [name for name in header if name not in used]
-
-
-@lru_cache(4096)  # logs have the same names in each of a million lines
-def to_snake_case(name: str) -> str:
-    """Return a column's name in lower case, with words joined by underscores.
-
-    Args:
-        name: name of the column.
-
-    >>> to_snake_case("Step Time (ms)"), to_snake_case("globalStep")
-    ('step_time_ms', 'global_step')
-    """
-    words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name.strip())
-    return re.sub(r"[\W_]+", "_", words).strip("_").lower()
 
 
 def is_communication(name: str) -> bool:

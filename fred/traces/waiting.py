@@ -18,9 +18,9 @@ from typing import Any, Literal
 
 import numpy as np
 import scipy
-from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
+from fred.base.types import Floats
+
 _FEWEST = 8  # iterations from which waiting can be seen
 _NORMAL = 1.4826  # standard deviation of a normal variable, relative to its median absolute deviation
 _ONE_SIDED = 1.64  # standard errors of a 95 % bound

@@ -7,8 +7,9 @@ from typing import cast
 import numpy as np
 
 from fred.base.errors import FredError, briefly, listed
-from fred.tables.columns import File, Floats, Labels
-from fred.tables.quantities import PER_SECOND, Unit
+from fred.base.types import Floats
+from fred.tables.columns import File, Labels
+from fred.tables.quantities import PER_SECOND, Unit, to_snake_case
 from fred.tables.text_layout import RECORDING_CURE
 from fred.traces.cells import Cells, combine_labels, sort_labels
 from fred.traces.doubts import find_implausibility
@@ -24,7 +25,6 @@ from fred.traces.roles import (
     is_waiting_time,
     split_columns,
     split_workers,
-    to_snake_case,
     unit_of,
 )
 

@@ -14,11 +14,12 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from fred.base.errors import briefly
+from fred.base.types import Ints
 from fred.components.component import NANOSECONDS
 from fred.outcomes.outcome import Outcome
 from fred.outcomes.tables import Tables, keys_of, staleness_counts, value_texts
 from fred.schedule import staleness
-from fred.schedule.schedule import Ints, Schedule, Verb
+from fred.schedule.schedule import Schedule, Verb
 from fred.schedule.spans import first_absence, spans
 from fred.views.table import NONE
 from fred.views.view import COLOURS

@@ -9,8 +9,9 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from fred.base.errors import FredError
+from fred.base.types import Ints
 from fred.components.component import NANOSECONDS
-from fred.schedule.schedule import NONE, UNENDING, Ints, Schedule, Verb, What
+from fred.schedule.schedule import NONE, UNENDING, Schedule, Verb, What
 from fred.schedule.spans import spans
 from fred.schedule.staleness import of_gradients
 from fred.schedule.traffic import messages

@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from fred.base import disk
 from fred.base.errors import FredError
-from fred.components.component import Count, Natural
+from fred.components.component import Count, Natural, Positive
 from fred.prediction.closed_loop import HeldBack
 from fred.prediction.contract import By, Objective
 from fred.prediction.hmm import HMM
@@ -22,7 +22,6 @@ from fred.prediction.hmm import HMM
 FORMAT = 3
 SHIPPED = Path(__file__).with_name("shipped.npz")  # made by `make golden` for the cluster of scenarios/systems/cutoff-sgd.yaml
 Variant = Literal["shared", "plain", "printed"]
-Positive = Annotated[float, Field(gt=0)]
 
 
 class ModelRecord(BaseModel):

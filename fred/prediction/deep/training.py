@@ -25,8 +25,9 @@ from numpyro.optim import optax_to_numpyro
 
 from fred.base import environment, numerics
 from fred.base.environment import __version__
+from fred.base.types import Report
 from fred.cluster.contention import NodeOf
-from fred.prediction.contract import Objective, Progress
+from fred.prediction.contract import Objective
 from fred.prediction.deep import saved
 from fred.prediction.deep.filter import Grid, log_density
 from fred.prediction.deep.networks import History, Network, Params, create_network, key_of
@@ -283,7 +284,7 @@ class Learner(Protocol):
         """Return the objective that the model is used for; None: not given."""
 
 
-def learn(rule: Learner, seconds: NDArray[np.float64], node_of: NodeOf, progress: Progress, restart: int = 0) -> saved.Trained:
+def learn(rule: Learner, seconds: NDArray[np.float64], node_of: NodeOf, progress: Report, restart: int = 0) -> saved.Trained:
     """Train a model of the rule's variant on complete rounds, s [iterations, workers], at least four.
 
     Another `restart` uses other initial parameters and other windows. Raises ValueError if training diverges.

@@ -16,6 +16,7 @@ from fred.tables import quantities
 from fred.tables.columns import table_from_columns
 from fred.tables.content import Content
 from fred.tables.log_lines import Line, parse_lines, sample_lines
+from fred.tables.quantities import to_snake_case
 from fred.tables.text_layout import RECORDING_CURE, find_layout, is_value
 from fred.traces import long_tables
 from fred.traces.cells import Cells, LogFormat
@@ -36,9 +37,9 @@ from fred.traces.log_rows import (
     step_times,
     step_word,
     strip_per_step,
-    unit_in,
+    unit_in_name,
 )
-from fred.traces.roles import PLUS, FileOptions, Role, UnclearTraceError, find_rate, is_mean, to_snake_case
+from fred.traces.roles import PLUS, FileOptions, Role, UnclearTraceError, find_rate, is_mean
 
 _CONSOLES_NAME = "console log"
 _USUAL = 0.8  # share of the rows that have a column
@@ -224,14 +225,17 @@ def _find_time(
     if len(candidates) > 1:
         raise UnclearTraceError(
             f"{file.path}: which of {listed(candidates)} is the time of a step? Name it (`columns: {{time: {candidates[0]}}}`)",
-            remedies=[{"columns": {"time": name}, **({"unit": unit_in(name)} if unit_in(name) else {})} for name in candidates],
+            remedies=[
+                {"columns": {"time": name}, **({"unit": name_unit} if (name_unit := unit_in_name(name)) else {})}
+                for name in candidates
+            ],
         )
     if candidates:
         time = candidates[0]
         is_in_seconds = any(time == name and neighbour in columns for name, neighbour in _NAMES_IN_SECONDS)
         note = ", in s, as this tool writes them" if is_in_seconds and not unit else ""
         subject = "running means of step times" if is_mean(time) else "step times"
-        return time, f"{subject} in `{time}`{note}", unit or ("s" if is_in_seconds else unit_in(time))
+        return time, f"{subject} in `{time}`{note}", unit or ("s" if is_in_seconds else unit_in_name(time))
     rate, is_of_steps = find_rate(columns)
     if rate:
         for row in rows:
@@ -251,7 +255,7 @@ def _find_time(
         _check_dates(file, rows)
     add_differences(rows, step, clock)
     subject = f"`{clock}`, which grows" if clock else "the lines' dates"
-    unit = unit or ("s" if not clock or has_unit(samples[clock]) else unit_in(clock))
+    unit = unit or ("s" if not clock or has_unit(samples[clock]) else unit_in_name(clock))
     return "difference", f"step times are differences of {subject}: whole steps, waiting for others included", unit
 
 

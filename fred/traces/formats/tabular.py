@@ -18,11 +18,11 @@ from fred.base.errors import FredError, listed
 from fred.tables.columns import table_from_columns
 from fred.tables.content import Content
 from fred.tables.opening import open_table, table_from_records
-from fred.tables.quantities import is_moment, is_number
+from fred.tables.quantities import is_moment, is_number, to_snake_case
 from fred.tables.text_layout import RECORDING_CURE
 from fred.traces import long_tables
 from fred.traces.cells import Cells, LogFormat
-from fred.traces.roles import FILE, FileOptions, Role, UnclearTraceError, is_rate, is_time, to_snake_case
+from fred.traces.roles import FILE, FileOptions, Role, UnclearTraceError, is_rate, is_time
 
 _KEYS, _VALUES = ("key", "metric", "tag", "metric_name", "name"), ("value", "metric_value", "scalar")
 _STEPS, _RUNS = ("step", "global_step", "iteration"), ("run_id", "run", "run_name", "rank", "worker", "dir_name", "run_uuid")
