@@ -21,6 +21,7 @@ from fred.base.intervals import Mean, intervals, verdict
 from fred.components import registry
 from fred.outcomes.tables import Tables
 from fred.specification.stopping import FIRST_LOOK
+from fred.specification.summary import NUMBERS
 
 _COLUMNS = (
     *("run", "baseline", "quantity", "way", "mean", "low", "high", "better", "least", "largest", "seeds", "missing"),
@@ -30,23 +31,40 @@ _FIRST = ("to_target", "loss", "throughput")  # the first of these that is measu
 _ENDS = {"target_seconds": ("target_cost", "target_energy_kwh"), "virtual_seconds": ("cost_total", "energy_kwh")}
 
 
-class _Quantity(NamedTuple):
-    """A quantity of the summary, and how it is compared."""
+class Quantity(NamedTuple):
+    """A quantity of the summary that is compared.
+
+    Args:
+        name: its name in the table of differences.
+        way: `difference` or `ratio`.
+        columns: columns of the summary, of which the first one counts that both runs of a pair have.
+        heading: heading of its column in printed tables.
+        axis: what it is, at the axis of a figure.
+    """
 
     name: str
-    way: str  # difference or ratio
-    columns: tuple[str, ...]  # of the summary: the first one that both runs of a pair have
-    larger_is_better: bool = False
+    way: str
+    columns: tuple[str, ...]
+    heading: str
+    axis: str
+
+    @property
+    def larger_is_better(self) -> bool:
+        """Return True if larger values are better."""
+        return NUMBERS[self.columns[0]].better == "higher"
 
 
-_QUANTITIES = (
-    _Quantity("loss", "difference", ("loss",)),
-    _Quantity("error", "difference", ("error",)),
-    _Quantity("gradient_norm", "ratio", ("gradient_norm",)),
-    _Quantity("to_target", "ratio", ("target_seconds", "target_updates")),  # updates if there is no clock
-    _Quantity("cost_to_target", "ratio", ("target_cost",)),
-    _Quantity("throughput", "ratio", ("throughput",), larger_is_better=True),
-)
+QUANTITIES = {
+    quantity.name: quantity
+    for quantity in (
+        Quantity("loss", "difference", ("loss",), "loss", "loss"),
+        Quantity("error", "difference", ("error",), "error", "error"),
+        Quantity("gradient_norm", "ratio", ("gradient_norm",), "gradient norm", "norm of the gradient"),
+        Quantity("to_target", "ratio", ("target_seconds", "target_updates"), "to target", "time or updates to the target"),
+        Quantity("cost_to_target", "ratio", ("target_cost",), "cost to target", "cost to the target"),
+        Quantity("throughput", "ratio", ("throughput",), "throughput", "gradients per second"),
+    )
+}
 
 
 def compared(tables: Tables, baseline: str | None = None) -> pd.DataFrame:
@@ -85,7 +103,9 @@ def compared(tables: Tables, baseline: str | None = None) -> pd.DataFrame:
         raise FredError(f"no run `{baseline}` to compare with{registry.nearest(baseline, runs)}; there are {', '.join(runs)}")
     summary = reported.summary.set_index("seed")
     by_run = {str(name): rows for name, rows in summary.groupby("name", sort=False)}
-    measured = [quantity for quantity in _QUANTITIES if any(_is_measured(summary, column) for column in quantity.columns)]
+    measured = [
+        quantity for quantity in QUANTITIES.values() if any(_is_measured(summary, column) for column in quantity.columns)
+    ]
     frames = [by_run[run] for run in runs if run != baseline]
     families = [_family(frames, by_run[baseline], quantity) for quantity in measured]
     rows = [
@@ -125,7 +145,7 @@ def _is_measured(rows: pd.DataFrame, column: str) -> bool:
     return column in rows and bool(rows[column].notna().any())
 
 
-def _family(runs: Sequence[pd.DataFrame], baseline: pd.DataFrame, quantity: _Quantity) -> list[dict[str, Any]]:
+def _family(runs: Sequence[pd.DataFrame], baseline: pd.DataFrame, quantity: Quantity) -> list[dict[str, Any]]:
     """Compare runs with the baseline, each over the common seeds, by intervals that belong together."""
     ratio = quantity.way == "ratio"
     pairs = [_values(run, baseline, quantity) for run in runs]
@@ -142,7 +162,7 @@ def _family(runs: Sequence[pd.DataFrame], baseline: pd.DataFrame, quantity: _Qua
     return rows
 
 
-def _values(run: pd.DataFrame, baseline: pd.DataFrame, quantity: _Quantity) -> tuple[NDArray[np.float64], int]:
+def _values(run: pd.DataFrame, baseline: pd.DataFrame, quantity: Quantity) -> tuple[NDArray[np.float64], int]:
     """Return the values of run and baseline [2, seeds], and the number of common seeds without two usable values."""
     column = next(
         (name for name in quantity.columns if _is_measured(run, name) and _is_measured(baseline, name)), quantity.columns[-1]

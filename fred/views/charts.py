@@ -30,7 +30,7 @@ from fred.views.figures import (
     titled,
 )
 from fred.views.page_data import Histogram, histograms
-from fred.views.view import AXES, COLOURS, SCREEN, Look, View, marks
+from fred.views.view import AXES, COLOURS, MEASURED, SCREEN, Look, View, marks
 
 _FEW = 12  # up to this number, bars are thick
 _LETTERS = 90  # length of the list of names in the caption
@@ -175,7 +175,6 @@ _TIMES = 10  # the axis is logarithmic if the longest run is more than 10 times 
 _BEFORE = 20  # a logarithmic axis begins at 1/20 of the shortest run
 _AMOUNTS = ("virtual_seconds", "cost", "energy_kwh")  # columns whose axes are linear
 _COPIES = {"pushes": "gradients pushed", "fetches": "parameters fetched"}
-_LABELS = {"replicas_error": "replicas' error", "gradient_norm": "norm of the gradient"}  # where not the column's name
 
 
 def learning(
@@ -223,7 +222,7 @@ def learning(
                     axis.set_title(_order(places), loc="left", fontweight="normal", color=FAINT, parse_math=False)
         if target is not None:
             _label(axes[0], target)
-        axes[0].set_ylabel(_LABELS.get(quantity, quantity))
+        axes[0].set_ylabel(MEASURED.get(quantity, quantity))
         _set_vertical_axis(axes[0], metrics[quantity], from_zero)
         name_lines(figure, axes, view)
         headline(figure, title, view)

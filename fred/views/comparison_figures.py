@@ -14,6 +14,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, NullLocator
 
+from fred.outcomes.comparisons import QUANTITIES
 from fred.outcomes.tables import keys_of, setting, value_texts
 from fred.specification.summary import label_of
 from fred.specification.sweep import Criterion
@@ -39,14 +40,6 @@ if TYPE_CHECKING:
 _DASHES = list(dict.fromkeys(dashes for _, dashes in lines()))
 _MOST = 6  # points of the front that are named
 _LETTER = 0.015  # width of a letter of a name, share of the panel's
-_LABELS = {
-    "loss": "loss, difference",
-    "error": "error, difference",
-    "gradient_norm": "norm of the gradient, ratio",
-    "to_target": "time or updates to the target, ratio",
-    "cost_to_target": "cost to the target, ratio",
-    "throughput": "gradients per second, ratio",
-}
 
 
 def cost(points: pd.DataFrame, title: str, means: str = "", missed: str = "", view: View = SCREEN) -> Picture:
@@ -120,7 +113,7 @@ def paired(pairs: pd.DataFrame, title: str, view: View = SCREEN) -> Picture:
         for axis, quantity in zip(axes, quantities, strict=True):
             rows = pairs[pairs["quantity"] == quantity].set_index("run").reindex(runs)
             _dots(axis, rows, [looks[run][0] for run in runs])
-            axis.set(xlabel=_LABELS.get(quantity, quantity), ylim=(len(runs) - 0.4, -0.6))
+            axis.set(xlabel=f"{QUANTITIES[quantity].axis}, {QUANTITIES[quantity].way}", ylim=(len(runs) - 0.4, -0.6))
             ratios = bool((rows["way"] == "ratio").any())
             axis.axvline(float(ratios), color=FAINT, linestyle=":", linewidth=1)
             if ratios and far_apart(pd.concat([rows["least"], rows["largest"], pd.Series([1.0])])):

@@ -22,7 +22,7 @@ from fred.schedule import staleness
 from fred.schedule.schedule import Schedule, Verb
 from fred.schedule.spans import first_absence, spans
 from fred.views.table import NONE
-from fred.views.view import COLOURS
+from fred.views.view import COLOURS, MEASURED
 
 AXES = {
     "virtual_seconds": "virtual time, s",
@@ -32,15 +32,6 @@ AXES = {
     "megabytes": "sent, MB",
     "cost": "cost",
     "energy_kwh": "energy, kWh",
-}
-_QUANTITIES = {
-    "error": "error",
-    "loss": "loss",
-    "perplexity": "perplexity",
-    "gradient_norm": "norm of the gradient",
-    "replicas_error": "replicas' error",
-    "replicas_loss": "replicas' loss",
-    "disagreement": "disagreement of workers' models",
 }
 _COUNTS = {"gradients": "gradients", "updates": "updates"}  # quantities of runs without a task
 _NUMBERS = 60_000  # numbers on the page, of about seven letters each
@@ -81,7 +72,7 @@ def curves(tables: Tables) -> dict[str, Any]:
         frames.setdefault(outcome.name, []).append(metrics.assign(megabytes=traffic[updates]))
     everything = [frame for run_frames in frames.values() for frame in run_frames]
     axes = {name: label for name, label in AXES.items() if any(_varies(frame, name) for frame in everything)}
-    learned = {name: label for name, label in _QUANTITIES.items() if any(_varies(frame, name) for frame in everything)}
+    learned = {name: label for name, label in MEASURED.items() if any(_varies(frame, name) for frame in everything)}
     quantities = learned or _COUNTS
     number = int(np.clip(_NUMBERS / max(1, len(frames) * len(axes) * (1 + 3 * len(quantities))), _FEWEST, _MOST))
     run_curves = {
@@ -109,7 +100,7 @@ def _varies(frame: pd.DataFrame, name: str) -> bool:
     if name not in frame:
         return False
     values = frame[name].to_numpy(np.float64)
-    return bool(np.isfinite(values).any() and (name in _QUANTITIES or np.nanmax(values) > 0))
+    return bool(np.isfinite(values).any() and (name in MEASURED or np.nanmax(values) > 0))
 
 
 def _curve(seeds: Sequence[pd.DataFrame], axis: str, quantities: list[str], number: int) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from pandas.api.types import is_numeric_dtype
 
 from fred.base.errors import FredError
 from fred.base.intervals import FEWEST_SEEDS
-from fred.outcomes.comparisons import compared
+from fred.outcomes.comparisons import QUANTITIES, compared
 from fred.outcomes.tables import Tables, keys_of, setting, value_texts
 from fred.schedule.schedule import WAYS
 from fred.schedule.spans import KINDS
@@ -26,7 +26,6 @@ ONE_SEED = (
     "runs with one seed: their differences say nothing about other seeds "
     f"(with {FEWEST_SEEDS} `seeds` or more there are intervals)"
 )
-_HEADINGS = {"to_target": "to target", "cost_to_target": "cost to target", "gradient_norm": "gradient norm"}
 _MOST_DECIMALS = 6
 _ROUNDING = 1e-6  # relative; an interval narrower than this is shown as one number
 
@@ -45,7 +44,7 @@ def paired_table(pairs: pd.DataFrame) -> Table:
         cells = {pair["quantity"]: Cell(format_pair(pair), float(pair["mean"])) for pair in run_pairs.to_dict("records")}
         rows.append([Cell(str(run)), *(cells.get(quantity, Cell(NONE, math.nan)) for quantity in quantities)])
     title = f"compared with {pairs['baseline'].iloc[0]}, seed by seed"
-    return Table(["run", *(_HEADINGS.get(quantity, quantity) for quantity in quantities)], rows, title, _paired_caption(pairs))
+    return Table(["run", *(QUANTITIES[quantity].heading for quantity in quantities)], rows, title, _paired_caption(pairs))
 
 
 def format_pair(pair: dict[Any, Any]) -> str:

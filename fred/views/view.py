@@ -20,6 +20,15 @@ AXES = {  # name -> column of the metrics, label
     "cost": ("cost", "cost"),
     "energy": ("energy_kwh", "energy, kWh"),
 }
+MEASURED = {  # column of the metrics -> label
+    "error": "error",
+    "loss": "loss",
+    "perplexity": "perplexity",
+    "gradient_norm": "norm of the gradient",
+    "replicas_error": "replicas' error",
+    "replicas_loss": "replicas' loss",
+    "disagreement": "disagreement of workers' models",
+}
 
 LearningCurve = Literal["loss", "error", "perplexity", "gradient-norm", "disagreement", "replicas-error"]
 OtherFigure = Literal[
