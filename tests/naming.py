@@ -22,13 +22,13 @@ counted heeded meant thought wished needed asking telling saying going doing hav
 she her we our us me my mine yours theirs is are was were be been has have had does do did can could may might must
 shall should will would now soon late early first second third last next further more most less least many much few
 several enough too very quite rather almost nearly just only even also well ill good bad better best worse worst new old
-big small little long short high low usual unusual plain plainly true false possible impossible present absent ready
+big small large smallest largest little long short longest shortest fewest high low usual unusual plain plainly true false possible impossible present absent ready
 unready open closed full empty free busy spare joined parted split cut ended finished unfinished started stopped
 """
 # As variables and parameters, in which numpy and optax have them, too.
 _ORDINARY = """
 only all any first last next second third new old sent used done open closed read left right set up back low high best
-worst least most long short small full empty start end this other true false to by at of with for is has can before
+worst least most long short small large fewest longest shortest largest smallest full empty start end this other true false to by at of with for is has can before
 after since until free possible usual present late early split cut many much few several now next_ spare named
 """
 _VAGUE, _ORDINARY_WORDS = frozenset(_WORDS.split()), frozenset(_ORDINARY.split())
@@ -39,6 +39,8 @@ class Name(NamedTuple):
 
     >>> [Name("fred/a.py:1", "function", name).says_nothing for name in ("found", "_kept_apart", "found_rows", "load")]
     [True, True, False, False]
+    >>> Name("fred/a.py:1", "variable", "least").says_nothing, Name("fred/a.py:1", "constant", "_LEAST").says_nothing
+    (False, True)
     """
 
     place: str
@@ -51,7 +53,7 @@ class Name(NamedTuple):
         parts = [part for part in self.name.strip("_").lower().split("_") if part]
         if not parts or self.name.startswith("__") or not all(part in _VAGUE for part in parts):
             return False
-        return self.kind == "function" or not all(part in _ORDINARY_WORDS for part in parts)
+        return self.kind in ("function", "constant") or not all(part in _ORDINARY_WORDS for part in parts)
 
 
 def names(folder: Path) -> Iterator[Name]:
@@ -65,7 +67,7 @@ def names(folder: Path) -> Iterator[Name]:
                 case ast.arg(arg=name):
                     kind = "parameter"
                 case ast.Name(id=name, ctx=ast.Store()):
-                    kind = "variable"
+                    kind = "constant" if name.isupper() else "variable"
                 case _:
                     continue
             if kind == "function" or (kind, name) not in earlier:

@@ -320,7 +320,7 @@ def test_a_computation_has_the_facts_of_its_gradient(schedules):
 
 def test_a_trace_that_is_too_large_for_a_browser_is_refused_with_a_smaller_part(schedules, monkeypatch):
     part = part_of(schedules["a server"])
-    monkeypatch.setattr(perfetto, "MOST", 100)
+    monkeypatch.setattr(perfetto, "MOST_EVENTS", 100)
     with pytest.raises(FredError, match=r"has \d+ slices and instants, .* such as --begin 0 --end") as refused:
         trace(part)
     end = float(str(refused.value).rsplit(" ", 1)[1])

@@ -355,7 +355,7 @@ def test_figures_without_data_and_options_that_no_run_has_are_refused(learned, u
 
 def test_quantities_of_replicas_are_those_of_runs_whose_workers_have_models():
     result = run_all({"server": {"algorithm": "asgd"}, "peers": {"algorithm": "d-psgd"}})
-    for quantity, label in (("disagreement", "disagreement"), ("replicas_error", "replicas' error")):
+    for quantity, label in (("disagreement", "disagreement of workers' models"), ("replicas_error", "replicas' error")):
         left, right = result.plot(quantity.replace("_", "-")).axes  # type: ignore[arg-type]
         assert (left.get_ylabel(), len(left.get_lines()), len(right.get_lines())) == (label, 1, 1)
         xs, ys = points_of(result.metrics, "peers", 1, "updates", quantity)

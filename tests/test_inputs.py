@@ -262,7 +262,7 @@ class TestImages:
         load = MNIST(directory=tmp_path, canonical=False).load
         check_refusal(lambda: load(0), r"images-idx3-ubyte.gz is too long: expected 18 bytes")
         assert 18 < sum(sizes) < 1 << 22, "of 64 MB"
-        monkeypatch.setattr(images, "_MOST", 3)
+        monkeypatch.setattr(images, "_MOST_IMAGES", 3)
         (tmp_path / "data_batch_1.bin.gz").write_bytes(gzip.compress(bytes(4 * 3073), 1))
         check_refusal(lambda: images.CIFAR10(directory=tmp_path).load(0), r"data_batch_1.bin.gz is too long")
 

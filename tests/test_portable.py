@@ -297,7 +297,7 @@ def gradient_of_a_tower(params: list[tuple[jax.Array, jax.Array]], inputs: jax.A
 def test_a_gradient_apart_has_the_bits_of_one_that_is_fused(monkeypatch):
     operands = [(numbers(i, 64, 256), numbers(i, 256, 64)) for i in range(2)], numbers(9, 4, 32, 64)
     apart = jax.jit(gradient_of_a_tower)(*operands)
-    monkeypatch.setattr(barriers, "_LARGE", np.inf)
+    monkeypatch.setattr(barriers, "_LARGE_OPERAND", np.inf)
     jax.clear_caches()
     fused = jax.jit(gradient_of_a_tower)(*operands)
     for one, other in zip(jax.tree.leaves(apart), jax.tree.leaves(fused), strict=True):

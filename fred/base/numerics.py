@@ -49,7 +49,7 @@ _WEYL_0, _WEYL_1 = 0x9E3779B9, 0xBB67AE85
 _LOW = np.uint64(0xFFFFFFFF)
 _WORD = np.uint64(32)
 _LANES = 4  # 32-bit words per counter
-_FEWEST, _MOST = 64, 1024  # block sizes of draws that are taken one by one
+_SMALLEST_BLOCK, _LARGEST_BLOCK = 64, 1024  # block sizes of draws that are taken one by one
 
 
 def philox(key: tuple[int, int], *counter: ArrayLike) -> NDArray[np.uint64]:
@@ -164,7 +164,7 @@ def iterate_uniforms(seed: int, purpose: str, entity: int = 0) -> Iterator[float
         >>> list(islice(numerics.iterate_uniforms(0, "example"), 5)) == numerics.uniforms(0, "example", 0, 0, 5).tolist()
         True
     """
-    position, count = 0, _FEWEST
+    position, count = 0, _SMALLEST_BLOCK
     while True:
         yield from uniforms(seed, purpose, entity, position, count).tolist()
-        position, count = position + count, min(2 * count, _MOST)
+        position, count = position + count, min(2 * count, _LARGEST_BLOCK)

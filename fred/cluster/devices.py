@@ -32,7 +32,7 @@ from fred.tables.table_kinds import Column, match_column
 from fred.tables.table_kinds import Kind as _Kind
 
 _COLUMNS = ("speed", "upload", "download")
-_LEAST = 1000.0  # bytes/s: a table below it has other units, and does not name them
+_LEAST_BANDWIDTH = 1000.0  # bytes/s: a table below it has other units, and does not name them
 _RATES = ("flops", "gflops", "tflops", "mips", "ghz", "mhz", "second", "throughput", "fps", "tops", "score")
 _UNIT = "bytes/s, or with a unit as in `upload_mbps` (bits), `upload_MBps` (bytes) or 5 Mbit/s"
 _TABLE = _Kind(
@@ -73,7 +73,7 @@ _TABLE = _Kind(
     ),
     "0.5,200000,1000000",
 )
-_MOST = 100_000  # kinds; all of them are stored in every manifest
+_MOST_KINDS = 100_000  # kinds; all of them are stored in every manifest
 
 
 class Kind(Component):
@@ -125,8 +125,8 @@ class Devices(Component):
             raise ValueError(
                 f"`assignment` assigns `kinds`, and `{distributions[0]}` is drawn for each worker: leave `assignment` out"
             )
-        if len(self.kinds) > _MOST:
-            raise ValueError(f"{len(self.kinds):,} kinds of devices; expected at most {_MOST:,}")
+        if len(self.kinds) > _MOST_KINDS:
+            raise ValueError(f"{len(self.kinds):,} kinds of devices; expected at most {_MOST_KINDS:,}")
         return self
 
     def speeds(self, workers: int) -> list[float]:
@@ -182,7 +182,7 @@ def _kinds(path: Path) -> list[dict[str, float]]:
     for header in file.header:
         way, _ = match_column(file, header, _TABLE) or ("", 1.0)
         has_unit = any(bandwidth_in(unit) for _, unit in split_name(header))
-        if way in ("upload", "download") and not has_unit and (most := float(numbers[way].max())) < _LEAST:
+        if way in ("upload", "download") and not has_unit and (most := float(numbers[way].max())) < _LEAST_BANDWIDTH:
             raise FredError(
                 f"{path}: column `{header}` has at most {most:g} bytes/s; if it is in Mbit/s, name it `{way}_mbps`; if it is "
                 f"not, `{way}_Bps`"

@@ -34,7 +34,7 @@ from fred.tables.small_tables import intervals, number_names, read_table, warn_o
 from fred.tables.table_kinds import Column, Kind
 
 _NO_TIME = Constant(seconds=0.0)
-_MOST = 100_000  # recorded failures; all of them are stored in every manifest
+_MOST_FAILURES = 100_000  # recorded failures; all of them are stored in every manifest
 _RETURNS = ("recovery", "recovery_time", "repair", "repair_time", "up_time", "uptime", "back")
 _KIND = Kind(
     "failures",
@@ -246,8 +246,8 @@ class Failures(Dated):
         listed = (*self.recorded, *self.at_updates)
         if not self.causes and not listed:
             raise ValueError("needs `causes` of failures, a `file` of recorded ones, or `at_updates`")
-        if len(listed) > _MOST:
-            raise ValueError(f"{len(listed):,} recorded failures; expected at most {_MOST:,}")
+        if len(listed) > _MOST_FAILURES:
+            raise ValueError(f"{len(listed):,} recorded failures; expected at most {_MOST_FAILURES:,}")
         for worker, down, up in self.recorded:
             if up <= down:
                 raise ValueError(f"worker {worker} is up at {up:g} s, which is not after it was down at {down:g} s")

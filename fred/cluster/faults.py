@@ -27,7 +27,7 @@ _WAYS = {"to-servers": "of", "to-workers": "for", "between-workers": "of"}
 MOST_TRIES = 10_000  # attempts at one gradient, one collective operation, or one message
 _END = (1 << 63) - 1  # of virtual time, ns
 _MOST_CRASHES, _MOST_EARLY = 1 << 22, 64  # most crashes of one fault; at least this many for each entity
-_FEWEST, _MOST_IN_A_CALL = 4, 1 << 12  # least and most crashes drawn at a time
+_FEWEST_IN_A_CALL, _MOST_IN_A_CALL = 4, 1 << 12  # least and most crashes drawn at a time
 _AT_A_TIME = 64  # messages whose losses are drawn at a time
 
 
@@ -243,7 +243,7 @@ class _AtRandom(FaultProcess):
         return goes[first], back[first]
 
     def _extend(self, number: int, goes: "array[int]", back: "array[int]") -> None:
-        count = min(max(_FEWEST, len(back)), _MOST_IN_A_CALL)
+        count = min(max(_FEWEST_IN_A_CALL, len(back)), _MOST_IN_A_CALL)
         self._made += count
         if self._made > max(_MOST_CRASHES, _MOST_EARLY * len(self._spans)):
             raise FredError(

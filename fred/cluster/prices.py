@@ -35,7 +35,7 @@ from fred.tables.small_tables import read_table
 from fred.tables.table_kinds import Column, Kind
 
 Step = tuple[Time, Price]  # a time, s; the price per hour from then on
-_MOST = 100_000  # steps of a price; all of them are stored in every manifest
+_MOST_STEPS = 100_000  # steps of a price; all of them are stored in every manifest
 _KIND = Kind(
     "prices",
     (
@@ -135,8 +135,8 @@ class Machines(Dated):
             raise ValueError(f"the first step begins at {times[0]:g} s; expected 0" if times else "expected at least one step")
         if late := [time for before, time in pairwise(times) if time <= before]:
             raise ValueError(f"the step at {late[0]:g} s is not after the one before it; expected increasing times")
-        if len(times) > _MOST:
-            raise ValueError(f"{len(times):,} steps; expected at most {_MOST:,}")
+        if len(times) > _MOST_STEPS:
+            raise ValueError(f"{len(times):,} steps; expected at most {_MOST_STEPS:,}")
         return price
 
     @property

@@ -36,7 +36,7 @@ from fred.tables.small_tables import read_seconds
 from fred.traces.reading import EXAMPLE, Reading
 from fred.traces.trace import Trace
 
-_MOST = 100_000  # durations; all of them are stored in every manifest
+_MOST_DURATIONS = 100_000  # durations; all of them are stored in every manifest
 _DATE = TypeAdapter(datetime)
 _BEGIN = Field(
     default=None,
@@ -72,10 +72,10 @@ class Empirical(Latency):
     def _check_values(self) -> "Empirical":
         if not self.values:
             raise ValueError("needs durations: give `values`, or `csv` with a `column`")
-        if len(self.values) > _MOST:
+        if len(self.values) > _MOST_DURATIONS:
             raise ValueError(
-                f"{len(self.values):,} durations; expected at most {_MOST:,}: sort them and take one of every "
-                f"{-(-len(self.values) // _MOST)}, or use a `trace`, of which a manifest stores only the digest"
+                f"{len(self.values):,} durations; expected at most {_MOST_DURATIONS:,}: sort them and take one of every "
+                f"{-(-len(self.values) // _MOST_DURATIONS)}, or use a `trace`, of which a manifest stores only the digest"
             )
         return self
 

@@ -31,7 +31,7 @@ from fred.tables.small_tables import intervals, read_table
 from fred.tables.table_kinds import Column, Kind
 
 _LONGER = "give longer `sessions`"
-_MOST = 100_000  # sessions; all of them are stored in every manifest
+_MOST_SESSIONS = 100_000  # sessions; all of them are stored in every manifest
 _COUNTS = '{"metadata": {"gap_seconds": 300}, "data": [4, 4, 3]}: a distance in s, and numbers of machines'
 _KIND = Kind(
     "sessions",
@@ -92,8 +92,8 @@ class Sessions(Dated, Fault):
     def _check_sessions(self) -> "Sessions":
         if not self.sessions:
             raise ValueError("needs sessions: give `sessions`, or a `file` of them")
-        if (number := sum(map(len, self.sessions))) > _MOST:
-            raise ValueError(f"{number:,} sessions; expected at most {_MOST:,}: take some of the members")
+        if (number := sum(map(len, self.sessions))) > _MOST_SESSIONS:
+            raise ValueError(f"{number:,} sessions; expected at most {_MOST_SESSIONS:,}: take some of the members")
         for spans in self.sessions:
             for begin, end in spans:
                 if round(end * NANOSECONDS) <= round(begin * NANOSECONDS):
@@ -243,8 +243,8 @@ def _read_counts(file: Content) -> dict[str, Any]:
     if not any(counts):
         raise FredError(f"{path}: no machine is ever available")
     number = sum(max(0, following - count) for count, following in pairwise([0, *counts]))
-    if number > _MOST:  # before lists of them are built
-        raise FredError(f"{path}: {number:,} sessions; expected at most {_MOST:,}: take a part of the record")
+    if number > _MOST_SESSIONS:  # before lists of them are built
+        raise FredError(f"{path}: {number:,} sessions; expected at most {_MOST_SESSIONS:,}: take a part of the record")
     return {"sessions": spans_of_counts(counts, gap), "length": float(gap * len(counts))}
 
 

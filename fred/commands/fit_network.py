@@ -14,7 +14,7 @@ from fred.base.errors import FredError, briefly, listed
 from fred.commands import command_options
 from fred.components.registry import nearest
 from fred.fitting.communication import (
-    NEAR,
+    NEAR_ERROR,
     FittedNetwork,
     HeldOut,
     Judgement,
@@ -207,7 +207,7 @@ def _write_files(options: argparse.Namespace, fitted: FittedNetwork | None, judg
 
         rows = pd.DataFrame([row for judgement in judgements for row in judgement.rows()])
         disk.write(options.errors, rows.to_csv(index=False, float_format="%.6g").encode())
-        picture(rows, NEAR).save(options.errors.with_suffix(".svg"))
+        picture(rows, NEAR_ERROR).save(options.errors.with_suffix(".svg"))
 
 
 def _choose_network(options: argparse.Namespace, measurements: Sequence[Measurement]) -> str:
@@ -289,8 +289,8 @@ def _sentences(fitted: FittedNetwork) -> list[str]:
 
 def _sentence_of_errors(errors: NDArray[np.float64], subject: str) -> str:
     """Return how many times are predicted well, and a warning if they are few."""
-    near = f"{np.sum(np.abs(errors) <= NEAR)} of {len(errors)} times are predicted within 15 %"
-    reliable = bool(np.median(np.abs(errors)) <= NEAR)
+    near = f"{np.sum(np.abs(errors) <= NEAR_ERROR)} of {len(errors)} times are predicted within 15 %"
+    reliable = bool(np.median(np.abs(errors)) <= NEAR_ERROR)
     return f"{near}." if reliable else f"DO NOT RELY on {subject}: only {near}."
 
 
@@ -329,5 +329,5 @@ def _error_row(words: Sequence[str], errors: NDArray[np.float64], strong: bool =
     texts = [NONE] * len(_COLUMNS)
     if len(errors):
         absolute = np.abs(errors)
-        texts = [f"{np.median(absolute):.1%}", f"{np.mean(absolute <= NEAR):.0%}", f"{worst_error(errors):+.0%}"]
+        texts = [f"{np.median(absolute):.1%}", f"{np.mean(absolute <= NEAR_ERROR):.0%}", f"{worst_error(errors):+.0%}"]
     return [Cell(text, strong=strong) for text in (*words, *texts)]

@@ -14,7 +14,7 @@ from fred.diagnosis.question import CRITERIA, TIME
 from fred.results.folder import load_result
 from fred.views.figures import save_or_note
 
-_MOST = 1 << 31  # upper bound on N, the number of averaged gradients
+_MOST_GRADIENTS = 1 << 31  # upper bound on N, the number of averaged gradients
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -105,7 +105,7 @@ def _parse_iterations(text: str) -> dict[int, float]:
         duplicates = [count for count, number in Counter(count for count, _ in pairs).items() if number > 1]
         if duplicates:
             raise FredError(f"--iterations {text}: N = {duplicates[0]} is there twice")
-        if max(abs(count) for count, _ in pairs) > _MOST:
+        if max(abs(count) for count, _ in pairs) > _MOST_GRADIENTS:
             raise ValueError
         return dict(pairs)
     except ValueError:

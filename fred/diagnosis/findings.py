@@ -21,7 +21,7 @@ from fred.prediction.comparison import nodes_of
 from fred.traces.doubts import Doubt, find_doubt
 from fred.traces.trace import Trace
 
-FEWEST = 8  # iterations needed for a diagnosis
+FEWEST_ITERATIONS = 8  # iterations needed for a diagnosis
 ENOUGH_ITERATIONS = 100  # iterations needed for a verdict
 QUIET = 1000  # iterations without a spell after which none is expected: 95 % bound of 3 beginnings in this number
 LITTLE_GAIN = 1.05  # relative throughput below which a gain is little
@@ -238,10 +238,10 @@ def diagnose(trace: Trace, progress: Show = lambda task, share: None) -> Diagnos
     (220, 'saves time')
     """
     iterations, workers = trace.seconds.shape
-    if iterations < FEWEST or workers < 2:
+    if iterations < FEWEST_ITERATIONS or workers < 2:
         raise FredError(
-            f"{trace.source} has {iterations} iterations of {workers} workers; expected {FEWEST} iterations or more, of 2 "
-            "workers or more"
+            f"{trace.source} has {iterations} iterations of {workers} workers; "
+            f"expected {FEWEST_ITERATIONS} iterations or more, of 2 workers or more"
         )
     trace = replace(trace, seconds=np.maximum(nanoseconds(trace.seconds), 1) / NANOSECONDS)
     first = remedies.learning(iterations)

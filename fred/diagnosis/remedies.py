@@ -48,7 +48,7 @@ LEARNING = 20  # most first rounds that only train rules and do not count
 _SHARE_LEARNING = 4  # at most one round in this many trains rules
 LOCAL_STEPS = (4, 16)
 EXCLUDED = 0.05  # used share of gradients below which a worker might as well be switched off
-RARE = 0.5  # used share of gradients below which a worker's data count for little
+RARELY_USED = 0.5  # used share of gradients below which a worker's data count for little
 
 
 @dataclass(frozen=True, eq=False)
@@ -336,7 +336,7 @@ class Fairness:
     @cached_property
     def rare(self) -> list[int]:
         """Return the workers with between 5 % and half of their gradients used."""
-        return [worker for worker, used in enumerate(self.remedy.used.tolist()) if EXCLUDED <= used < RARE]
+        return [worker for worker, used in enumerate(self.remedy.used.tolist()) if EXCLUDED <= used < RARELY_USED]
 
     @cached_property
     def dropped(self) -> float:

@@ -27,7 +27,7 @@ LITTLE_LOSS = 0.05  # share of the time below which a loss is not explained
 _LARGE_ROUND = 0.3  # share of the loss from which a single round is reported
 _FEW_ROUNDS = 10  # in fewer, one round is often a large part
 SCREEN = ("Verdict", "Why", "Next")  # headings of the first screen
-_LETTERS, _LINES = 71, 12  # of a line of the first screen at 80 columns; lines of the whole screen
+_MOST_LETTERS, _LINES = 71, 12  # of a line of the first screen at 80 columns; lines of the whole screen
 _REASONS = 4  # lines of the reasons
 _NO_BREAK = "\N{NO-BREAK SPACE}"
 _UNLIKE = 0.2  # difference between quarters of the record, in share of time lost, that is reported
@@ -207,7 +207,7 @@ def gain(ratio: Ratio) -> str:
     return f"{percent(ratio.value)} % ({percent(ratio.low)} to {percent(ratio.high)} %)"
 
 
-def wrapped(sentence: str, letters: int = _LETTERS) -> list[str]:
+def wrapped(sentence: str, letters: int = _MOST_LETTERS) -> list[str]:
     """Return the lines of a sentence, none of which begins with a percent sign.
 
     Args:

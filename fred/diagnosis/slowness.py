@@ -18,7 +18,7 @@ from fred.diagnosis.attribution import COMPUTING, Attribution
 from fred.diagnosis.spells import Change, Pauses, Stalls, find_changes, find_pauses, find_stalls, is_sudden, split_times
 from fred.traces.trace import Trace
 
-_LETTERS = 30  # of the names in a sentence, if they are several
+_MOST_LETTERS = 30  # of the names in a sentence, if they are several
 
 
 def name_workers(trace: Trace, numbers: Sequence[int]) -> str:
@@ -51,7 +51,7 @@ def join_names(names: Sequence[str], most: int = 6) -> str:
     >>> join_names([f"ip-10-0-0-{i}.ec2.internal" for i in range(5)])
     'ip-10-0-0-0.ec2.internal and 4 more'
     """
-    while most > 1 and sum(map(len, names[:most])) > _LETTERS:
+    while most > 1 and sum(map(len, names[:most])) > _MOST_LETTERS:
         most -= 1
     first_names, remainder = names[:most], len(names) - most
     *first, last = [*first_names, f"{remainder} more"] if remainder > 0 else first_names
@@ -59,17 +59,17 @@ def join_names(names: Sequence[str], most: int = 6) -> str:
 
 
 PARTS = 4  # parts of the record, each with its own loss
-_MOST = 6  # most workers and nodes that are named
+_MOST_NAMES = 6  # most workers and nodes that are named
 _SLOWER = 1.15  # time relative to the median worker from which a worker is named
 _MOSTLY = 0.5  # share of the loss as a cost alone from which a worker is named, even if others hide it
-_COSTS = 0.05  # share of the loss from which a worker is named
+_NAMED_SHARE = 0.05  # share of the loss from which a worker is named
 _LATE = 1.3  # time relative to the median worker from which a worker is late in a round
-_NOTHING = 1e-9  # relative loss below which a slowdown is rounding
+_ROUNDING = 1e-9  # relative loss below which a slowdown is rounding
 _BY_CHANCE = 3.0  # multiple of the median worker's cost from which rare delays are not chance
 _FEWEST_LATE = 3  # rounds in which a worker must be late to be named for rare delays
 _LARGE_GROUP = 0.25  # share of the workers from which slow ones are a group of their own: the median worker is not far from it
-_HALF = 0.5  # share of the workers above which slow ones are the usual ones, and the others quick
-_CLEAR = 0.8  # share of the variance between workers that two groups of them must explain
+_MAJORITY = 0.5  # share of the workers above which slow ones are the usual ones, and the others quick
+_CLEAR_SHARE = 0.8  # share of the variance between workers that two groups of them must explain
 _MOST_CHANGE = 0.75  # share of the workers that must change for a change of all
 _PARTS_OF_DRIFT = 10  # parts of the record, the last of which is the end of a drift
 _LASTING = 0.8  # share of the rounds in which the slower group must be slower
@@ -208,7 +208,7 @@ def slowness(trace: Trace, seconds: Floats, node_of: NDArray[np.int64], has_node
         parts=tuple(map(_lost_share, quarters)),
         paces=tuple(float(np.median(part)) for part in quarters),
         shared_paces=_paces(seconds),
-        worst=(_first_iteration(trace, seconds) + worst, float(waits[worst] / max(waits.sum(), _NOTHING))),
+        worst=(_first_iteration(trace, seconds) + worst, float(waits[worst] / max(waits.sum(), _ROUNDING))),
         high=_rounds_in_spells(seconds, stragglers, _first_iteration(trace, seconds)),
         slow=tuple(stragglers),
         together=attribution.share(everybody) if everybody else 0.0,
@@ -253,7 +253,7 @@ def _without_spells(changes: Sequence[Change], slow: Sequence[Slow]) -> Iterator
 
 def _select_slow(trace: Trace, seconds: Floats, attribution: Attribution, has_nodes: bool, slower: Bools) -> list[Slow]:
     """Return slow workers and nodes, those with the highest cost alone first, without those that cost little."""
-    if attribution.slowdown - 1 < _NOTHING:
+    if attribution.slowdown - 1 < _ROUNDING:
         return []
     parties = [*_nodes(trace, seconds, attribution, has_nodes), *_workers(trace, seconds, attribution)]
     large_groups = _large_groups(trace, seconds, attribution, slower)
@@ -263,15 +263,15 @@ def _select_slow(trace: Trace, seconds: Floats, attribution: Attribution, has_no
     selected: list[Slow] = []
     everybody: list[int] = []
     for straggler in sorted(candidates, key=lambda straggler: (-straggler.slowdown_alone, -len(straggler.workers))):
-        if set(straggler.workers) & set(everybody) or len(selected) == _MOST:
+        if set(straggler.workers) & set(everybody) or len(selected) == _MOST_NAMES:
             continue
         share_before = attribution.share(everybody) if everybody else 0.0
         added_share = attribution.share([*everybody, *straggler.workers]) - share_before
         costs_most = straggler.slowdown_alone - 1 >= _MOSTLY * (attribution.slowdown - 1)
-        if max(straggler.loss_share, added_share) >= _COSTS or costs_most:
+        if max(straggler.loss_share, added_share) >= _NAMED_SHARE or costs_most:
             selected.append(straggler)
             everybody += straggler.workers
-    return selected if everybody and attribution.share(everybody) >= _COSTS else []
+    return selected if everybody and attribution.share(everybody) >= _NAMED_SHARE else []
 
 
 def _nodes(trace: Trace, seconds: Floats, attribution: Attribution, has_nodes: bool) -> Iterator[Slow]:
@@ -294,11 +294,11 @@ def _nodes(trace: Trace, seconds: Floats, attribution: Attribution, has_nodes: b
 def _workers(trace: Trace, seconds: Floats, attribution: Attribution) -> Iterator[Slow]:
     """Yield the workers that are slow individually."""
     median_cost = float(np.median(attribution.of_workers)) - 1
-    for worker in np.flatnonzero(attribution.of_workers - 1 > _COSTS * (attribution.slowdown - 1)).tolist():
+    for worker in np.flatnonzero(attribution.of_workers - 1 > _NAMED_SHARE * (attribution.slowdown - 1)).tolist():
         level = _level(seconds, [worker])
         pattern = _pattern(level, _first_iteration(trace, seconds))
         slowdown_alone, loss_share = float(attribution.of_workers[worker]), attribution.share([worker])
-        if pattern is None and slowdown_alone - 1 > _BY_CHANCE * median_cost and loss_share > _COSTS:
+        if pattern is None and slowdown_alone - 1 > _BY_CHANCE * median_cost and loss_share > _NAMED_SHARE:
             pattern = _rarely_late(level)
         if pattern is not None:
             yield Slow(
@@ -326,7 +326,7 @@ def _slower_kind(seconds: Floats) -> Bools:
     ratios = np.log(seconds / np.median(seconds, axis=1, keepdims=True))
     usual = np.median(ratios, axis=0)
     slower = usual > spells.threshold(usual)
-    if spells.explained_share(usual, slower) < _CLEAR:
+    if spells.explained_share(usual, slower) < _CLEAR_SHARE:
         return none
     half = np.median(ratios[::2], axis=0)  # groups by half of the rounds, which chance does not repeat in the other half
     if spells.class_distance(np.median(ratios[1::2], axis=0), half > spells.threshold(half)) < np.log(_SLOWER):
@@ -337,7 +337,7 @@ def _slower_kind(seconds: Floats) -> Bools:
 
 def _quick(seconds: Floats, slower: Bools) -> Quick | None:
     """Return the faster of two kinds of workers, if they are fewer."""
-    if slower.mean() <= _HALF:
+    if slower.mean() <= _MAJORITY:
         return None
     times = float(np.exp(_level(seconds, np.flatnonzero(slower).tolist())).mean())
     return Quick(tuple(np.flatnonzero(~slower).tolist()), times)
@@ -345,7 +345,7 @@ def _quick(seconds: Floats, slower: Bools) -> Quick | None:
 
 def _large_groups(trace: Trace, seconds: Floats, attribution: Attribution, slower: Bools) -> list[Slow]:
     """Return a large group that is always slower than the rest, but no majority, as one entry."""
-    if not _LARGE_GROUP <= slower.mean() <= _HALF:
+    if not _LARGE_GROUP <= slower.mean() <= _MAJORITY:
         return []
     rest = np.median(seconds[:, ~slower], axis=1, keepdims=True)
     return [_always_slow_entry(trace, seconds, np.flatnonzero(slower).tolist(), rest, attribution)]

@@ -31,13 +31,13 @@ from fred.base.types import Bools, Floats
 _WINDOW = 9  # rounds of the running median
 _EXPLAINED, _OF_THE_SMOOTHED = 0.35, 0.8  # least share of the variance explained by two levels; one of the two suffices
 _LEAST_DISTANCE = 0.1  # least distance of the levels, in logarithms: 10 %
-_SHORTEST = 5  # least rounds in a spell, and between two
-_OFTEN = 1 / 3  # share of late rounds with which a spell goes on
+_SHORTEST_SPELL = 5  # least rounds in a spell, and between two
+_LATE_SHARE = 1 / 3  # share of late rounds with which a spell goes on
 _REST = 0.02  # share of values clipped at each end for the whole variance
 
 _PACE_WINDOW = 31  # rounds of the running median, within which single slow rounds do not count
 _CHANGE_WINDOW = 9  # rounds of the running median
-_FEWEST = 10  # least rounds before a change, and after it
+_FEWEST_ROUNDS = 10  # least rounds before a change, and after it
 _CHANGED = 1.15  # least ratio of the times after and before
 _BY_CHANCE = 0.001  # probability that some series without a change shows one
 _CLEAN = 0.8  # share of the rounds on the right side of the middle, before and after
@@ -46,14 +46,14 @@ _SUDDEN = 0.5  # part of a sudden change that happens within a tenth of the roun
 _TOGETHER = 5  # rounds between changes of workers that change together
 _STALLED = 1.5  # time relative to the usual one from which a round stalls
 _OF_ALL = 0.25  # quantile of the workers that must stall: three in four
-_COSTS = 0.02  # share of the time from which stalls or pauses are reported
+_REPORTED_SHARE = 0.02  # share of the time from which stalls or pauses are reported
 _LATE = 1.25  # least time of a pause, relative to the worker's usual one
-_CLEAR = 8.0  # least distance of a stall or pause from usual times, in their median absolute deviations
+_CLEAR_DISTANCE = 8.0  # least distance of a stall or pause from usual times, in their median absolute deviations
 _FEWEST_PAUSES = 4  # pauses from which their distances show a period
 _REGULAR = 0.8  # share of the distances that must be multiples of the period
 _PERIOD_BY_CHANCE = 0.01  # probability that irregular pauses of some worker look regular
 _SHORTEST_PERIOD = 3  # iterations of the shortest period
-_MOST = 0.34  # share of the rounds above which slow ones are no pauses
+_MOST_PAUSED = 0.34  # share of the rounds above which slow ones are no pauses
 
 
 class Run(NamedTuple):
@@ -93,7 +93,7 @@ def find_spells(series: Floats) -> Bools:
     np.False_
     """
     none = np.zeros(len(series), bool)
-    if len(series) < 2 * _SHORTEST:
+    if len(series) < 2 * _SHORTEST_SPELL:
         return none
     smooth = median_filter(series, size=_WINDOW, mode="reflect")
     high = smooth > threshold(smooth)
@@ -119,7 +119,7 @@ def extend_spells(level: Floats, high: Bools) -> Bools:
     if not high.any() or high.all():
         return high
     late = level > (np.median(level[high]) + np.median(level[~high])) / 2
-    often = uniform_filter(late.astype(float), _WINDOW, mode="nearest") >= _OFTEN
+    often = uniform_filter(late.astype(float), _WINDOW, mode="nearest") >= _LATE_SHARE
     extended = high.copy()
     for run in runs(often | high):
         inside = np.flatnonzero(high[run.first : run.end]) + run.first
@@ -190,7 +190,7 @@ def explained_share(values: Floats, high: Bools) -> float:
 def _lasting(high: Bools) -> Bools:
     """Return the levels without short runs, removing the shortest first; runs at the ends may be cut off, so they stay."""
     high = high.copy()
-    while short := [run for run in runs(high)[1:-1] if run.rounds < _SHORTEST]:
+    while short := [run for run in runs(high)[1:-1] if run.rounds < _SHORTEST_SPELL]:
         shortest = min(short, key=lambda run: run.rounds)
         high[shortest.first : shortest.end] = not shortest.high
     return high
@@ -314,7 +314,7 @@ def is_sudden(series: Floats, at: int) -> bool:
     >>> is_sudden(np.repeat([0.0, 1.0], 50), 50), is_sudden(np.linspace(0.0, 2.0, 100), 50)
     (True, False)
     """
-    window = max(_FEWEST, len(series) // 10)
+    window = max(_FEWEST_ROUNDS, len(series) // 10)
     near = np.median(series[at : at + window]) - np.median(series[max(0, at - window) : at])
     return bool(abs(near) >= _SUDDEN * abs(np.median(series[at:]) - np.median(series[:at])))
 
@@ -322,14 +322,14 @@ def is_sudden(series: Floats, at: int) -> bool:
 def _change(series: Floats, chance: float) -> tuple[int, float] | None:
     """Return the first round after the last lasting change of a series, and its size; None if there is none."""
     count = len(series)
-    if count < 2 * _FEWEST:
+    if count < 2 * _FEWEST_ROUNDS:
         return None
     smooth = median_filter(series, size=_CHANGE_WINDOW, mode="nearest")
     sizes = np.arange(1, count)
     sums = np.cumsum(smooth)
     distance = (sums[-1] - sums[:-1]) / (count - sizes) - sums[:-1] / sizes
     variance = distance**2 * sizes * (count - sizes)
-    at = int(np.argmax(variance[_FEWEST - 1 : count - _FEWEST])) + _FEWEST
+    at = int(np.argmax(variance[_FEWEST_ROUNDS - 1 : count - _FEWEST_ROUNDS])) + _FEWEST_ROUNDS
     before, after = (float(np.median(part)) for part in (series[:at], series[at:]))
     change, middle = after - before, (after + before) / 2
     if abs(change) < np.log(_CHANGED):
@@ -397,13 +397,13 @@ def find_stalls(seconds: Floats, levels: Levels) -> Stalls | None:
     """
     least = np.quantile(levels.shared[:, None] + levels.deviations, _OF_ALL, axis=1)
     high = above_usual(least)
-    stalled = high > max(np.log(_STALLED), _CLEAR * float(np.median(np.abs(high))))
-    if not 0 < stalled.mean() < _MOST:
+    stalled = high > max(np.log(_STALLED), _CLEAR_DISTANCE * float(np.median(np.abs(high))))
+    if not 0 < stalled.mean() < _MOST_PAUSED:
         return None
     ends = seconds.max(axis=1)
     usual = ends / np.exp(np.where(stalled, high, 0.0))
     share = float((ends - usual).sum() / ends.sum())
-    if share < _COSTS:
+    if share < _REPORTED_SHARE:
         return None
     times = np.exp(high[stalled])
     return Stalls(
@@ -429,15 +429,15 @@ def find_pauses(seconds: Floats, levels: Levels) -> list[Pauses]:
     """
     high = above_usual(levels.deviations)
     spread = np.median(np.abs(high), axis=0)
-    late = high > np.maximum(np.log(_LATE), _CLEAR * spread)
-    periods = np.array([find_period(series, late.shape[1]) if series.mean() < _MOST else 0 for series in late.T])
+    late = high > np.maximum(np.log(_LATE), _CLEAR_DISTANCE * spread)
+    periods = np.array([find_period(series, late.shape[1]) if series.mean() < _MOST_PAUSED else 0 for series in late.T])
     regular = []
     for period in np.unique(periods[periods > 0]).tolist():
         workers = np.flatnonzero(periods == period)
         paused = late & (periods == period)
         times = float(np.exp(high[paused]).mean())
         share = float(paused.any(axis=1).mean())
-        if share * (times - 1) < _COSTS:
+        if share * (times - 1) < _REPORTED_SHARE:
             continue
         aligned = _aligned(seconds, paused, period)
         regular.append(Pauses(tuple(workers.tolist()), period, times, share, aligned))

@@ -30,7 +30,7 @@ RULES: dict[str, CutoffRule] = {
 _GAIN = "the gain of"  # name of a ratio of gradients per second
 _SEED = 0
 _MOST_GRADIENTS = 300_000  # most gradients to simulate: one or two seconds
-_TIMES = 20  # simulated rounds, as a multiple of the trace's, unless that is too many
+_SIMULATED_ROUNDS = 20  # simulated rounds, as a multiple of the trace's, unless that is too many
 _FAR = 0.6  # error of the logarithm after a few rounds from which more are not needed
 _MOST_RULED = 1_200  # most rounds in which the rules run
 _FEWEST_ROUNDS = 100
@@ -124,7 +124,9 @@ class TraceMeasures:
         Args:
             cluster: cluster, of which compute times, speeds and contention count, and the network does not.
         """
-        rounds = max(_FEWEST_ROUNDS, min(_MOST_GRADIENTS // cluster.size, max(_TIMES * self.rounds, 10 * _FEWEST_ROUNDS)))
+        rounds = max(
+            _FEWEST_ROUNDS, min(_MOST_GRADIENTS // cluster.size, max(_SIMULATED_ROUNDS * self.rounds, 10 * _FEWEST_ROUNDS))
+        )
         times = simulate_rounds(cluster, min(rounds, 2 * self.rounds + _FEWEST_ROUNDS))
         arrivals = np.sort(times, axis=1).mean(0)[-1 - cluster.size // 2 :]
         expected = self.values[: len(arrivals)]

@@ -22,7 +22,7 @@ _STARTS = {"latency": 1e-4, "bandwidth": 1e9, "window": 1e7}  # where a search b
 _BOUNDS = {"latency": (1e-7, 1.0), "bandwidth": (1e3, 1e13), "window": (1e3, 1e12)}
 _DEFAULT_ALGORITHMS = {TEXTBOOK: "rabenseifner"}  # algorithm of a library's allreduces, if it is not one of its own
 _MARGIN = 0.1  # mean error by which another algorithm must be better than that of the library
-_LARGE = 0.25  # error of a logarithm from which on a larger one hardly counts more
+_LARGE_ERROR = 0.25  # error of a logarithm from which on a larger one hardly counts more
 _PRECISION: Any = {"xatol": 1e-6, "fatol": 1e-9, "maxiter": 2000}  # of Nelder and Mead's search
 Form = Callable[..., Effort]
 
@@ -131,7 +131,7 @@ def fit(
             else np.array([predict_seconds(measurement, values, form) for measurement in informative])
         )
         log_errors = np.abs(np.log(np.maximum(seconds / measured, 1e-12)))
-        return float(np.mean(log_errors**1.5 / (1 + (log_errors / _LARGE) ** 1.5)))
+        return float(np.mean(log_errors**1.5 / (1 + (log_errors / _LARGE_ERROR) ** 1.5)))
 
     low, high = _BOUNDS["bandwidth"]
     first = {**_STARTS, "bandwidth": min(max(_bandwidth(informative, form), low), high), **constants}
@@ -304,7 +304,7 @@ def _allreduce_forms(library: str) -> dict[str, Form]:
     return {_DEFAULT_ALGORITHMS.get(library, library): LIBRARIES[library]["allreduce"], **ALLREDUCE}
 
 
-NEAR = 0.15  # error up to which a prediction is near
+NEAR_ERROR = 0.15  # error up to which a prediction is near
 _NO_LATENCY = 1e-6  # s; the times do not tell a smaller one
 _UNITS = {"latency": (1e3, "ms"), "bandwidth": (8e-9, "Gbit/s"), "window": (2**-20, "MiB")}
 

@@ -28,7 +28,7 @@ from fred.traces.trace import Trace, find_groups
 
 _PARTS = 4  # steps of the noise in a usual iteration, so that even a short iteration has its own step
 _DIGITS = 4  # significant digits
-_LEAST = 1e-4  # deviation of a logarithm below which it counts as none
+_LEAST_DEVIATION = 1e-4  # deviation of a logarithm below which it counts as none
 _STEPS = 48  # steps of a wave
 
 
@@ -100,7 +100,7 @@ def cluster_block(model: Model, family: str, rounds: NDArray[np.float64], group_
     options["compute"] = latencies[main_kind]
     if len(latencies) > 1:
         options["groups"] = _worker_groups(speeds, [None if kind == main_kind else latencies[kind] for kind in kind_of])
-    elif np.ptp(np.log(speeds)) > _LEAST:
+    elif np.ptp(np.log(speeds)) > _LEAST_DEVIATION:
         options["speeds"] = speeds
     if len(sizes) > 1:
         options["nodes"] = len(sizes) if len(set(sizes)) == 1 else sizes
@@ -135,7 +135,9 @@ def _noise(model: Model, mean: float, sizes: list[int]) -> list[dict[str, Any]]:
     shared = "node" if len(sizes) > 1 else "cluster"
     white = Noise(model.noise.node_white, 0.0)
     noises = [("worker", model.noise.worker), (shared, model.noise.node), (shared, white)]
-    return [_persistent(noise, scope, mean) for scope, noise in noises if noise is not None and noise.deviation > _LEAST]
+    return [
+        _persistent(noise, scope, mean) for scope, noise in noises if noise is not None and noise.deviation > _LEAST_DEVIATION
+    ]
 
 
 def _persistent(noise: Noise, scope: str, mean: float) -> dict[str, Any]:

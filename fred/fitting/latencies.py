@@ -16,7 +16,7 @@ Times = NDArray[np.float64]
 _MOST_FITTED = 10_000  # approximate maximum number of times that a mixture is fitted to
 _ROUNDS = 60  # iterations of expectation maximisation
 _LEAST_SHARE = 0.02  # least deviation of a component, relative to that of all times
-_LEAST = 1e-6  # least value of a parameter that must be above 0, relative to the size of the times
+_LEAST_PARAMETER = 1e-6  # least value of a parameter that must be above 0, relative to the size of the times
 
 
 def normal(times: Times) -> Normal:
@@ -33,7 +33,7 @@ def lognormal(times: Times) -> LogNormal:
 
 def gamma_stages(times: Times) -> Gamma:
     """Fit a gamma distribution by solving log(shape) - digamma(shape) = log(mean) - mean(log)."""
-    excess = max(float(np.log(times.mean()) - np.log(times).mean()), _LEAST**2)
+    excess = max(float(np.log(times.mean()) - np.log(times).mean()), _LEAST_PARAMETER**2)
     log_shape = brentq(lambda s: s - float(digamma(math.exp(s))) - excess, -10.0, 30.0)
     shape = math.exp(log_shape)
     return Gamma(shape=shape, scale=float(times.mean()) / shape)
@@ -43,8 +43,8 @@ def weibull(times: Times) -> Weibull:
     """Fit a Weibull distribution by solving 1 / shape = mean logarithm weighted by time^shape - mean logarithm."""
     logs = np.log(times) - np.log(times).max()
     spread = float(logs.std())
-    if spread < _LEAST:
-        return Weibull(shape=1 / _LEAST, scale=float(times.mean()))
+    if spread < _LEAST_PARAMETER:
+        return Weibull(shape=1 / _LEAST_PARAMETER, scale=float(times.mean()))
 
     def surplus(shape: float) -> float:
         weights = np.exp(shape * logs)
@@ -86,7 +86,7 @@ def _fit_mixture(logs: Times, count: int) -> Mixture:
     ordered = np.sort(logs)
     parts = np.split(ordered, (np.cumsum(shares)[:-1] * len(logs)).astype(int))
     centres, deviations = (np.array([f(part) if len(part) else ordered[-1] for part in parts]) for f in (np.mean, np.std))
-    least = max(_LEAST_SHARE * float(logs.std()), _LEAST)
+    least = max(_LEAST_SHARE * float(logs.std()), _LEAST_PARAMETER)
     for _ in range(_ROUNDS):
         deviations = np.maximum(deviations, least)
         density = np.log(np.maximum(shares, 1e-12)) - np.log(deviations) - (logs[:, None] - centres) ** 2 / (2 * deviations**2)
@@ -138,4 +138,4 @@ def _distribution(latency: Latency) -> Any:
 
 
 def _limit_below(value: float, size: float) -> float:
-    return max(float(value), _LEAST * size)
+    return max(float(value), _LEAST_PARAMETER * size)

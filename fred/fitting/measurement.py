@@ -161,7 +161,7 @@ MEMBERS = ("nodes", "workers", "members", "machines", "ranks")  # FRED's names o
 OPERATIONS = (*LIBRARIES["nccl"], *SYNCHRONIZATIONS)
 VALUES = (*MEMBERS, "library", "operation", "delay_ms", "round_trip_ms", "gbit_per_s")  # keys of --values
 _NESTED = 4  # prefixes before each other
-_LEAST, _MOST = 1e-9, 1e15  # of any number
+_LEAST_NUMBER, _MOST_NUMBER = 1e-9, 1e15  # of any number
 _ALWAYS = re.compile(  # prefixes that nothing else looks like
     r"\x1b\[[0-9;]*m"  # a colour
     r"|\[[^\[\]\s]*\d+,\d+\]<std(?:out|err)>:?\s?"  # mpirun --tag-output
@@ -294,7 +294,7 @@ class BenchmarkLog:
         words = [word for name, value in options.items() if value for word in (f"--{name}", value)]
         return shlex.join(["fred", "fit-network", str(self.path), *words])
 
-    def number(self, text: str, name: str, place: str, least: float = _LEAST) -> float:
+    def number(self, text: str, name: str, place: str, least: float = _LEAST_NUMBER) -> float:
         """Return a number. Raises FredError for another text, and for one that is too small or too large.
 
         Args:
@@ -307,9 +307,9 @@ class BenchmarkLog:
             value = float(text.replace(",", "") if re.fullmatch(r"\d{1,3}(,\d{3})+(\.\d+)?", text) else text)
         except ValueError:
             value = math.nan
-        if not least <= value < _MOST:
+        if not least <= value < _MOST_NUMBER:
             brief = quoted(text if len(text) < 40 else f"{text[:36]}...")
-            raise FredError(f"{place}: `{name}` is {brief}; expected a number between {least:g} and {_MOST:g}")
+            raise FredError(f"{place}: `{name}` is {brief}; expected a number between {least:g} and {_MOST_NUMBER:g}")
         return value
 
     def count_launched(self, line: int) -> int:

@@ -10,7 +10,7 @@ from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 
 F = TypeVar("F", bound=Callable[..., Any])
-_LARGE = 1 << 13  # numbers in an operand; with fewer, to compute it again costs less than to read it from memory
+_LARGE_OPERAND = 1 << 13  # numbers in an operand; with fewer, to compute it again costs less than to read it from memory
 
 
 def sealed(function: F) -> F:
@@ -49,7 +49,7 @@ def apart(function: F) -> F:
 
     @wraps(function)
     def call(*operands: jax.Array, **options: Any) -> Any:
-        if max(operand.size for operand in operands) < _LARGE:
+        if max(operand.size for operand in operands) < _LARGE_OPERAND:
             return function(*operands, **options)
         with set_xla_metadata(inlineable="false"):
             return compiled(tuple(options.items()), *operands)

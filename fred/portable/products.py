@@ -37,7 +37,7 @@ from fred.portable.sums import places_of, strided
 _SMALLEST = 8  # XLA does not use YNNPACK if all sides are below this
 _CACHE = 1 << 15  # numbers
 _STRIP = 64  # most columns in a strip
-_MANY = 61  # rows of the left side from which AVX2's kernel copies strips of the right side
+_COPIED_ROWS = 61  # rows of the left side from which AVX2's kernel copies strips of the right side
 AS_ON_X86 = platform.machine() in ("x86_64", "AMD64")
 
 
@@ -143,7 +143,7 @@ def agreeable(m: int, k: int, n: int, transposed: bool) -> tuple[int, int]:
     """Return the least rows and columns of [m, k] x [k, n] with which the AVX2 and AVX-512 kernels split it alike."""
     if not _copied(m, n, transposed) or k * max(_strip(n), _width(m, k, n)) <= _CACHE:
         return m, n
-    return m if transposed else max(m, _MANY), max(n, _strip(n))
+    return m if transposed else max(m, _COPIED_ROWS), max(n, _strip(n))
 
 
 def parts(m: int, k: int, n: int, transposed: bool) -> list[tuple[slice, list[slice]]]:

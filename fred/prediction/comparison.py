@@ -38,7 +38,7 @@ _SHORT: dict[str, Callable[[], CutoffRule]] = {
 }
 _LIMITS = ("all", "oracle", "oracle-throughput")  # baselines and bounds that rules are compared with
 _CHOOSES = "auto"  # the rule that chooses among the others
-_FEWEST = 60  # counted rounds needed for a verdict
+_FEWEST_ROUNDS = 60  # counted rounds needed for a verdict
 _WORTH_IT = 1.02  # throughput, relative to waiting for all, from which a cutoff is worth it
 
 
@@ -114,10 +114,10 @@ class Comparison:
 
     def _worth(self, gain: Ratio) -> str:
         """Return the words for a gain over waiting for all."""
-        if self.counted_rounds < _FEWEST:
+        if self.counted_rounds < _FEWEST_ROUNDS:
             return (
                 f"These {self.counted_rounds} rounds cannot tell yet whether a cutoff saves time; "
-                f"{_FEWEST} that count are needed"
+                f"{_FEWEST_ROUNDS} that count are needed"
             )
         if gain.above:
             return f"A cutoff saves {'time' if gain.value >= _WORTH_IT else 'little time'} here"

@@ -24,7 +24,7 @@ from fred.prediction.predictive import EWMA, Predictive, Predictor, between_rank
 
 RATE = 8.0  # learning rate of the weights, per gradient per worker
 MEMORY = 1000  # mean number of rounds after which another candidate may become the best
-_LONGEST = 2.0  # longest round, relative to the best time of a round
+_LONGEST_ROUND = 2.0  # longest round, relative to the best time of a round
 _PACE = 1 / 20  # weight of the newest round in the recent gradients per time
 _LATELY, _ABOVE = 2, 1.25  # no pace exceeds this multiple of the best rate of these last rounds
 _PATIENCE, _MOST_PATIENCE = 30, 480  # rounds until a worker never in time is waited for: doubled until it comes
@@ -301,7 +301,7 @@ class Following(Chooser):
 def _longest(times: Times) -> int:
     """Return twice the duration of a round with the most gradients per time, given usual times, ns [workers]."""
     ordered = np.sort(times)
-    return int(_LONGEST * ordered[int(np.argmax(np.arange(1, len(times) + 1) / ordered))])
+    return int(_LONGEST_ROUND * ordered[int(np.argmax(np.arange(1, len(times) + 1) / ordered))])
 
 
 def _bounded(choice: Choice, longest: int, workers: int) -> Deadline:

@@ -29,8 +29,8 @@ from fred.prediction.contract import By, Choice, Chooser, CutoffRule, Deadline, 
 
 VARIANCE_PER_MEDIAN = 2.2  # of a normal variable, over the median square of its deviations
 _PATIENCE = 3.0  # mean deviations beyond the expected end that a deadline allows
-_LEAST = 0.05  # least deviation that a deadline which was too early counts as
-_MOST = 0.2  # most deviation that a round counts as: no deadline exceeds 1.8 times the expected end
+_LEAST_LATENESS = 0.05  # least deviation that a deadline which was too early counts as
+_MOST_LATENESS = 0.2  # most deviation that a round counts as: no deadline exceeds 1.8 times the expected end
 _NEWEST = 0.25  # weight of the last round in the mean deviation, as for round trips in TCP [Jacobson 1988; RFC 6298]
 _REACH, _POINTS = 4.5, 128  # grid: deviations beyond the outermost means; number of points
 _LEAST_VARIANCE = 1e-6
@@ -167,7 +167,7 @@ class _Lateness:
     """
 
     def __init__(self) -> None:
-        self._expected, self._deviation, self._rounds = 0.0, _MOST, 0
+        self._expected, self._deviation, self._rounds = 0.0, _MOST_LATENESS, 0
 
     def deadline(self, expected: float, workers: int) -> Deadline:
         """Return the choice for a round that is expected to end by this time, s, with the given number of workers."""
@@ -179,8 +179,8 @@ class _Lateness:
         early = gradients < (choice.workers or 0)
         if self._expected > 0 and (ns >= choice.ns or not early):
             self._rounds += 1
-            error = max(abs(math.log(ns / NANOSECONDS / self._expected)), _LEAST if early else 0.0)
-            self._deviation += max(_NEWEST, 1 / self._rounds) * (min(error, _MOST) - self._deviation)
+            error = max(abs(math.log(ns / NANOSECONDS / self._expected)), _LEAST_LATENESS if early else 0.0)
+            self._deviation += max(_NEWEST, 1 / self._rounds) * (min(error, _MOST_LATENESS) - self._deviation)
 
 
 def _outcome(times: Times, finished: NDArray[np.bool_], choice: Choice) -> tuple[int, int]:

@@ -42,7 +42,7 @@ from fred.prediction.predictive import Predictive, WindowMeans
 Value = TypeVar("Value", int, float)
 _BACKOFF = 2  # factor by which a deadline that was too early is extended, as in RFC 6298 (5.5)
 _ROUNDING = 1e-9  # tolerance of a sum of probabilities
-_FEWEST = 0.25  # share of the workers: half of those expected by the median
+_LEAST_SHARE = 0.25  # share of the workers: half of those expected by the median
 
 
 class FixedCount(CutoffRule):
@@ -305,7 +305,7 @@ class _FromWindow(Chooser):
         deadlines = recent.quantile(0.5) + self._rule.k * recent.mad()
         observed = np.isfinite(deadlines)
         latest = int(deadlines[observed].max(initial=0.0))
-        if not observed.all() or self._finished[-1].sum() < _FEWEST * self._workers:
+        if not observed.all() or self._finished[-1].sum() < _LEAST_SHARE * self._workers:
             latest = max(latest, _BACKOFF * int(self._times[-1].max()))
         return Deadline(latest)
 

@@ -16,7 +16,7 @@ from jax.extend.core import ClosedJaxpr, JaxprEqn, Literal, Var, jaxprs_in_param
 from jax.extend.core.primitives import jit_p
 
 _COSTLY = {"dot_general", "conv_general_dilated", "scan", "while", "sort", "fft"}  # and everything that contains one of these
-_MANY = 1 << 14  # words; a second lookup of this many examples made an update 6 % longer
+_MANY_WORDS = 1 << 14  # words; a second lookup of this many examples made an update 6 % longer
 _SOURCE, _SINK = 0, 1
 _UNCUTTABLE = (1 << 30) - 1  # words; the sum with any smaller flow fits into 32 bits
 
@@ -161,7 +161,7 @@ def _repetition(targets: Sequence[int], sources: Sequence[int], costly: bool) ->
 
 def _costly(equation: JaxprEqn) -> bool:
     inner = (inner_equation for part in jaxprs_in_params(equation.params) for inner_equation in part.eqns)
-    large = equation.primitive.name == "gather" and sum(map(_words, equation.outvars)) >= _MANY
+    large = equation.primitive.name == "gather" and sum(map(_words, equation.outvars)) >= _MANY_WORDS
     return large or equation.primitive.name in _COSTLY or any(map(_costly, inner))
 
 

@@ -29,8 +29,8 @@ from fred.schedule.minibatches import Minibatches
 _AHEAD = 32  # own tasks among which the next one is chosen
 _PAUSE = 0.0005  # seconds between two looks for values of other processes
 _LOOK = 0.1  # seconds between two looks for dead processes
-_MANY = 1 << 23  # parameters
-_MMAP_THRESHOLD, _LARGE = -3, 1 << 20  # option of mallopt(3), bytes
+_MANY_PARAMETERS = 1 << 23  # parameters
+_MMAP_THRESHOLD, _THRESHOLD_BYTES = -3, 1 << 20  # option of mallopt(3), bytes
 _FIELDS = {
     "parameters": "registers",
     "rest": "states",
@@ -88,7 +88,7 @@ class Executor:
         self._functions, self._tasks = jitted(side.arithmetic), plan.tasks.tasks
         self._blocks = side.arithmetic.blocks.count
         self._values: dict[int, Any] = {}
-        if side.arithmetic.blocks.size >= _MANY:
+        if side.arithmetic.blocks.size >= _MANY_PARAMETERS:
             _return_freed_memory()
         self._remaining_reads = [0] * len(plan.tasks.maker)  # tasks of this process that have yet to read the value
         for number in plan.queues[process]:
@@ -276,7 +276,7 @@ def _return_freed_memory() -> None:
     With eight models of 43 MB, gaps between arrays took 0.9 GB.
     """
     with suppress(AttributeError):  # other C libraries have no such option
-        ctypes.CDLL(None).mallopt(_MMAP_THRESHOLD, _LARGE)
+        ctypes.CDLL(None).mallopt(_MMAP_THRESHOLD, _THRESHOLD_BYTES)
 
 
 def _rest(state: State) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from fred.results.result import Result
 from fred.results.verify import first_difference
 from fred.specification.shape import Run
 
-_LONGEST = 60  # characters of a value
+_LONGEST_VALUE = 60  # characters of a value
 _COLUMNS = ("updates", "gradients_applied", "virtual_seconds", "loss", "error", "gradient_norm", "target_seconds")
 
 
@@ -233,4 +233,4 @@ def _brief(value: Any) -> str:
     if value is None:
         return "absent"
     text = value if isinstance(value, str) else quoted(value)
-    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."
+    return text if len(text) <= _LONGEST_VALUE else f"{text[: _LONGEST_VALUE - 3]}..."

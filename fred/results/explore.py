@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 _STEPS = 100  # of a continuous range
 _INSIDE = 0.37  # share of a continuous range at which a value is tried, too: mostly not a whole number
-_LETTERS = 60  # of a value in a list
+_MOST_LETTERS = 60  # of a value in a list
 _UNTRAINED = {  # settings that need a task
     **dict.fromkeys(("task", "stop.target_loss")),
     **dict.fromkeys(f"evaluate.target_{name}" for name in ("loss", "error", "gradient_norm")),
@@ -242,5 +242,5 @@ def _label(value: Any) -> str:
     named = settings_of(value)
     if isinstance(named, dict) and "name" in named:
         options = ", ".join(f"{key}: {option}" for key, option in named.items() if key != "name")
-        return f"{named['name']} {options}".strip()[:_LETTERS]
-    return str(value)[:_LETTERS]
+        return f"{named['name']} {options}".strip()[:_MOST_LETTERS]
+    return str(value)[:_MOST_LETTERS]

@@ -15,7 +15,7 @@ from fred.components.registry import nearest
 from fred.specification.shape import Run
 
 _VALID = re.compile(r"\w[-.\w]{0,59}")  # must not look like a command-line option
-_LONGEST = 255 - len(".seed-4294967295")  # bytes: the limit of file systems, less the suffix of a work folder
+_LONGEST_NAME = 255 - len(".seed-4294967295")  # bytes: the limit of file systems, less the suffix of a work folder
 
 
 def is_valid_name(name: object) -> bool:
@@ -45,10 +45,10 @@ def _check_name(name: str) -> str:
             "and is not reserved"
         )
     length = len(name.encode(errors="surrogatepass"))
-    if length > _LONGEST:
+    if length > _LONGEST_NAME:
         raise ValueError(
-            f"this run's name would have {length} bytes, but a folder's name can have at most {_LONGEST}: give runs, keys or "
-            "values shorter names, or sweep over fewer keys at once"
+            f"this run's name would have {length} bytes, but a folder's name can have at most {_LONGEST_NAME}: give runs, keys "
+            "or values shorter names, or sweep over fewer keys at once"
         )
     return name
 

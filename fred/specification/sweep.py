@@ -12,7 +12,7 @@ from fred.components.registry import OBJECT, nearest
 from fred.specification.shape import Run
 from fred.specification.summary import NUMBERS, TABLE_COLUMNS, TASK
 
-_MOST = 10_000  # points
+_MOST_POINTS = 10_000  # points
 _ENDS = {  # criterion -> its column at the target, and at the end of the run
     "seconds": ("target_seconds", "virtual_seconds"),
     "updates": ("target_updates", "updates"),
@@ -85,7 +85,7 @@ class Spaced(Component):
 
     first: float = Field(description="the first value", examples=[0.001])
     last: float = Field(description="the last value", examples=[1.0])
-    number: int = Field(ge=2, le=_MOST, description="number of values", examples=[4])
+    number: int = Field(ge=2, le=_MOST_POINTS, description="number of values", examples=[4])
     spacing: Literal["log", "linear"] = Field(default="log", description="equal ratios, or equal differences")
 
     @model_validator(mode="after")
@@ -148,8 +148,8 @@ class Sweep(Component):
         if not self.over or any(not isinstance(part, Spaced) and not part for part in parts):
             raise ValueError("expected at least one key, and one value for it")
         number = math.prod(len(self._values(part)) for part in parts) if isinstance(self.over, dict) else len(self.over)
-        if number > _MOST:
-            raise ValueError(f"the sweep has more than {_MOST:,} points; expected fewer")
+        if number > _MOST_POINTS:
+            raise ValueError(f"the sweep has more than {_MOST_POINTS:,} points; expected fewer")
         if self.start is not None:
             self._check_start(self.start)
         return self

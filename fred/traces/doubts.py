@@ -19,7 +19,7 @@ from fred.traces.trace import Trace
 
 _BEGIN = re.compile(r"(.*?)[_ -]?(begin|start)", re.IGNORECASE)  # of the name of an event
 _MOST_RATIO = 1000.0  # between the median times of two workers
-_FEWEST = 8  # iterations over which a time does not keep growing by chance
+_FEWEST_ITERATIONS = 8  # iterations over which a time does not keep growing by chance
 
 
 def find_implausibility(seconds: NDArray[np.float64], workers: tuple[str, ...]) -> str:
@@ -38,7 +38,7 @@ def find_implausibility(seconds: NDArray[np.float64], workers: tuple[str, ...]) 
     ''
     """
     medians = np.median(seconds, axis=0)
-    if len(seconds) >= _FEWEST:
+    if len(seconds) >= _FEWEST_ITERATIONS:
         growing = np.flatnonzero((np.diff(seconds, axis=0) > 0).all(axis=0))
         if len(growing):
             return f"{briefly([workers[worker] for worker in growing])} only grows, like a moment or a counter"
@@ -193,7 +193,7 @@ def _check_units(trace: Trace) -> Doubt | None:
 def _check_clocks(trace: Trace) -> Doubt | None:
     """Return a doubt if the times of some workers only grow, as the time since the start does."""
     seconds = trace.seconds
-    if len(seconds) < _FEWEST:
+    if len(seconds) < _FEWEST_ITERATIONS:
         return None
     rises = (np.diff(seconds, axis=0) > 0).mean(axis=0)
     growth = seconds.max(axis=0) / seconds.min(axis=0)

@@ -36,7 +36,7 @@ _MOST_PROBLEMS = 6  # most errors of one file that are resolved in advance
 _MOST_COLUMNS, _MOST_PROPOSALS = 8, 6
 _LEAST_UNIQUE, _LEAST_FULL = 0.9, 0.7  # least shares of rows that are no duplicates, and of pairs that occur
 _UNIT_LIMITS: dict[Unit, float] = {"s": 1e2, "ms": 1e5, "us": 1e8}  # a smaller median suggests this unit
-_FEWEST = 2  # least mean number of rows of an iteration
+_FEWEST_ROWS = 2  # least mean number of rows of an iteration
 _MOST_UNIQUE = 0.8  # with a larger share of rows that repeat nothing, the others are duplicates
 _PART = re.compile(r"(?:^|_)(?:micro\w*|accum\w*|mb|chunk|bucket|layer|block|segment|section|part|stage)(?:_|$)")
 _KIND = re.compile(r"(?:^|_)(?:mode|split|subset|data\w*|config\w*|variant|experiment|quantile|statistic|setting)(?:_|$)")
@@ -100,7 +100,7 @@ def repeated_rows_error(file: File, roles: Roles, unique_share: float) -> Unclea
     needs_names = worker == FILE or is_node_column(worker)
     for name in roles.unassigned(file.header)[:_MOST_COLUMNS]:
         column, is_part = _read_column(file, name), _PART.search(to_snake_case(name)) is not None
-        if holds_no_times(name) or column.size * _FEWEST > len(column.codes):
+        if holds_no_times(name) or column.size * _FEWEST_ROWS > len(column.codes):
             continue
         value, meanings = _value_without_repeats(file, name, column, pairs), dict[str, Options]()
         if value:
@@ -188,7 +188,11 @@ def _score_fit(iteration: _Column, worker: _Column, repeats_allowed: bool) -> tu
     rows = max(len(iteration.codes), len(worker.codes))
     pairs = len(np.unique(_combine(iteration, worker).codes))
     unique_share, full_share = pairs / rows, pairs / (iteration.size * worker.size)
-    if full_share < _LEAST_FULL or (unique_share < _LEAST_UNIQUE and not repeats_allowed) or rows < _FEWEST * iteration.size:
+    if (
+        full_share < _LEAST_FULL
+        or (unique_share < _LEAST_UNIQUE and not repeats_allowed)
+        or rows < _FEWEST_ROWS * iteration.size
+    ):
         return None
     return (float(worker.text), float(iteration.size >= worker.size), round(unique_share, 1), full_share)
 

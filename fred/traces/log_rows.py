@@ -37,7 +37,7 @@ _PHASE = re.compile(
 )
 UNITS = rf"(?:{'|'.join(quantities.WORDS.values())})"
 _WITH_UNIT = re.compile(rf"[-+\d.,eE]+ {UNITS}(/\w+)?")
-_FEWEST = 10  # steps over which times do not keep growing by chance
+_FEWEST_STEPS = 10  # steps over which times do not keep growing by chance
 _CLOCK_GROWTH = 4  # a clock grows by more than this multiple of its first value
 _LEAST_DATE = 1e7  # or its first value is a date, s since 1970
 PARALLEL = ("dp", "dp_rank", "data_parallel_rank")
@@ -237,7 +237,7 @@ def is_increasing(rows: Sequence[Line], name: str) -> bool:
         name: name of the column.
     """
     series = [parse_cells([row.values.get(name, "") for row in lines]) for lines in group_by_process(rows)]
-    return len(rows) - len(series) >= _FEWEST and all((np.diff(values) > 0).all() for values in series)
+    return len(rows) - len(series) >= _FEWEST_STEPS and all((np.diff(values) > 0).all() for values in series)
 
 
 def resembles_clock(rows: Sequence[Line], name: str) -> bool:

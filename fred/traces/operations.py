@@ -21,7 +21,7 @@ from fred.base.errors import briefly, listed
 from fred.base.types import Floats, Ints
 from fred.tables.columns import Labels
 
-_FEWEST = 8  # operations, or iterations, in which workers do not wait for one another by chance
+_FEWEST_OPERATIONS = 8  # operations, or iterations, in which workers do not wait for one another by chance
 _QUANTILE = 0.8  # share of them in which workers are to end together
 _END_SPREAD = 0.25  # spread of ends relative to that of starts below which workers end together
 _LEAST_SPREAD = 0.005  # spread of starts, as a share of a step, from which it matters
@@ -236,7 +236,7 @@ def _end_together(start: Floats, end: Floats, least_spread: float) -> bool:
     `least_spread` is the spread of starts, s, from which they differ.
     """
     starts, ends = (float(np.quantile(np.ptp(moments, axis=1), _QUANTILE)) for moments in (start, end))
-    return len(start) >= _FEWEST and starts > least_spread and ends < _END_SPREAD * starts
+    return len(start) >= _FEWEST_OPERATIONS and starts > least_spread and ends < _END_SPREAD * starts
 
 
 def _use_durations(operations: Operations, steps: _Steps) -> ComputeTimes | None:
@@ -248,7 +248,7 @@ def _use_durations(operations: Operations, steps: _Steps) -> ComputeTimes | None
     sums = np.bincount(place, operations.seconds, minlength=kinds * count).astype(np.float64).reshape(kinds, count)
     table = np.stack([steps.table(values) for values in sums])
     complete = table[:, np.isfinite(table).all((0, 2))]
-    if complete.shape[1] < _FEWEST:
+    if complete.shape[1] < _FEWEST_OPERATIONS:
         return None
     spreads = np.quantile(np.ptp(complete, axis=2), _QUANTILE, axis=1)
     total_spread, largest = float(np.quantile(np.ptp(complete.sum(0), axis=1), _QUANTILE)), float(spreads.max())

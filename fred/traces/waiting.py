@@ -21,7 +21,7 @@ import scipy
 
 from fred.base.types import Floats
 
-_FEWEST = 8  # iterations from which waiting can be seen
+_FEWEST_ITERATIONS = 8  # iterations from which waiting can be seen
 _NORMAL = 1.4826  # standard deviation of a normal variable, relative to its median absolute deviation
 _ONE_SIDED = 1.64  # standard errors of a 95 % bound
 _EFFICIENCY = 0.35  # independent observations in a variance from absolute differences, relative to their number
@@ -35,7 +35,7 @@ _FOLLOWING = -0.25  # correlation of successive deviations from which the same e
 _MEETS, _MEETS_RELATIVE = 0.15, 0.25  # variance of sums: relative to independent times, and to sums from other iterations on
 _FALSE_ALARM_RATE = 1e-4  # probability that independent times meet at any interval and phase
 _COMPENSATION = 0.5  # variance of sums relative to that without the longest times, from which these are waits
-_LONGEST = 64  # longest interval between meetings, or between pauses, that is tried
+_LONGEST_INTERVAL = 64  # longest interval between meetings, or between pauses, that is tried
 _GROUP_DIFFERENCE = 0.2  # difference within a group, relative to that of other pairs
 
 
@@ -99,7 +99,7 @@ def find_waiting(seconds: Floats) -> Waiting:
     'certain'
     """
     iterations, workers = seconds.shape
-    if iterations < _FEWEST or workers < 2:
+    if iterations < _FEWEST_ITERATIONS or workers < 2:
         return Waiting()
     worker_deviation, round_deviation = _robust_deviations(np.log(seconds))
     correlation = _correlation(worker_deviation, round_deviation)
@@ -131,7 +131,7 @@ def _robust_deviations(logs: Floats) -> tuple[float, float]:
     # variance of independent rounds. Pauses of all workers every i rounds vanish from differences over i rounds, therefore
     # the smallest of several distances counts. The part that comes from the workers' own variation is subtracted.
     round_logs = centre[:, 0]
-    periods = range(1, max(1, min(_PERIOD, len(logs) // _FEWEST)) + 1)
+    periods = range(1, max(1, min(_PERIOD, len(logs) // _FEWEST_ITERATIONS)) + 1)
     bends = (round_logs[2 * i :] - 2 * round_logs[i:-i] + round_logs[: -2 * i] for i in periods)
     steps = min(_NORMAL * float(np.median(np.abs(bend))) / math.sqrt(6) for bend in bends)
     return worker_deviation, math.sqrt(max(0.0, steps**2 - worker_deviation**2 / workers))
@@ -159,7 +159,7 @@ def _growth(seconds: Floats) -> tuple[float, float]:
     x, y = np.log(centre[usable]), np.log(deviations[usable])
     x -= x.mean() if len(x) else 0.0
     square = float(x @ x)
-    if len(x) < _FEWEST or not square:
+    if len(x) < _FEWEST_ITERATIONS or not square:
         return 0.0, math.inf
     power = float(x @ y) / square
     residuals = y - y.mean() - power * x
@@ -186,7 +186,7 @@ def _keeps_in_step(seconds: Floats) -> bool:
 def _are_periodic(deviations: Floats, threshold: float) -> bool:
     """Return True if deviations come again after some iterations, as regular pauses do and errors of clocks do not."""
     square = float((deviations**2).mean())
-    for lag in range(2, min(_LONGEST, len(deviations) // 2) + 1):
+    for lag in range(2, min(_LONGEST_INTERVAL, len(deviations) // 2) + 1):
         products = deviations[lag:] * deviations[:-lag]
         error = 1 / math.sqrt(products.size - len(products))
         if float(products.mean()) / square > max(threshold, _STANDARD_ERRORS * error):
@@ -208,7 +208,7 @@ def _find_meetings(seconds: Floats) -> Iterator[int]:
     # chance is divided by the number of intervals and phases.
     independent_workers = float(np.trace(products)) ** 2 / (float((products**2).sum()) or 1.0)
     independent_iterations = float(iteration_squares.sum()) ** 2 / (float(iteration_squares @ iteration_squares) or 1.0)
-    longest = min(_LONGEST, iterations // 4)
+    longest = min(_LONGEST_INTERVAL, iterations // 4)
     significance = _FALSE_ALARM_RATE / max(1, longest * (longest + 1) // 2 - 1)
     for every in range(2, longest + 1):
         sums = ((total[every:] - total[:-every]) ** 2).sum(1)

@@ -28,7 +28,7 @@ from fred.traces.roles import (
     unit_of,
 )
 
-_FEWEST = 8  # rows; fewer may be anything
+_FEWEST_ROWS = 8  # rows; fewer may be anything
 _PHASE = re.compile(r"(?:^|_)(?:forward|fwd|backward|bwd|optim\w*)(?:_|$)")  # in the name of a phase of a step
 _MACHINE = re.compile("mpi|node|host", re.IGNORECASE)  # in the name of a machine that is called after its purpose
 _TIME = re.compile(r"(?:^|_)(?:time|seconds|duration|latency)(?:_|$)")
@@ -128,7 +128,7 @@ def _check_plausible(file: File, workers: Sequence[str], numbers: Mapping[str, F
         return  # such as rank0, rank1
     table = np.stack([numbers[worker] for worker in workers], axis=1)
     complete = table[np.isfinite(table).all(axis=1)]
-    if len(complete) >= _FEWEST and (reason := find_implausibility(complete, tuple(workers))):
+    if len(complete) >= _FEWEST_ROWS and (reason := find_implausibility(complete, tuple(workers))):
         raise FredError(
             f"{file.path}: no column names workers, so each column would be one worker's times; but {reason}. Name the columns "
             "(`columns: {worker: FILE, iteration: COLUMN, time: COLUMN}`), or leave out those that are no workers; if none has "

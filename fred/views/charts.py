@@ -32,9 +32,9 @@ from fred.views.figures import (
 from fred.views.page_data import Histogram, histograms
 from fred.views.view import AXES, COLOURS, MEASURED, SCREEN, Look, View, marks
 
-_FEW = 12  # up to this number, bars are thick
-_LETTERS = 90  # length of the list of names in the caption
-_LARGE = 9  # up to this number, panels are large
+_FEW_BARS = 12  # up to this number, bars are thick
+_MOST_LETTERS = 90  # length of the list of names in the caption
+_FEW_PANELS = 9  # up to this number, panels are large
 
 
 def stacked(
@@ -88,7 +88,7 @@ def spread(values: Mapping[str, Sequence[float]], label: str, note: str = "", vi
 
 def _bars(names: Sequence[str], label: str, view: View) -> tuple[Picture, Axes]:
     """Return a figure with a horizontal place for each name, the first at the top."""
-    bar_inches = 0.3 if len(names) <= _FEW and view.width is None else 0.17
+    bar_inches = 0.3 if len(names) <= _FEW_BARS and view.width is None else 0.17
     figure, (axis,) = panels(1, (6.5, 1.0), view)
     if view.ax is None:
         figure.set_figheight(0.8 + bar_inches * len(names))
@@ -117,25 +117,27 @@ def staleness(stale: Mapping[tuple[str, ...], NDArray[np.int64]], note: str = ""
     # `counts` go up to the largest staleness: one count means that it is 0 throughout, none that no gradient was used.
     lengths_without_histogram = {"staleness 0 throughout": 1, "no gradient was used": 0}
     phrases = [
-        f"{label}: {listed(run_names, _LETTERS)}"
+        f"{label}: {listed(run_names, _MOST_LETTERS)}"
         for label, length in lengths_without_histogram.items()
         if (run_names := [name for names, counts in stale.items() if len(counts) == length for name in names])
     ]
     with style(view):
         if not stale_counts:
             return _in_words(phrases, note, view)
-        panel_size = (4.6, 2.4) if len(stale_counts) == 1 else (3.1, 2.1) if len(stale_counts) <= _LARGE else (2.6, 1.6)
+        panel_size = (4.6, 2.4) if len(stale_counts) == 1 else (3.1, 2.1) if len(stale_counts) <= _FEW_PANELS else (2.6, 1.6)
         bars = histograms(list(stale_counts.values()))
         share = "x" * (len({histogram.right for histogram in bars}) == 1) + "y" * (
             len({histogram.top for histogram in bars}) == 1
         )
-        figure, axes = panels(len(stale_counts), panel_size, view, most=3 if len(stale_counts) <= _LARGE else 4, share=share)
+        figure, axes = panels(
+            len(stale_counts), panel_size, view, most=3 if len(stale_counts) <= _FEW_PANELS else 4, share=share
+        )
         for axis, names, histogram in zip(axes, stale_counts, bars, strict=True):
             _stairs(axis, histogram, looks[names[0]][0])
             titled(axis, names, histogram.summary, width=_letters(axis))
-            if len(stale_counts) <= _LARGE:
+            if len(stale_counts) <= _FEW_PANELS:
                 axis.set(xlabel="staleness, updates", ylabel="% of gradients")
-        if len(stale_counts) > _LARGE:
+        if len(stale_counts) > _FEW_PANELS:
             figure.supylabel("% of gradients, by their staleness in updates", fontsize="medium")
         caption(figure, note, "scales differ between panels" if share != "xy" else "", *phrases)
     return figure
@@ -166,12 +168,12 @@ def _in_words(phrases: Sequence[str], note: str, view: View) -> Picture:
     return figure
 
 
-_POINTS = 400  # per line at most
+_MOST_POINTS = 400  # per line at most
 _WIDEST = 20  # letters of the names of runs that reach the target first, or last
 _RARE_SHARE = 0.05  # the smallest 5 % of values do not make an axis logarithmic
 _DIVERGED = 1e4  # values larger than this multiple of the small ones are cut off
 _BANDS = 10  # more bands would hide each other
-_TIMES = 10  # the axis is logarithmic if the longest run is more than 10 times the shortest
+_LARGE_RATIO = 10  # the axis is logarithmic if the longest run is more than 10 times the shortest
 _BEFORE = 20  # a logarithmic axis begins at 1/20 of the shortest run
 _AMOUNTS = ("virtual_seconds", "cost", "energy_kwh")  # columns whose axes are linear
 _COPIES = {"pushes": "gradients pushed", "fetches": "parameters fetched"}
@@ -274,7 +276,7 @@ def _order(places: Mapping[str, Sequence[float]]) -> str:
 def _begin(axis: Axes, column: str, metrics: pd.DataFrame) -> float:
     """Set the scale of a panel's horizontal axis. Return where its lines begin: at 0, or at the start of a logarithmic axis."""
     ends = metrics.groupby("run")[column].max()
-    if column in _AMOUNTS or not far_apart(ends, _TIMES):
+    if column in _AMOUNTS or not far_apart(ends, _LARGE_RATIO):
         axis.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
         return 0.0
     first = max(float(metrics[column][metrics[column] > 0].min()), float(ends[ends > 0].min()) / _BEFORE)
@@ -327,7 +329,7 @@ def _knots(places: Sequence[NDArray[np.float64]], first: float) -> NDArray[np.fl
     reach = min(seed_places.max() for seed_places in places)
     grid = np.unique(np.concatenate(places))
     grid = grid[(grid >= first) & (grid <= reach)]
-    return grid if len(grid) <= _POINTS else grid[np.unique(np.linspace(0, len(grid) - 1, _POINTS).astype(int))]
+    return grid if len(grid) <= _MOST_POINTS else grid[np.unique(np.linspace(0, len(grid) - 1, _MOST_POINTS).astype(int))]
 
 
 def b_staleness(means: dict[str, pd.DataFrame], note: str = "", view: View = SCREEN) -> Picture:
@@ -374,7 +376,7 @@ def copies(runs: dict[str, pd.DataFrame], note: str = "", view: View = SCREEN) -
             axis.plot((0, most), (0, most), color=FAINT, linestyle=":", linewidth=1, label=TARGET)
             for name, (colour, dashes) in view.looks_of(runs).items():
                 table = runs[name]
-                points = table.iloc[np.unique(np.linspace(0, len(table) - 1, _POINTS).astype(int))]
+                points = table.iloc[np.unique(np.linspace(0, len(table) - 1, _MOST_POINTS).astype(int))]
                 axis.plot(
                     points["potential"],
                     points[column],

@@ -38,8 +38,8 @@ if TYPE_CHECKING:
     from fred.prediction.closed_loop import Rounds
 
 _DASHES = list(dict.fromkeys(dashes for _, dashes in lines()))
-_MOST = 6  # points of the front that are named
-_LETTER = 0.015  # width of a letter of a name, share of the panel's
+_MOST_NAMED_POINTS = 6  # points of the front that are named
+_LETTER_WIDTH = 0.015  # width of a letter of a name, share of the panel's
 
 
 def cost(points: pd.DataFrame, title: str, means: str = "", missed: str = "", view: View = SCREEN) -> Picture:
@@ -70,7 +70,7 @@ def cost(points: pd.DataFrame, title: str, means: str = "", missed: str = "", vi
                 plain_logarithmic(axis, letter, math.log10(points[column].max() / points[column].min()))
         axis.margins(0.1)  # for names below points
         axis.set(xlabel=label_of(points.attrs["time"]), ylabel=label_of(points.attrs["cost"]))
-        if view.width is None and len(front) <= _MOST:
+        if view.width is None and len(front) <= _MOST_NAMED_POINTS:
             _annotate_front(axis, front)
         legend(figure, axis, view)
         headline(figure, title, view)
@@ -90,7 +90,7 @@ def _annotate_front(axis: Axes, front: pd.DataFrame) -> None:
     for _, point in front.iterrows():
         values = str(point["point"]).partition(",")[2].replace(",", "\n").replace("=", " ")
         place = point["seconds"], point["cost"]
-        left = (axis.transData - axis.transAxes).transform(place)[0] > _LETTER * max(map(len, values.split("\n")))
+        left = (axis.transData - axis.transAxes).transform(place)[0] > _LETTER_WIDTH * max(map(len, values.split("\n")))
         shape: dict[str, Any] = {"textcoords": "offset points", "ha": "right" if left else "left", "va": "top"}
         axis.annotate(values, place, (-5 if left else 5, -4), fontsize="small", parse_math=False, **shape)
 
@@ -190,8 +190,8 @@ def throughput(rounds: "dict[str, Rounds]") -> Picture:
 
 OF_TIMING = [Criterion.from_name(name, []) for name in ("seconds", "throughput", "workers_time_waiting")]
 _PLACE = "_place"  # column with the place on the first key's axis
-_FEW = 9  # up to this number of values, each has a tick
-_LETTERS = 22  # largest length of a value that is not a number
+_FEW_VALUES = 9  # up to this number of values, each has a tick
+_MOST_LETTERS = 22  # largest length of a value that is not a number
 
 
 def sweep(points: pd.DataFrame, criterion: Criterion, title: str, means: str = "", view: View = SCREEN) -> Picture:
@@ -302,9 +302,9 @@ def _set_horizontal_axis(axis: Axes, points: pd.DataFrame, key: str) -> None:
     values, places = points[key], points[_PLACE]
     labels = dict(zip(places, _words(values), strict=True))
     axis.set(xlabel=setting(key), xscale="log" if _are_numbers(values) and far_apart(values) else "linear")
-    if len(labels) <= _FEW:
+    if len(labels) <= _FEW_VALUES:
         axis.set_xticks(list(labels), list(labels.values()), parse_math=False)
-        if max(map(len, labels.values())) * len(labels) > _LETTERS:
+        if max(map(len, labels.values())) * len(labels) > _MOST_LETTERS:
             axis.set_xticklabels(list(labels.values()), parse_math=False, rotation=30, ha="right", rotation_mode="anchor")
         axis.xaxis.set_minor_locator(NullLocator())
 
@@ -329,7 +329,7 @@ def _are_numbers(values: pd.Series) -> bool:
 
 def _words(values: Iterable[Any]) -> list[str]:
     """Return values as text, cut to 22 letters."""
-    return [word if len(word) <= _LETTERS else f"{word[: _LETTERS - 2]} …" for word in value_texts(values)]
+    return [word if len(word) <= _MOST_LETTERS else f"{word[: _MOST_LETTERS - 2]} …" for word in value_texts(values)]
 
 
 def _setting_phrases(keys: Sequence[str], values: Iterable[Any]) -> list[str]:

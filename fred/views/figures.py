@@ -34,7 +34,7 @@ from fred.views.view import lines as lines
 FORMATS = ("svg", "pdf", "png")
 BEST, TARGET = "_best", "_target"  # labels of stars and lines that legends leave out
 FAINT = "#5B5B5B"
-_MANY = 6  # more panels than this may be small
+_MANY_PANELS = 6  # more panels than this may be small
 _NARROWEST, _NARROWEST_OF_MANY = 2.2, 1.6  # least width of a panel in a figure of a given width, inches
 _HIGHEST = 0.62  # largest height of such a panel, relative to its width
 _ROOM = 18  # more lines than this make the letters of a legend smaller
@@ -57,9 +57,9 @@ _STYLE: Any = {
     "savefig.dpi": 200,
 }
 _POINTS = {None: 9.0, "two": 8.0, "one": 7.0}  # font size in points, by the width
-_MOST = 8  # more lines than this are named in a legend
-_NEAR = 0.9  # where all lines must end, share of the panel's width
-_PLACE = 1.06  # of the labels, share of the panel's width
+_MOST_NAMED_LINES = 8  # more lines than this are named in a legend
+_LINE_ENDS = 0.9  # where all lines must end, share of the panel's width
+_LABEL_PLACE = 1.06  # of the labels, share of the panel's width
 _MARGINS = 1.3  # inches of a figure's height that are not the panel's
 _SPACING = 1.3  # distance of two labels, in font sizes
 _DECADES = 3.0  # from this span on, only powers of ten get a tick
@@ -174,7 +174,7 @@ def panels(
     columns = min(most, max(1, count))
     wide, high = columns * panel_inches[0], panel_inches[1]
     if view.inches:
-        columns = max(1, min(columns, int(view.inches / (_NARROWEST if count <= _MANY else _NARROWEST_OF_MANY))))
+        columns = max(1, min(columns, int(view.inches / (_NARROWEST if count <= _MANY_PANELS else _NARROWEST_OF_MANY))))
         wide, high = view.inches, min(panel_inches[1], _HIGHEST * view.inches / columns)
     rows = -(-max(1, count) // columns)
     figure = Picture(figsize=(wide, 0.2 + high * rows), layout="constrained")
@@ -328,9 +328,9 @@ def name_lines(figure: Picture, axes: Sequence[Axes], view: View) -> None:
     lines = [line for line in axes[-1].get_lines() if line.get_label() not in (BEST, TARGET)]
     same_labels = {line.get_label() for line in lines} >= {line.get_label() for line in axes[0].get_lines()} - {BEST, TARGET}
     one_row = np.ptp([axis.get_position().y0 for axis in axes]) == 0
-    if view.width is None and view.ax is None and one_row and same_labels and 0 < len(lines) <= _MOST:
+    if view.width is None and view.ax is None and one_row and same_labels and 0 < len(lines) <= _MOST_NAMED_LINES:
         ends = np.array([_end(axes[-1], line) for line in lines])
-        if (ends[:, 0] > _NEAR).all():
+        if (ends[:, 0] > _LINE_ENDS).all():
             _label(figure, axes[-1], lines, ends)
             return
     legend(figure, axes[0], view)
@@ -350,7 +350,7 @@ def _label(figure: Picture, axis: Axes, lines: Sequence[Line2D], ends: NDArray[n
     order = np.argsort(ends[:, 1], kind="stable")
     heights = spaced(ends[order, 1], gap)
     for line, end, height in zip([lines[i] for i in order], ends[order], heights, strict=True):
-        colour, place = line.get_color(), (_PLACE, height)
+        colour, place = line.get_color(), (_LABEL_PLACE, height)
         arrow = {"arrowstyle": "-", "color": colour, "linewidth": 0.7, "shrinkA": 0, "shrinkB": 0}
         axis.annotate("", end, place, "axes fraction", "axes fraction", arrowprops=arrow)
         shape = {"marker": line.get_marker(), "markersize": 4, "color": colour}

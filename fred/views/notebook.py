@@ -58,10 +58,10 @@ _THEMED = {  # colours of figures -> colours that can be read on the notebook's 
 _COLOUR = re.compile(rf"(?<=(?:fill|roke): )(?:{'|'.join(_THEMED)})")  # after `fill: ` or `stroke: `
 _WIDTH, _CURVE_HEIGHT, _LEFT, _RIGHT, _TOP, _BOTTOM = 420, 180, 46, 330, 10, 36  # px: the panel, and its margins
 _ROW = 17  # px of a line of text
-_LETTERS = 24  # of a name
-_POINTS = 300  # largest number of points of a line
+_MOST_LETTERS = 24  # of a name
+_MOST_POINTS = 300  # largest number of points of a line
 _LARGE_RATIO = 6  # an axis is logarithmic if the largest value is more than 6 times the smallest
-_CLOSE = 1.5  # an axis begins at the smallest value if the largest is less than 1.5 times that
+_CLOSE_RATIO = 1.5  # an axis begins at the smallest value if the largest is less than 1.5 times that
 _DECADES = 3.0  # from this span on, only powers of ten get a tick
 _TICKS = 4
 _DASHES = {"-": "", "--": "6 3", ":": "2 2", "-.": "6 3 2 3"}
@@ -218,7 +218,7 @@ class _Axis(NamedTuple):
         low, high = float(finite.min()), float(finite.max())
         if 0 < low < high / _LARGE_RATIO:
             return cls(math.log10(low), math.log10(high), True)
-        if 0 < high / _CLOSE < low < high:
+        if 0 < high / _CLOSE_RATIO < low < high:
             return cls(low, high, False)
         return cls(min(0.0, low), high if high > min(0.0, low) else 1.0, False)
 
@@ -264,7 +264,7 @@ def _evaluations(last: int) -> list[str]:
 
 def _line(run: SeedLosses, axis: _Axis, last: int) -> str:
     """Return the line of a run through its finite losses, at most three hundred of them."""
-    numbers = np.unique(np.linspace(0, len(run.losses) - 1, _POINTS).astype(int))
+    numbers = np.unique(np.linspace(0, len(run.losses) - 1, _MOST_POINTS).astype(int))
     losses = np.array(run.losses, np.float64)[numbers]
     finite = np.isfinite(losses)
     places, heights = _LEFT + _WIDTH * numbers[finite] / last, axis.height(losses[finite])
@@ -274,8 +274,8 @@ def _line(run: SeedLosses, axis: _Axis, last: int) -> str:
 
 def _label(name: str, run: SeedLosses, y: int) -> str:
     """Return the name of a run, its seed and its last loss, at the right of the panel."""
-    x, half = _LEFT + _WIDTH + 14, (_LETTERS - 1) // 2  # names mostly differ at their ends
-    short = name if len(name) <= _LETTERS else f"{name[:half]}…{name[half + 1 - _LETTERS :]}"
+    x, half = _LEFT + _WIDTH + 14, (_MOST_LETTERS - 1) // 2  # names mostly differ at their ends
+    short = name if len(name) <= _MOST_LETTERS else f"{name[:half]}…{name[half + 1 - _MOST_LETTERS :]}"
     words = escape(f"{short}, seed {run.seed}: {run.losses[-1]:.3g}")
     return f'<path d="M{x} {y}h16" {_stroke(run)}/><text x="{x + 22}" y="{y + 4}">{words}</text>'
 

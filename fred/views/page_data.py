@@ -35,7 +35,7 @@ AXES = {
 }
 _COUNTS = {"gradients": "gradients", "updates": "updates"}  # quantities of runs without a task
 _NUMBERS = 60_000  # numbers on the page, of about seven letters each
-_MOST, _FEWEST = 160, 12  # points of a curve
+_MOST_POINTS, _FEWEST_POINTS = 160, 12  # points of a curve
 _RUNS, _LINES = 48, 24  # largest numbers of runs, and of lines of a sweep
 _TIMINGS, _WORKERS = 8, 32  # largest numbers drawn
 _SPANS = 12_000  # spans on the page, in all timings together
@@ -43,9 +43,9 @@ _TICKS = 250_000  # time steps in a window
 _BEFORE = 1 / 3  # share of the window before the first fault, if the window does not start at 0
 _BINS = 60
 _LARGEST_RATIO = 6  # scales are common unless the largest value of one histogram is more than 6 times that of another
-_SHORTEST = 4  # updates; an axis is at least this long
+_SHORTEST_AXIS = 4  # updates; an axis is at least this long
 _MOST_HISTOGRAMS = 12  # largest number of histograms
-_NAMES = 3  # largest number of runs that are named together
+_MOST_NAMES = 3  # largest number of runs that are named together
 _WIDTH, _HEIGHT, _LEFT, _RIGHT, _TOP, _BOTTOM = 360, 140, 46, 6, 8, 38  # units of the drawing
 _HISTOGRAM_TICKS = 4
 
@@ -74,7 +74,7 @@ def curves(tables: Tables) -> dict[str, Any]:
     axes = {name: label for name, label in AXES.items() if any(_varies(frame, name) for frame in everything)}
     learned = {name: label for name, label in MEASURED.items() if any(_varies(frame, name) for frame in everything)}
     quantities = learned or _COUNTS
-    number = int(np.clip(_NUMBERS / max(1, len(frames) * len(axes) * (1 + 3 * len(quantities))), _FEWEST, _MOST))
+    number = int(np.clip(_NUMBERS / max(1, len(frames) * len(axes) * (1 + 3 * len(quantities))), _FEWEST_POINTS, _MOST_POINTS))
     run_curves = {
         name: {
             axis: _curve(run_frames, axis, list(quantities), number)
@@ -298,7 +298,7 @@ def histograms(counts: Sequence[NDArray[np.int64]]) -> list[Histogram]:
     >>> histogram.heights.tolist(), histogram.summary
     ([25.0, 75.0], 'mean 0.8, max 1')
     """
-    rights = [max(end, _SHORTEST) for end in _common([len(gradients) - 1 for gradients in counts])]
+    rights = [max(end, _SHORTEST_AXIS) for end in _common([len(gradients) - 1 for gradients in counts])]
     bars = [_bars(gradients, max(1, -(-int(right + 1) // _BINS))) for gradients, right in zip(counts, rights, strict=True)]
     tops = _common([float(heights.max()) for heights, _ in bars])
     return [
@@ -341,7 +341,7 @@ def _notes(counts: Mapping[tuple[str, ...], Ints], stale: int) -> Iterator[str]:
     for label, size in (("Staleness 0 throughout", 1), ("No gradient was used", 0)):
         names = [name for names, gradients in counts.items() if len(gradients) == size for name in names]
         if names:
-            yield f"{label}: {briefly(names, _NAMES)}."
+            yield f"{label}: {briefly(names, _MOST_NAMES)}."
     if stale > _MOST_HISTOGRAMS:
         yield f"{stale - _MOST_HISTOGRAMS} more timings are not drawn."
 
@@ -369,7 +369,7 @@ def _figure(names: Sequence[str], histogram: Histogram, colour: str) -> str:
         f'<svg class="histogram" viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="staleness: {histogram.summary}">'
         f"{''.join(shapes)}</svg>"
     )
-    return f"<figure><figcaption>{escape(briefly(names, _NAMES))}: {histogram.summary}</figcaption>{svg}</figure>"
+    return f"<figure><figcaption>{escape(briefly(names, _MOST_NAMES))}: {histogram.summary}</figcaption>{svg}</figure>"
 
 
 def _horizontal_place(value: float, end: float) -> float:

@@ -210,7 +210,7 @@ def marked(table: Table, column: str, cells: Mapping[str, str]) -> Table:
     return Table([table.columns[0], column, *table.columns[1:]], rows, table.title, table.caption).without_empty()
 
 
-_MOST, _BARS = 200, 60  # largest numbers of rows in a table, and of bars in a figure
+_MOST_ROWS, _MOST_BARS = 200, 60  # largest numbers of rows in a table, and of bars in a figure
 
 
 def marked_up(text: str) -> str:
@@ -235,8 +235,8 @@ def html(table: Table, sorts: bool = True) -> str:
     cells = table.cells
     heading = '<th scope="col"><button type="button">{}</button></th>' if sorts else '<th scope="col">{}</th>'
     head = "".join(heading.format(escape(cell)) for cell in table.columns)
-    body = "".join(f"<tr>{''.join(_cell(cell, not i) for i, cell in enumerate(row))}</tr>" for row in cells[:_MOST])
-    left = f" The first {_MOST} of {len(cells):,} rows." if len(cells) > _MOST else ""
+    body = "".join(f"<tr>{''.join(_cell(cell, not i) for i, cell in enumerate(row))}</tr>" for row in cells[:_MOST_ROWS])
+    left = f" The first {_MOST_ROWS} of {len(cells):,} rows." if len(cells) > _MOST_ROWS else ""
     return (
         f'<div class="wide" tabindex="0" role="region" aria-label="table"><table class="sorts"><thead><tr>{head}</tr></thead>'
         f"<tbody>{body}</tbody></table></div><p class='note'>{marked_up(table.caption + left)}</p>"
@@ -339,7 +339,7 @@ def workers_time(tables: Tables) -> str:
     used = [kind for kind in KINDS if (shares[f"workers_time_{kind}"] > 0).any()]
     legend = "".join(f'<li><i style="background:{OF_TIME[kind]}"></i>{kind.replace("_", " ")}</li>' for kind in used)
     percent = {str(name): [100 * float(parts[f"workers_time_{kind}"]) for kind in used] for name, parts in shares.iterrows()}
-    bars = "".join(_bar(name, dict(zip(used, parts, strict=True))) for name, parts in list(percent.items())[:_BARS])
+    bars = "".join(_bar(name, dict(zip(used, parts, strict=True))) for name, parts in list(percent.items())[:_MOST_BARS])
     rows = [[Cell(name), *(Cell(f"{part:.1f}", part) for part in parts)] for name, parts in percent.items()]
     headings = ["run", *(f"{kind.replace('_', ' ')}, %" for kind in used)]
     numbers = html(Table(headings, rows, caption="Per cent of all workers' time, mean over the seeds."))

@@ -108,7 +108,7 @@ class Flows:
                     flows[kind].setdefault(item, []).append(number)
 
 
-MOST = 1_000_000  # slices and instants in one trace, of about 100 bytes each
+MOST_EVENTS = 1_000_000  # slices and instants in one trace, of about 100 bytes each
 _DONE = ("read", "update", "joins a round", "update", "", "averaging", "dropped")  # event on a replica, by verb
 _FACTS = ("worker", "step", "version", "staleness", "bytes", "row")  # annotations of a row
 _USED = Verb.PUSH, Verb.ADD
@@ -171,12 +171,12 @@ def trace(part: Part) -> bytes:
 
 
 def _check(part: Part, number: int) -> None:
-    if number <= MOST:
+    if number <= MOST_EVENTS:
         return
-    end = part.begin + (part.end - part.begin) * MOST // (2 * number)
+    end = part.begin + (part.end - part.begin) * MOST_EVENTS // (2 * number)
     raise FredError(
-        f"{part.name} has {number:,} slices and instants, more than the {MOST:,} that a trace may have; choose a part of it, "
-        f"such as --begin {part.begin / NANOSECONDS:.9g} --end {end / NANOSECONDS:.9g}"
+        f"{part.name} has {number:,} slices and instants, more than the {MOST_EVENTS:,} that a trace may have; "
+        f"choose a part of it, such as --begin {part.begin / NANOSECONDS:.9g} --end {end / NANOSECONDS:.9g}"
     )
 
 

@@ -15,7 +15,7 @@ from rich.table import Table as Drawn
 from rich.text import Text
 
 WIDTH = 80  # columns, if there is no terminal
-_LONGEST = 20  # letters of a heading's word, which is broken if it is longer
+_LONGEST_WORD = 20  # letters of a heading's word, which is broken if it is longer
 _MOST_TURNED = 8  # a table with more rows than this is not transposed
 NONE = "–"
 _ESCAPED = {
@@ -174,7 +174,7 @@ def _lines(heading: str, cells: Sequence[str]) -> list[str]:
     """Return a heading as lines that are no longer than the widest cell or the heading's longest word."""
     widest = max((len(line) for cell in cells for line in cell.split("\n")), default=0)
     longest = max(map(len, re.split(r"\s+|(?<=,)", heading)))
-    return _Wrapper(max(widest, min(_LONGEST, longest), 1)).wrap(heading) or [heading]
+    return _Wrapper(max(widest, min(_LONGEST_WORD, longest), 1)).wrap(heading) or [heading]
 
 
 def _below(table: Table) -> Table:

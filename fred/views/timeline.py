@@ -19,7 +19,7 @@ from fred.views.view import OF_A_JOB, OF_TIME, SCREEN, View
 WORKERS = 16  # number of workers shown by default
 PANELS = 12
 _BEFORE = 1 / 3  # share of the interval before the first fault
-_MOST = 20  # limit in stretches of six gradients, when the interval is extended to a second average
+_MOST_STRETCHES = 20  # limit in stretches of six gradients, when the interval is extended to a second average
 _TICKS = 250  # up to this number, each update has a tick
 _UPDATE = "#222222"
 
@@ -194,4 +194,4 @@ def _default_length(schedule: Schedule) -> float:
     lengths = (schedule["end_ns"] - schedule["begin_ns"])[gradients] / NANOSECONDS
     six = float(6 * np.median(lengths)) or 1.0 if len(lengths) else 1.0
     rounds = np.unique(schedule["time_ns"][schedule.rows(Verb.COMMIT, Verb.SYNC)])[:2] / NANOSECONDS
-    return max(six, min(1.1 * float(rounds[-1]), _MOST * six)) if len(rounds) == 2 else six
+    return max(six, min(1.1 * float(rounds[-1]), _MOST_STRETCHES * six)) if len(rounds) == 2 else six

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from fred.fitting.communication import NEAR, Judgement, errors, fit, held_out_errors, judge
+from fred.fitting.communication import NEAR_ERROR, Judgement, errors, fit, held_out_errors, judge
 from fred.fitting.measurement import Measurement
 from fred.fitting.measurements import read
 from fred.views import comparison_figures
@@ -117,4 +117,4 @@ def picture(rows: pd.DataFrame) -> Picture:
     names = dict.fromkeys(map(str, rows["name"]))
     starts = _COLORS.items()
     colors = {name: next((color for start, color in starts if name.startswith(start)), "#0072B2") for name in names}
-    return comparison_figures.picture(rows, NEAR, colors)
+    return comparison_figures.picture(rows, NEAR_ERROR, colors)

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from fred.fitting.communication import NEAR, worst_error
+from fred.fitting.communication import NEAR_ERROR, worst_error
 from reproductions.common import fill, table
 from reproductions.measured import streams
 from reproductions.measured.sources import FOLDER
@@ -31,7 +31,7 @@ def summary(errors: Floats, fitted: str = "") -> tuple[str, str, str]:
     """
     if len(errors) <= len(fitted.split(";")) and fitted not in ("", "nothing"):
         return "–", "–", "–"
-    return f"{np.median(np.abs(errors)):.1%}", f"{np.mean(np.abs(errors) <= NEAR):.0%}", f"{worst_error(errors):+.0%}"
+    return f"{np.median(np.abs(errors)):.1%}", f"{np.mean(np.abs(errors) <= NEAR_ERROR):.0%}", f"{worst_error(errors):+.0%}"
 
 
 def rows_to_draw(trained: pd.DataFrame) -> pd.DataFrame:

@@ -85,7 +85,7 @@ def _content(path: Path, size: Size) -> bytes:
 
 _DIGITS = Path(__file__).with_name("digits.npz")  # test part of "Optical Recognition of Handwritten Digits", in its order
 _RECORD = 1 + 3 * 32 * 32  # CIFAR-10: label byte, then red, green and blue planes
-_MOST = 100_000  # images in a file; CIFAR-10's own files have 10,000
+_MOST_IMAGES = 100_000  # images in a file; CIFAR-10's own files have 10,000
 _BATCHES = {"data_batch_1.bin": "5dd7e06a14cb22eb9f671a540d1b7c25"}  # MD5 of the unpacked file
 _MD5 = {  # MNIST's unpacked files
     "train-images-idx3-ubyte": "6bbc9ace898e44ae57da46a324031adb",
@@ -170,7 +170,9 @@ class CIFAR10(Data):
         return Examples(np.divide(pixels, 255, dtype=np.float32), records[:, 0].astype(np.int32))
 
     def _records(self, directory: Path, name: str) -> np.ndarray:
-        content = np.frombuffer(read_file(directory, name, lambda begins, path: _MOST * _RECORD, _BATCHES.get(name)), np.uint8)
+        content = np.frombuffer(
+            read_file(directory, name, lambda begins, path: _MOST_IMAGES * _RECORD, _BATCHES.get(name)), np.uint8
+        )
         if content.size == 0 or content.size % _RECORD:
             raise FredError(f"{directory / name} is not a CIFAR-10 file: expected a multiple of {_RECORD} bytes")
         records = content.reshape(-1, _RECORD)

@@ -21,7 +21,7 @@ from fred.prediction.deep.networks import History, Network, Params, key_of
 _FAR = 3.0  # from here on the inverse of the distribution function loses too many digits
 _HALF_LOG_TWO_PI = 0.5 * math.log(2 * math.pi)
 _STREAMS = 10  # most imputations of a round; each has the same number of particles
-_SHORTEST = 1e-3  # least sampled time under the normal model, in units of the normaliser
+_SHORTEST_TIME = 1e-3  # least sampled time under the normal model, in units of the normaliser
 
 
 @dataclass(frozen=True, eq=False)
@@ -219,7 +219,7 @@ class Filter:
     def _sample(self, constants: Constants, belief: Belief) -> Array:
         mean, scale = self._emission(constants, belief.next_z, belief.history)
         samples = mean + scale * constants.noise
-        times = jnp.exp(samples) if self.network.logarithmic else jnp.maximum(samples, _SHORTEST)
+        times = jnp.exp(samples) if self.network.logarithmic else jnp.maximum(samples, _SHORTEST_TIME)
         return jnp.where(constants.occupied, times, jnp.inf).reshape(self.particles, -1)
 
 

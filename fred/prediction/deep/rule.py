@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 OBJECTIVES: tuple[Objective, Objective] = ("throughput", "round")
 SHARES = (0.5, 1.0)  # candidate weights of the hidden Markov model in the prediction
-_FEWEST = 8  # iterations needed to train
+_FEWEST_ITERATIONS = 8  # iterations needed to train
 _PACE_WEIGHT = 25  # weight of the trace's pace, in rounds, for the objective `throughput`
 _FACTOR = 2.0  # the normaliser in mean times, as printed
 
@@ -209,8 +209,8 @@ def train_best(
     and the deep model only most of it. The second is whether rounds end by a deadline alone: among many workers, a few more
     than expected finish by then. Raises ValueError for too few rounds.
     """
-    if len(seconds) < _FEWEST:
-        raise ValueError(f"a deep Markov model needs at least {_FEWEST} iterations, not {len(seconds)}")
+    if len(seconds) < _FEWEST_ITERATIONS:
+        raise ValueError(f"a deep Markov model needs at least {_FEWEST_ITERATIONS} iterations, not {len(seconds)}")
     from fred.prediction.deep.training import learn
 
     training_rounds, _ = split_rounds(seconds)

@@ -43,7 +43,7 @@ _LOADING = "enumerate(DataLoader)"  # prefix of events that wait for the next mi
 _LAUNCHES = ("cuda_runtime", "cuda_driver", "runtime", "privateuse1_runtime")
 _KINETO_PER_SECOND = 1e6
 _PYTORCH_CATEGORIES = ("cpu_op", "kernel", "python_function", "user_annotation", *_LAUNCHES)  # categories of its events
-_FEWEST = 8  # events of a thread that may be steps
+_FEWEST_EVENTS = 8  # events of a thread that may be steps
 
 
 class _Work(NamedTuple):
@@ -161,7 +161,7 @@ def _most_regular(events: Sequence[Mapping[str, Any]]) -> str:
         counts[_name(event)][event.get("pid"), event.get("tid")] += 1
         lengths[_name(event)] += float(event["dur"])
     regular = [name for name, threads in counts.items() if len(threads) > 1 and len({*threads.values()}) == 1]
-    steps = [name for name in regular if min(counts[name].values()) >= _FEWEST]
+    steps = [name for name in regular if min(counts[name].values()) >= _FEWEST_EVENTS]
     steps = [name for name in steps if re.fullmatch(r"[\w:. /#-]+", name)]  # which need no quotes in a command
     return max(steps, key=lambda name: lengths[name], default="")
 
