@@ -16,7 +16,7 @@ from fred.components import registry
 from fred.components.component import Component
 from fred.running.execution import check
 from fred.schedule.schedule import Verb, What
-from fred.specification import effects
+from fred.specification import effects, shape
 from fred.specification.effects import unused_options
 from fred.specification.loading import load
 from fred.specification.shape import Run
@@ -634,15 +634,17 @@ def test_mean_latencies_between_regions_come_from_their_table():
 
 
 def components_in(annotation: Any) -> Iterator[type[Component]]:
-    """Yield the classes of components in the type of an option."""
+    """Yield the classes of components in the type of an option, with all of their kind."""
     if isinstance(annotation, type) and issubclass(annotation, Component):
         yield annotation
+        for cls in annotation.__subclasses__():
+            yield from components_in(cls)
     for part in get_args(annotation):
         yield from components_in(part)
 
 
 def has_option(classes: Sequence[type[Component]], path: Sequence[str]) -> bool:
-    """Return True if there may be an option of this path; components that scenarios name may have any."""
+    """Return True if one of these components has an option of this path."""
     if not path or path[0] == "*":
         return not path or has_option(classes, path[1:])
     owners = [cls for cls in classes if path[0] in cls.model_fields]
@@ -651,7 +653,9 @@ def has_option(classes: Sequence[type[Component]], path: Sequence[str]) -> bool:
 
 
 def test_rules_name_options_that_exist():
-    rules: list[tuple[type[Component], Any]] = [(Run, rule) for rule in (*effects._RULES, *effects._REPORTED_RULES)]
+    rules: list[tuple[type[Component], Any]] = [
+        (Run, rule) for rule in (*shape._RULES, *effects._RULES, *effects._REPORTED_RULES)
+    ]
     rules += [(fred.Cluster, rule) for rule in cluster._RULES]
     paths = [(part, path) for part, rule in rules for path in rule.options.split()]
     assert len(paths) > 60
