@@ -1,6 +1,7 @@
 """What verbs do to values: halves against the whole to the last bit, and everything against NumPy and closed forms."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 from unittest.mock import Mock
 
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 from pydantic import Field
 
+from fred.learning.codecs.sparse import TopK
 from fred.learning.loss import Loss, default_loss
 from fred.learning.models.built_in_models import MLP, SoftmaxRegression
 from fred.learning.models.model import Model, Params
@@ -23,7 +25,6 @@ from fred.systems.asgd import ASGD
 from fred.systems.decentralized import SGP
 from fred.systems.delays import DCASGD
 from tests.recompute import PlainSGD, gradient, largest_relative_error, recompute_by
-from tests.successors import Averaged, TopK
 from tests.worlds import COMPUTE, LAYERS, make_run, mostly_slow, same_outcome
 
 EXAMPLES, CLASSES = 50, 10
@@ -68,12 +69,13 @@ def assert_same_bits(actual: Any, expected: Any) -> None:
     assert any(np.any(leaf) for leaf in actual_leaves), "not everything is 0"
 
 
+TOP_K = TopK(share=0.25, error_feedback=True)
 SPLITS: dict[str, tuple[Server, Model, tuple[int, ...], int, bool]] = {  # model, shape of an input, batch, whether small
     "softmax, 1": (ASGD(learning_rate=0.1), SoftmaxRegression(), (20,), 1, True),
     "push-sum, 4": (SGP(learning_rate=0.1), MLP(hidden=(8,)), (20,), 4, True),
     "large mlp, 1": (ASGD(learning_rate=0.1), MLP(hidden=(100,)), (160,), 1, False),
     "large mlp, 32": (ASGD(learning_rate=0.1), MLP(hidden=(100, 40)), (160,), 32, False),
-    "mlp with a memory, 4": (TopK(learning_rate=0.1), MLP(hidden=(20,)), (20,), 4, False),
+    "mlp with a memory, 4": (ASGD(learning_rate=0.1, codec=TOP_K), MLP(hidden=(20,)), (20,), 4, False),
     "large delay-compensated, 2": (DCASGD(learning_rate=0.1), MLP(hidden=(100,)), (160,), 2, False),
 }
 
@@ -116,13 +118,13 @@ class TestMessages:
 
 
 class Counted(Server):
-    """Its answer is its parameters times a whole number in its state, less a mean of them."""
+    """Its model is a whole number among its parameters times some of them, less others."""
 
     def init(self, params: Params, workers: int) -> State:
-        return super().init(params, workers).replace(factor=jnp.int32(1), mean=params)
+        return super().init(params, workers).replace(params={"factor": jnp.int32(1), "now": params, "before": params})
 
-    def evaluated(self, state: State) -> Params:
-        return jax.tree.map(lambda now, mean: state.factor * now - mean, state.params, state.mean)
+    def model(self, params: Params) -> Params:
+        return jax.tree.map(lambda now, before: params["factor"] * now - before, params["now"], params["before"])
 
 
 def random_state(maths: Arithmetic, params: Params, replicas: int) -> State:
@@ -146,15 +148,14 @@ def means(params: Params) -> dict[str, np.ndarray]:
     [
         (ASGD, lambda state: means(state.params)),
         (SGP, lambda state: {k: p / np.mean(state.params["w"], dtype=float) for k, p in means(state.params["x"]).items()}),
-        (Averaged, lambda state: {k: p / (1 - 0.9**2) for k, p in means(state.average).items()}),  # the clock is 2
-        (Counted, lambda state: {k: 2 * p - means(state.mean)[k] for k, p in means(state.params).items()}),
+        (partial(ASGD, average=0.9), lambda state: means(state.smoothed)),
+        (Counted, lambda state: {k: 2 * p - means(state.params["before"])[k] for k, p in means(state.params["now"]).items()}),
     ],
 )
-def test_they_are_the_algorithms_of_the_mean_state_and_the_first_replicas_whole_numbers(server, expected):
+def test_an_answer_is_the_model_of_mean_parameters_and_the_first_replicas_whole_numbers(server, expected):
     params = draw_params()
     maths = arithmetic(server(learning_rate=0.1), SMALL, params, layout=Layout.peers(5))
     state = random_state(maths, params, 5)
-    assert int(state.clock[0]) == 2
     assert largest_relative_error(named_arrays(maths.answer([state])), expected(state)) < 1e-5
 
 

@@ -101,6 +101,15 @@ def test_protocols_do_what_their_algorithms_say(protocol, acted):
     assert largest_relative_error(run.final, run.initial) > 0.1
 
 
+@pytest.mark.parametrize("name", ["elastic", "buffered"])
+def test_times_of_gradients_of_a_second_where_messages_take_half_of_one(name):
+    cluster = constant(1.0, 1.0, network={"latency": {"name": "constant", "seconds": 0.5}})
+    schedule = outcome("asgd", {"name": name, "period": 3}, cluster, stop={"seconds": 9.9}, task=None).schedule
+    pushes = schedule.rows(Verb.PUSH)
+    times = schedule["time_ns"][pushes[schedule["replica"][pushes] == 0]] / 1e9
+    assert times.tolist() == [1.5, 2.5, 3.5, 5.5, 6.5, 7.5, 9.5], "down and up again after three steps"
+
+
 @given(cluster=CLUSTERS, period=st.integers(1, 4), quorum=st.integers(1, 7), seed=st.integers(0, 9))
 def test_a_round_ends_as_soon_as_enough_workers_have_made_period_updates(cluster, period, quorum, seed):
     quorum = min(quorum, cluster.size)

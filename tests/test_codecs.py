@@ -7,16 +7,21 @@ import jax
 import numpy as np
 import pytest
 
+from fred import NOTHING, Cluster, Copy, Layout, Process, Protocol, Simulation
 from fred.base import numerics
 from fred.base.errors import FredError
 from fred.components import registry
 from fred.learning.codecs.codec import Codec
+from fred.running.execution import execute
 from fred.schedule.schedule import Verb
+from tests.plain import recompute_run
 from tests.plain.codecs import Array, Coded
-from tests.worlds import LAYERS, UNEQUAL, constant, make_run, mostly_slow, sized_schedule
+from tests.recompute import largest_relative_error
+from tests.worlds import LAYERS, TASK, UNEQUAL, constant, make_run, mostly_slow, same_outcome, sized_schedule
 
 SEED = 5
 MODEL = 8 * 4 + 4  # numbers: softmax of 8 features and 4 classes
+IN_LAYERS = {"name": "asynchronous", "clocks": "each", "cut": "layers"}
 LOW_BIT = {"name": "low-bit", "bits": 2, "zero": False}
 
 
@@ -119,10 +124,68 @@ class TestTraffic:
                 assert schedule["bytes"].sum() == 10 * 4 * sent, (protocol, codec)
 
     def test_servers_get_their_share_of_a_message(self):
-        protocol = {"name": "asynchronous", "clocks": "each", "cut": "layers"}
-        schedule = sized_schedule({"name": "asgd", "codec": "sign"}, protocol, {**UNEQUAL, "servers": 2}, task=LAYERS)
+        schedule = sized_schedule({"name": "asgd", "codec": "sign"}, IN_LAYERS, {**UNEQUAL, "servers": 2}, task=LAYERS)
         sizes = {(schedule["block"][row], schedule["bytes"][row]) for row in schedule.rows(Verb.PUSH)}
         assert sizes == {(0, math.ceil((8 * 6 + 6 + 2 * 32) / 8)), (1, math.ceil((6 * 4 + 4 + 2 * 32) / 8))}
+
+
+class ShardedRounds(Protocol):
+    """DiLoCo's rounds on servers that hold a block each: a pseudo-gradient goes to all of them in turn, as one message."""
+
+    def layout(self, cluster: Cluster) -> Layout:
+        server = range(cluster.size, cluster.size + 1)
+        return Layout(cluster.size + 1, server, server, cluster.servers)
+
+    def start(self, sim: Simulation) -> None:
+        sim.process(self._meetings(sim))
+
+    def _meetings(self, sim: Simulation) -> Process:
+        while True:
+            yield sim.env.all_of([sim.process(self._turn(sim, worker)) for worker in range(sim.workers)])
+
+    def _turn(self, sim: Simulation, worker: int) -> Process:
+        before = yield from self._pull(sim, worker)
+        for block in range(sim.servers):
+            sim.sync(worker, before, block=block)
+        gradient = sim.compute(worker, self._own_copy(sim, worker))
+        yield gradient.finished
+        for block in range(sim.servers):
+            sim.push(gradient, worker, NOTHING, block)
+        pseudo_gradient = sim.pseudo_gradient(worker, before, self._own_copy(sim, worker))
+        for block in range(sim.servers):
+            yield from sim.send(pseudo_gradient, block)
+            sim.push(pseudo_gradient, sim.global_replica, block=block)
+
+    def _pull(self, sim: Simulation, worker: int) -> Process:
+        """Read all blocks of the server model at the same time."""
+        copies, waits = zip(
+            *(sim.read_block(worker, block, replica=sim.global_replica) for block in range(sim.servers)), strict=True
+        )
+        yield max(waits)
+        return sim.compose(worker, copies)
+
+    def _own_copy(self, sim: Simulation, worker: int) -> Copy:
+        return sim.compose(worker, [sim.read(worker, worker, sent=False, block=block) for block in range(sim.servers)])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("codec", "protocol", "task"),
+    [
+        ({"name": "top-k", "share": 0.25, "error_feedback": True}, IN_LAYERS, LAYERS),
+        ({"name": "random-k", "share": 0.5}, ShardedRounds(), TASK),
+    ],
+    ids=["gradients", "pseudo-gradients"],
+)
+def test_one_message_to_two_servers_is_coded_once(codec, protocol, task):
+    cluster = UNEQUAL | {"servers": 2, "network": {"latency": {"seconds": 0.02, "name": "constant"}}}
+    algorithm = {"name": "asgd", "learning_rate": 0.1, "codec": codec}
+    run = make_run(algorithm, protocol=protocol, cluster=cluster, task=task, stop={"gradients": 120})
+    replayed, inline = (execute("run", run, 3, inline) for inline in (False, True))
+    assert same_outcome(replayed, inline)
+    assert largest_relative_error(replayed.final, recompute_run(replayed).params) < 1e-4
+    assert largest_relative_error(replayed.final, replayed.initial) > 0.1, "the run moved the parameters"
+    assert replayed.metrics["loss"].iloc[-1] < 0.8 * replayed.metrics["loss"].iloc[0]
 
 
 def test_what_a_codec_cannot_code_is_refused():

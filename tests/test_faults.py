@@ -321,8 +321,9 @@ class TestWhoIsAwayWhenAnAverageIsMade:
         times = np.unique(schedule["time_ns"][schedule.rows(verb)]) / NANOSECONDS
         assert times[:6].tolist() == expected
 
-    def eager(self, *faults: dict, **options: Any) -> list[Any]:
-        schedule = record(use("eager start_by=solo period=None"), cluster(*faults, network=self.RING, **options), seconds=9)
+    def eager(self, *faults: dict, seconds: float = 9, **options: Any) -> list[Any]:
+        machines = cluster(*faults, network=self.RING, **options)
+        schedule = record(use("eager start_by=solo period=None"), machines, seconds=seconds)
         return [row for row in schedule if row.verb in (Verb.ADD, Verb.COMMIT)]
 
     def test_eager_sgd_goes_on_without_it_and_its_gradient_is_part_of_a_later_sum(self):
@@ -347,6 +348,12 @@ class TestWhoIsAwayWhenAnAverageIsMade:
         rows = self.eager(outage(0, 1.125, 5.0), outage(1, 1.125, 4.0), workers=2, speeds=[1, 0.1])
         first = [(row.time_ns / NANOSECONDS, row.verb, row.step) for row in rows[:4]]
         assert first == [(4, Verb.COMMIT, -1), (6.75, Verb.ADD, 0), (6.75, Verb.ADD, 1), (6.75, Verb.COMMIT, -1)]
+
+    def test_rounds_of_eager_sgd_are_empty_while_their_workers_are_away(self):
+        crashes = {"name": "crashes", "mean_up": 2.0, "away": {"name": "constant", "seconds": 3.0}}
+        rows = self.eager(crashes, workers=4, seconds=200)
+        commits = [number for number, row in enumerate(rows) if row.verb == Verb.COMMIT]
+        assert {0, 1, 2} <= set(np.diff(commits, prepend=-1) - 1)
 
     @pytest.mark.parametrize("order", ["update-first", "compute-first"])
     def test_in_gossip_it_takes_the_average_when_it_is_back(self, order):
