@@ -282,21 +282,12 @@ class Server(Component):
         """
         return message
 
-    def publish(self, state: State, /, worker: Scalar) -> tuple[Params, State]:
-        """Return the parameters that a worker reads, and the state afterwards.
-
-        Args:
-            state: the server's state when it sends.
-            worker: number of the worker that reads, from 0 [].
-        """
-        return state.params, state
-
     def sent_bytes(self, message: Message, /) -> int:
         """Return the size of a `message`, or of a block of it, on the wire, in bytes. Shapes and types of arrays suffice."""
         return _bytes(message) if self.codec is None else self.codec.size(message)
 
     def published_bytes(self, params: Params, /) -> int:
-        """Return the size of the `params` that `publish` returns, or of a block of them, on the wire, in bytes.
+        """Return the size of the `params` that a worker reads, or of a block of them, on the wire, in bytes.
 
         Shapes and types of arrays suffice.
         """
@@ -305,10 +296,10 @@ class Server(Component):
     def averaged_bytes(self, params: Params, /) -> tuple[int, ...]:
         """Return the bytes that each averaging exchanges, from the first one on, as a cycle that repeats.
 
-        Return an empty tuple if each averaging exchanges all that `publish` returns.
+        Return an empty tuple if each averaging exchanges all parameters.
 
         Args:
-            params: the parameters that `publish` returns, or their shapes and types.
+            params: the parameters that workers read, or their shapes and types.
         """
         return ()
 

@@ -109,7 +109,7 @@ class Arithmetic:
         overrides = self.server.overrides
         synchronizes = overrides("synchronize") or self.server.average is not None
         sends = overrides("send") or overrides("send_steps") or self.server.codec is not None
-        flags = sends, wrapper.has_memory(self.server), overrides("contribute"), overrides("publish"), synchronizes
+        flags = sends, wrapper.has_memory(self.server), overrides("contribute"), synchronizes
         return Hooks(*flags, unbatched=self.expensive or self.padded)
 
     @property
@@ -219,12 +219,6 @@ class Arithmetic:
         return self.server.contribute(state, message, timestamp, worker)
 
     @sealed
-    def publish(self, state: State, worker: Scalar) -> tuple[Params, State]:
-        """Return the model that a worker reads, and the state afterwards; the state's parameters stay the same."""
-        params, after = self.server.publish(state, worker)
-        return params, after.replace(params=state.params)
-
-    @sealed
     def synchronize(self, state: State, mixed: Params, keep: Scalar, weight: Scalar) -> State:
         """Return the state after synchronizing with a mailbox."""
         return wrapper.update_average(self.server, self.server.synchronize(state, mixed, keep, weight))
@@ -292,7 +286,7 @@ def _traced(server: Server, blocks: Blocks, workers: int) -> str:
         stepped = server.apply_round(state, contribution, integer, integer)
         synchronized = server.synchronize(state, state.params, fraction, fraction)
         statistic = server.statistic(state) if server.has_statistic else None
-        return updated, stepped, server.publish(state, integer), synchronized, server.evaluated(state), statistic, steps
+        return updated, stepped, synchronized, server.evaluated(state), statistic, steps
 
     state = jax.eval_shape(lambda params: wrapper.init_state(server, params, workers), blocks.like)
     memory = jax.eval_shape(server.memory, blocks.like)
@@ -334,12 +328,12 @@ def _shapes(arithmetic: Arithmetic, examples: Any) -> tuple[Message, list[Messag
 
 @cached.code(256)
 def _sizes(arithmetic: Arithmetic) -> Sizes:
-    """Return the bytes of models and messages, as the server counts them from the shapes that `publish` and `send` return."""
+    """Return the bytes of models and messages, as the server counts them from the shapes of its parameters and messages."""
     server, blocks = arithmetic.server, arithmetic.blocks
     name = registry.name_of("algorithm", server)
 
     def trace(params: Params) -> tuple[Params, Message]:
-        read, _ = server.publish(wrapper.init_state(server, params, arithmetic.workers), jnp.int32(0))
+        read = wrapper.init_state(server, params, arithmetic.workers).params
         model = server.model(read)
         return read, server.send(server.memory(params), model, model)[0]
 

@@ -205,12 +205,9 @@ class Executor:
             else:
                 total = inputs[0] if task.kind.how == How.SUM else self._part(inputs[0], task.block)
             state = self._functions["commit"](state, total, np.float32(operands["weight"]), int(operands["count"]))
-        elif task.action == Action.SYNC:
+        else:
             weights = np.float32(operands["keep"]), np.float32(operands["weight"])
             state = self._functions["synchronize"](state, inputs[0], *weights)
-        else:
-            params, state = self._functions["publish"](state, int(operands["worker"]))
-            state = state.replace(params=params)
         return state.params, _rest(state)
 
     def _state(self, read: list[Any], operands: dict[str, Any]) -> State:

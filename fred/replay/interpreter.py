@@ -55,11 +55,8 @@ class Interpreter:
         _VERBS[Verb(row.verb)](self, row, row.replica * self._arithmetic.blocks.count + row.block)
 
     def pull(self, row: Row, cell: int) -> None:
-        """Execute a PULL: mailbox <- publish(replica)."""
-        params = self.memory.states[cell].params
-        if self._arithmetic.hooks.publishes:
-            params, self.memory.states[cell] = self._do["publish"](self._state(cell, row), row.worker)
-        self.memory.mailboxes[row.mailbox] = {row.block: params}
+        """Execute a PULL: mailbox <- parameters of the replica."""
+        self.memory.mailboxes[row.mailbox] = {row.block: self.memory.states[cell].params}
 
     def push(self, row: Row, cell: int) -> None:
         """Execute a PUSH: replica <- apply_update(replica, message)."""
@@ -261,7 +258,7 @@ _VERBS = {
 @cached.code(64)
 def jitted(arithmetic: Arithmetic) -> dict[str, Callable[..., Any]]:
     """Return the functions, each compiled by itself; cached, since runs with several seeds share them."""
-    names = ("apply", "commit", "add", "contribute", "publish", "synchronize", "pseudo_gradient")
+    names = ("apply", "commit", "add", "contribute", "synchronize", "pseudo_gradient")
     functions: dict[str, Callable[..., Any]] = {name: jax.jit(getattr(arithmetic, name)) for name in names}
     return functions | {
         "message": jax.jit(arithmetic.message, static_argnames=("members", "masked")),

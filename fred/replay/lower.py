@@ -53,8 +53,6 @@ class _Lowering:
         self._mixes()
         if self._hooks.synchronizes:
             self._syncs()
-        if self._hooks.publishes:
-            self._publishes()
 
     def program(self) -> Program:
         """Return the emitted instructions, in order."""
@@ -214,11 +212,6 @@ class _Lowering:
             selected = {name: array[positions] for name, array in scales.items()}
             selected |= {"synced_with": self._versions.synced_with[rows[positions]]}
             self._code.emit(Kind(Op.SYNC, How.NOTHING, group), rows[positions], _ITSELF, **state, **selected)
-
-    def _publishes(self) -> None:
-        rows = self._schedule.rows(Verb.PULL)
-        for group, positions, state in self._states(rows):
-            self._code.emit(Kind(Op.PUBLISH, How.NOTHING, group), rows[positions], _ITSELF, **state)
 
     def _states(self, rows: Ints) -> Iterator[tuple[int, NDArray[np.intp], dict[str, Any]]]:
         """Yield for each group the positions of its rows, and the operands for the block and replica of each."""

@@ -260,10 +260,6 @@ class _Machine(NamedTuple):
         state = self.arithmetic.synchronize(self._state(carry, operands), mixed, operands["keep"], operands["weight"])
         return self._store_state(carry, state, operands)
 
-    def publish(self, carry: Carry, operands: Operands) -> Carry:
-        params, state = self.arithmetic.publish(self._state(carry, operands), operands["worker"])
-        return self._store_state(carry, state.replace(params=params), operands)
-
     def begin(self, carry: Carry, operands: Operands) -> Carry:
         sources = self._sources(carry, operands["sources"])
         pending = self.arithmetic.begin(sources, self.examples, operands["indices"])
@@ -328,7 +324,6 @@ _STEPS = {
     Op.COMMIT: _Machine.commit,
     Op.MIX: _Machine.mix,
     Op.SYNC: _Machine.sync,
-    Op.PUBLISH: _Machine.publish,
     Op.BEGIN: _Machine.begin,
     Op.TURN: _Machine.turn,
 }

@@ -35,9 +35,8 @@ class Op(IntEnum):
     COMMIT = 4  # block <- apply_round(block, weight x total)
     MIX = 5  # register <- weighted sum of registers
     SYNC = 6  # block <- synchronize(block, register)
-    PUBLISH = 7  # register <- publish(block)
-    BEGIN = 8  # pending <- the first half of a gradient at the parameters in registers
-    TURN = 9  # APPLY of a pending gradient, then BEGIN: the usual sequence in asynchronous runs
+    BEGIN = 7  # pending <- the first half of a gradient at the parameters in registers
+    TURN = 8  # APPLY of a pending gradient, then BEGIN: the usual sequence in asynchronous runs
 
 
 class How(IntEnum):
@@ -68,14 +67,13 @@ class Hooks(NamedTuple):
     sends: bool = False
     remembers: bool = False
     contributes: bool = False
-    publishes: bool = False
     synchronizes: bool = False
     unbatched: bool = False  # a round's gradients are computed one by one: they take long, or minibatches differ in size
 
     @property
     def batchable(self) -> bool:
         """Return True if messages are gradients and rounds are their sums, so that a round can be one batch."""
-        return not (self.sends or self.remembers or self.contributes or self.publishes)
+        return not (self.sends or self.remembers or self.contributes)
 
 
 def padded(members: int, workers: int) -> int:

@@ -29,7 +29,6 @@ class Action(Enum):
     COMMIT = auto()  # parameters, rest <- parameters, rest[, sum, or message]
     MIX = auto()  # parameters <- parameters of several
     SYNC = auto()  # parameters, rest <- parameters, rest, parameters
-    PUBLISH = auto()  # parameters, rest <- parameters, rest
     MARK = auto()  # passed <- everything that is needed from here on[, passed]
 
 
@@ -286,7 +285,6 @@ _ACTIONS = {
     Op.TURN: Action.APPLY,
     Op.COMMIT: Action.COMMIT,
     Op.SYNC: Action.SYNC,
-    Op.PUBLISH: Action.PUBLISH,
 }
 
 

@@ -54,7 +54,7 @@ class Versions:
     fresh: NDArray[np.bool_]  # [rows]: True if all of these are still the current version at the use
     read: Ints  # [rows]: the block before the row; ADD: the block whose round is joined
     synced_with: Ints  # [rows]: SYNC: the mailbox
-    output: Ints  # [rows]: the block after the row; PULL: the published value, if it is not the block itself
+    output: Ints  # [rows]: the block after the row
     ends: Ints  # [rows, blocks]: where a pseudo-gradient ends
     mixes: list[Mix]
     replica_registers: Ints  # [marks, replicas x blocks]: the replicas at each mark
@@ -67,7 +67,7 @@ def trace(schedule: Schedule, marks: Ints, groups: Sequence[int], hooks: Hooks) 
     `marks`: rows before which the replicas will be read; `groups`: the group of each block.
     """
     cells = schedule.replicas * schedule.blocks
-    if cells > 1 or hooks.publishes or len(schedule.rows(Verb.MIX, Verb.SYNC)) or (schedule["source"] != NONE).any():
+    if cells > 1 or len(schedule.rows(Verb.MIX, Verb.SYNC)) or (schedule["source"] != NONE).any():
         return _Tracer(schedule, groups, hooks).run(marks)
     zeros = np.zeros(len(schedule), np.int64)
     pulls = schedule.rows(Verb.PULL)
@@ -137,7 +137,7 @@ class _Tracer:
         verb, replica, block, mailbox, source, step, weight, keep = self._rows[row]
         cell = replica * self._schedule.blocks + block
         if verb == _PULL:
-            self._pull(row, cell, block, mailbox)
+            self._fill(mailbox, block, self._current[cell], row)
         elif verb == _MIX:
             self._mix(row, block, mailbox, self._mailboxes[source][block], weight)
         elif verb == _SYNC:
@@ -176,14 +176,6 @@ class _Tracer:
     def _fill(self, mailbox: int, block: int, version: int, row: int) -> None:
         contents = self._mailboxes.setdefault(mailbox, [(NONE, NONE)] * self._schedule.blocks)
         contents[block] = version, row
-
-    def _pull(self, row: int, cell: int, block: int, mailbox: int) -> None:
-        version = self._current[cell]
-        self._read[row] = version
-        if self._hooks.publishes:
-            self._reads(version, row)
-            version = self._outputs[row] = self._add_version(row, block)
-        self._fill(mailbox, block, version, row)
 
     def _use(self, row: int, replica: int, mailbox: int) -> None:
         """Trace the use of a gradient: its versions are either still current, or read as soon as all are known."""

@@ -105,7 +105,7 @@ class Sizes(NamedTuple):
     """Bytes of the usual messages."""
 
     shares: tuple[float, ...]  # each block's share of the parameters
-    model: Size  # a model as published
+    model: Size  # a model as workers read it
     message: Size  # a worker's message: made of a gradient or a pseudo-gradient
     summable: bool = True  # messages can be summed on their way
     averages: tuple[int, ...] = ()  # of each average in turn; empty: those of a model

@@ -2,7 +2,7 @@
 
 | verb   | meaning                                                                                                |
 |--------|--------------------------------------------------------------------------------------------------------|
-| PULL   | mailbox <- what the replica publishes: its parameters                                                  |
+| PULL   | mailbox <- the replica's parameters                                                                    |
 | PUSH   | replica <- apply_update(replica, message)                                                              |
 | ADD    | weight x message, as the replica lets it contribute, joins the replica's open round                    |
 | COMMIT | replica <- apply_round(replica, weight x sum of what joined); a new round opens                        |
