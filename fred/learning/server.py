@@ -228,10 +228,11 @@ class Server(Component):
         return self.apply_update(state, total, timestamp, jnp.int32(-1))
 
     def model(self, params: Params, /) -> Params:
-        """Return the model parameters at which workers compute gradients.
+        """Return the model at which workers compute gradients, and whose loss is evaluated.
 
         Args:
-            params: parameters of a state or a mailbox: those of the model, unless `init` adds others.
+            params: parameters of a state or a mailbox: those of the model, unless `init` adds others. In
+                evaluations they are means over the replicas and, with the option `average`, over past updates.
         """
         return params
 
@@ -318,15 +319,6 @@ class Server(Component):
             return jnp.where(keep == 0, weight * received, keep * params + weight * received)
 
         return state.replace(params=jax.tree.map(average, state.params, mixed))
-
-    def evaluated(self, state: State, /) -> Params:
-        """Return the model whose loss is evaluated, and which is the run's final model.
-
-        Args:
-            state: the server's state, or the mean over the replicas' states. With the option `average`, its `params` are the
-                moving average.
-        """
-        return self.model(state.params)
 
     def statistic(self, state: State, /) -> Scalar:
         """Return a number on which a protocol's timing may depend. Such a run is computed while it is simulated.

@@ -114,6 +114,6 @@ def update_average(server: Server, state: State) -> State:
     return state.replace(smoothed=smoothed)
 
 
-def evaluated_model(server: Server, state: State) -> Params:
-    """Return the model to evaluate, made of the moving average if there is one, and of the parameters otherwise."""
-    return server.evaluated(state if server.average is None else state.replace(params=state.smoothed))
+def evaluated_params(server: Server, state: State) -> Params:
+    """Return the parameters to evaluate: the moving average if there is one, and those of the server otherwise."""
+    return state.params if server.average is None else state.smoothed

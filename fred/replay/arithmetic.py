@@ -239,7 +239,8 @@ class Arithmetic:
     @partial(jax.jit, static_argnums=0)
     def answer(self, states: Sequence[State]) -> Params:
         """Return the run's model from its blocks' states, each stacked over the replicas that are the answer."""
-        return self.blocks.join([wrapper.evaluated_model(self.server, jax.tree.map(_mean, state)) for state in states])
+        params = [jax.tree.map(_mean, wrapper.evaluated_params(self.server, state)) for state in states]
+        return self.blocks.join([self.server.model(block) for block in params])
 
     @partial(jax.jit, static_argnums=0)
     def mean_replica_loss(
@@ -249,7 +250,7 @@ class Arithmetic:
 
         def measured(replica: tuple[Sequence[State], jax.Array]) -> jax.Array:
             states, indices = replica
-            model = self.blocks.join([wrapper.evaluated_model(self.server, state) for state in states])
+            model = self.blocks.join([self.server.model(wrapper.evaluated_params(self.server, state)) for state in states])
             return self.loss.evaluate(model, (examples[0][indices], examples[1][indices]), calibration)
 
         return jax.lax.map(measured, (list(states), indices)).mean(0)
@@ -286,7 +287,7 @@ def _traced(server: Server, blocks: Blocks, workers: int) -> str:
         stepped = server.apply_round(state, contribution, integer, integer)
         synchronized = server.synchronize(state, state.params, fraction, fraction)
         statistic = server.statistic(state) if server.has_statistic else None
-        return updated, stepped, synchronized, server.evaluated(state), statistic, steps
+        return updated, stepped, synchronized, statistic, steps
 
     state = jax.eval_shape(lambda params: wrapper.init_state(server, params, workers), blocks.like)
     memory = jax.eval_shape(server.memory, blocks.like)
@@ -353,7 +354,7 @@ def _scaled(values: Any, weight: Scalar) -> Any:
 
 
 def _mean(stacked: jax.Array) -> jax.Array:
-    """Return the mean of numbers; of counts and random keys, which have no mean, the first replica's."""
+    """Return the mean of numbers; of counts, which have no mean, the first replica's."""
     if len(stacked) == 1 or not jnp.issubdtype(stacked.dtype, jnp.floating):
         return stacked[0]
     return stacked.mean(0)

@@ -76,7 +76,7 @@ class SGP(Server):
         >>> sgp.model(half)["bias"].tolist()
         [4.0]
         >>> after = sgp.apply_update(state.replace(params=half), {"bias": jnp.array([1.0])}, timestamp=0, worker=0)
-        >>> after.params["x"]["bias"].tolist(), sgp.evaluated(after)["bias"].tolist()
+        >>> after.params["x"]["bias"].tolist(), sgp.model(after.params)["bias"].tolist()
         ([1.0], [2.0])
     """
 
