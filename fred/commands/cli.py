@@ -12,7 +12,7 @@ from fred import __version__
 from fred.base import process
 from fred.base.errors import FredError, lacks_memory, warnings_in_one_line
 from fred.base.process import cores
-from fred.commands import command_options
+from fred.commands import command_options, viewers
 from fred.components import registry
 from fred.running import pool
 
@@ -76,7 +76,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         options, unknown = parser.parse_known_args(arguments)
         if unknown:
             options.parser.refuse(unknown)
-        with process.raise_interrupts(), pool.ended(), warnings_in_one_line():
+        with process.raise_interrupts(), pool.ended(), warnings_in_one_line(), viewers.foreign_content_refused(arguments):
             code = int(options.command(options))
             sys.stdout.flush()
         return code
