@@ -315,7 +315,7 @@ def test_a_unit_that_a_process_of_another_run_has_left_is_replaced(tmp_path):
     for gradients in (10, 20):
         unit = next(stages(fred.scenario({**TIMED, "stop": {"gradients": gradients}}))).units[0]
         execution.complete(unit, tmp_path)
-    assert stored.load(tmp_path / unit.folder, unit.run).record.summary["gradients"]["applied"] == 20
+    assert stored.load(tmp_path / unit.folder, unit.run).summary["gradients"]["applied"] == 20
 
 
 def test_a_folder_that_vanishes_while_it_is_locked_is_made_again(tmp_path, monkeypatch):

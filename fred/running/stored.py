@@ -1,4 +1,4 @@
-"""Units on disk: the outcome of one run with one seed, complete, identified by a hash, read in parts on demand, and checked.
+"""Units on disk: the outcome of one run with one seed, complete, identified by a hash, read in parts on demand.
 
 The folder of a unit is complete when it has `unit.json`, which is written last and lists the digests of the other files. Only
 `read_record` reads it.
@@ -9,138 +9,43 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from functools import cached_property, partial
 from pathlib import Path
-from typing import Annotated, Any
-from zipfile import BadZipFile
+from typing import Annotated, Any, TypeVar
 
 import numpy as np
 import pandas as pd
-from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler, GetPydanticSchema, ValidationError
-from pydantic_core import CoreSchema, core_schema
+from pydantic import BaseModel, Field, ValidationError
 
 from fred.base import disk
 from fred.base.disk import METRICS, METRICS_TABLE, PARAMS, RUN_TIMES, SCHEDULE, UNIT
 from fred.base.errors import FredError
-from fred.cluster.costs import COLUMNS
 from fred.components import own_code
-from fred.components.input_path import UnreadError
 from fred.outcomes.outcome import ModelOfRun, Named, Outcome
 from fred.running.units import Unit
-from fred.schedule.bounds import check_bounds
-from fred.schedule.layout import Layout
-from fred.schedule.schedule import Schedule
+from fred.schedule.schedule import Schedule, intervals_path
 from fred.specification.shape import Run
 from fred.specification.summary import Summary
 
-_COUNTS = ("updates", "gradients")
-_MEASURED = ("loss", "error")
-_MOST = 1 << 62
-
-
-def _as_it_was(source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-    """Return a schema that checks a mapping as a `Summary`, but leaves it a mapping."""
-    back = core_schema.plain_serializer_function_ser_schema(lambda row: row)
-    return core_schema.no_info_after_validator_function(
-        lambda row: row.model_dump(exclude_unset=True), handler(Summary), serialization=back
-    )
-
-
-Row = Annotated[dict[str, Any], GetPydanticSchema(_as_it_was)]
-
-
-def schedule(file: Path, run: Run) -> Schedule:
-    """Return the schedule in a file. Raises ValueError or a similar error if no such run can have written it.
-
-    Args:
-        file: file of the rows; intervals have their own file.
-        run: its cluster and protocol determine the valid content.
-    """
-    loaded = Schedule.load(file)
-    try:
-        layout = run.protocol.layout(run.cluster)
-    except UnreadError:  # the protocol is the user's own, and was not imported
-        layout = Layout(loaded.replicas, range(loaded.replicas), loaded.on_servers, loaded.blocks)
-    check_bounds(loaded, run.cluster.size, run.cluster.servers, layout)
-    return loaded
-
-
-def metrics(file: Path, run: Run) -> pd.DataFrame:
-    """Return the evaluations in a file. Raises ValueError or a similar error if no such run can have written them.
-
-    Args:
-        file: a table.
-        run: its task and options determine the columns.
-    """
-    frame = pd.read_parquet(file)
-    norm = ("gradient_norm",) if run.evaluate.measures_gradient_norm else ()
-    prices = run.cluster.prices
-    spent = () if prices is None else COLUMNS if prices.have_power else COLUMNS[:1]
-    _check(frame, _COUNTS, ("virtual_seconds", *(_MEASURED if run.task else ()), *norm, *spent))
-    if frame.empty:
-        raise ValueError("it has no rows")
-    seconds = frame["virtual_seconds"]
-    if _has_clock(run, seconds) and not (np.isfinite(seconds).all() and (np.diff(seconds, prepend=0.0) >= 0).all()):
-        raise ValueError("column `virtual_seconds` does not hold times in order")
-    return frame
-
-
-def _has_clock(run: Run, seconds: pd.Series) -> bool:
-    try:
-        return run.protocol.has_clock
-    except UnreadError:
-        return bool(seconds.notna().any())
-
-
-def run_times(file: Path, run: Run) -> pd.DataFrame:
-    """Return the gradients' compute times in a file. Raises ValueError or a similar error if no such run can have written them.
-
-    Args:
-        file: a table.
-        run: its cluster determines the workers.
-    """
-    frame = pd.read_parquet(file)
-    _check(frame, ("iteration", "worker", "node"), ("seconds",))
-    if (frame["worker"] >= run.cluster.size).any() or not np.isfinite(frame["seconds"]).all():
-        raise ValueError(f"it does not hold times of workers 0 to {run.cluster.size - 1}")
-    return frame
-
-
-def params(file: Path, run: Run) -> Named:
-    """Return the parameters in a file. Raises FredError for anything except numbers."""
-    return disk.arrays(file, disk.ANY_NUMBER)
-
-
-def _check(frame: pd.DataFrame, counts: tuple[str, ...], numbers: tuple[str, ...]) -> None:
-    """Raise ValueError unless a table has these columns, and only numeric ones."""
-    for name in (*counts, *numbers, *frame):
-        if name not in frame:
-            raise ValueError(f"it has no column `{name}`")
-        kind = frame[name].dtype
-        if kind != np.int64 and (kind != np.float64 or name in counts):
-            raise ValueError(f"column `{name}` holds {kind}; expected {'int64' if name in counts else 'numbers'}")
-        if name in counts and not frame[name].between(0, _MOST).all():
-            raise ValueError(f"column `{name}` does not hold counts")
-
-
 FileName = Annotated[str, Field(pattern=r"^[\w-][\w.-]*$")]  # in the unit's own folder
 RESTORE = "restore it, or run the scenario again into this folder with `--fresh`"
-_UNREADABLE = (OSError, ValueError, KeyError, TypeError, EOFError, RuntimeError, NotImplementedError, BadZipFile)
+_UNREADABLE = (OSError, ValueError, KeyError, TypeError, RuntimeError)
+_INTERVALS = intervals_path(Path(SCHEDULE)).name
+_Content = TypeVar("_Content")
 
 
 class UnitRecord(BaseModel):
     """The content of unit.json."""
 
-    model_config = ConfigDict(allow_inf_nan=False)
-
     identity: str
     name: str
     seed: int
     data: str | None  # digest
-    summary: Row  # the row of summary.json
+    summary: Summary
     files: dict[FileName, str]  # SHA-256 of each of the unit's other files
     finished: str  # date and time
     seconds: float  # computing time
@@ -149,11 +54,11 @@ class UnitRecord(BaseModel):
 
     def facts(self) -> dict[str, Any]:
         """Return the part that a run writes again; dates, durations and identities may differ."""
-        return self.model_dump(include={"name", "seed", "data", "summary", "files"})
+        return self.model_dump(include={"name", "seed", "data", "summary", "files"}, exclude_unset=True)
 
     def signed(self) -> "UnitRecord":
         """Return a copy with the correct digest."""
-        covered = json.dumps(self.model_dump(exclude={"digest"}), sort_keys=True)
+        covered = json.dumps(self.model_dump(exclude={"digest"}, exclude_unset=True), sort_keys=True)
         return self.model_copy(update={"digest": hashlib.sha256(covered.encode()).hexdigest()})
 
 
@@ -164,7 +69,7 @@ class Stored(ModelOfRun):
     folder: Path
     run: Run
     record: UnitRecord
-    _tables: dict[int, pd.DataFrame] = field(default_factory=dict, compare=False)  # the evaluations, by the file's time
+    _tables: dict[str, pd.DataFrame] = field(default_factory=dict, compare=False)  # the evaluations, once they are read
 
     @property
     def name(self) -> str:
@@ -181,10 +86,10 @@ class Stored(ModelOfRun):
         """Return True if virtual time passes in the run."""
         return RUN_TIMES in self.record.files
 
-    @property
+    @cached_property
     def summary(self) -> dict[str, Any]:
         """Return the row of summary.json."""
-        return self.record.summary
+        return self.record.summary.model_dump(exclude_unset=True)
 
     @property
     def data_digest(self) -> str | None:
@@ -194,28 +99,27 @@ class Stored(ModelOfRun):
     @property
     def schedule_digest(self) -> str:
         """Return the SHA-256 of the schedule, as written."""
-        return str(self.summary["digests"]["schedule"])
+        return self.record.summary.digests.schedule
 
     @property
     def params_digest(self) -> str | None:
         """Return the SHA-256 of the final parameters, as written."""
-        digest: str | None = self.summary["digests"]["params"]
-        return digest
+        return self.record.summary.digests.params
 
     @property
     def schedule(self) -> Schedule:
-        """Return the schedule. Raises FredError for a damaged file, as do the others."""
-        return self._content(SCHEDULE, schedule)
+        """Return the schedule. Raises FredError for a changed file, as do the others."""
+        return self._read(Schedule.load, SCHEDULE, _INTERVALS)
 
     @property
     def metrics(self) -> pd.DataFrame:
         """Return one row per evaluation point."""
-        return self._content(METRICS, self._metrics)
+        return self._read(self._table, METRICS).copy()
 
     @property
     def run_times(self) -> pd.DataFrame:
         """Return the compute time of each gradient."""
-        return self._content(RUN_TIMES, run_times)
+        return self._read(pd.read_parquet, RUN_TIMES)
 
     @property
     def initial(self) -> Named:
@@ -229,30 +133,32 @@ class Stored(ModelOfRun):
 
     def renamed(self, name: str) -> "Stored":
         """Return the same outcome under another name."""
-        changed = {"name": name, "summary": self.summary | {"name": name}}
-        return replace(self, record=self.record.model_copy(update=changed))
+        summary = self.record.summary.model_copy(update={"name": name})
+        return replace(self, record=self.record.model_copy(update={"name": name, "summary": summary}))
 
     def _params(self, when: str) -> Named:
         if PARAMS not in self.record.files:
             return {}
-        named = self._content(PARAMS, params)
+        named = self._read(partial(disk.arrays, kinds=disk.ANY_NUMBER), PARAMS)
         return {name.removeprefix(when): array for name, array in named.items() if name.startswith(when)}
 
-    def _metrics(self, file: Path, run: Run) -> pd.DataFrame:
-        """Return the evaluations in a file. A result's figures and page read them eight times, half a second for 18 units."""
-        if (time_ns := file.stat().st_mtime_ns) not in self._tables:
-            self._tables.clear()
-            self._tables[time_ns] = metrics(file, run)
-        return self._tables[time_ns].copy()
+    def _table(self, file: Path) -> pd.DataFrame:
+        """Return a table, from memory if it was read before."""
+        if file.name not in self._tables:  # a result's figures and page read evaluations eight times: half a second for 18 units
+            self._tables[file.name] = pd.read_parquet(file)
+        return self._tables[file.name]
 
-    def _content(self, name: str, read: Any) -> Any:
-        """Return the content of one file. Raises FredError if it is unreadable, or another run has replaced this one."""
+    def _read(self, read: Callable[[Path], _Content], *names: str) -> _Content:
+        """Return the content of the first of these files. Raises FredError if one of them has changed, or is unreadable."""
+        files = [self.folder / name for name in names]
         try:
-            if read_record(self.folder).files.get(name) != self.record.files.get(name):
-                raise FredError(f"{self.folder} holds another result now; load it again")
-            return read(self.folder / name, self.run)
+            for file in files:
+                if disk.digest(file) != self.record.files[file.name]:
+                    reload = "load the result again if a later run wrote it"
+                    raise FredError(f"{file} has changed (its digest differs): {reload}, otherwise {RESTORE}")
+            return read(files[0])
         except _UNREADABLE as error:
-            raise FredError(f"cannot read {self.folder / name}: {error}") from error
+            raise FredError(f"cannot read {files[0]}: {error}; {RESTORE}") from error
 
 
 def write_timing(schedule: Schedule, run_times: pd.DataFrame | None, folder: Path) -> None:
@@ -299,7 +205,7 @@ def write(outcome: Outcome, unit: Unit, folder: Path, began: float, timing: dict
         seconds=round(time.monotonic() - began, 3),
         late=own_code.late_change() if unit.has_own_classes else "",
     )
-    write_json(folder / UNIT, record.signed().model_dump())
+    write_json(folder / UNIT, record.signed().model_dump(exclude_unset=True))
 
 
 def load(folder: Path, run: Run) -> Stored:
@@ -317,8 +223,6 @@ def load(folder: Path, run: Run) -> Stored:
         raise FredError(f"{folder} is not the folder of a whole run: {UNIT}: {where}: {first['msg']}") from None
     except FredError as error:
         raise FredError(f"{folder} is not the folder of a whole run: {error}") from None
-    if (record.summary["name"], record.summary["seed"]) != (record.name, record.seed):
-        raise FredError(f"{folder} is not the folder of a whole run: {UNIT}: `summary` is that of another run")
     if record != record.signed():
         raise FredError(f"{folder / UNIT} is not what was written (its digest differs): {RESTORE}")
     return Stored(folder, run, record)

@@ -328,7 +328,7 @@ class Schedule:
         rows = pa.Table.from_pandas(self.frame(), preserve_index=False)
         metadata = {**(rows.schema.metadata or {}), _METADATA: json.dumps(self.facts)}
         pq.write_table(rows.replace_schema_metadata(metadata), path)
-        self.interval_frame().to_parquet(_intervals_path(path), index=False)
+        self.interval_frame().to_parquet(intervals_path(path), index=False)
 
     @classmethod
     def load(cls, path: Path) -> "Schedule":
@@ -337,7 +337,7 @@ class Schedule:
         facts: dict[str, Any] = json.loads(rows.schema.metadata[_METADATA])
         facts["on_servers"] = range(*facts["on_servers"])
         columns = _with_numbers(rows.to_pandas(), "verb", Verb, Row._fields)
-        intervals = _with_numbers(pd.read_parquet(_intervals_path(path)), "what", What, Intervals._fields)
+        intervals = _with_numbers(pd.read_parquet(intervals_path(path)), "what", What, Intervals._fields)
         return cls(columns, **facts, intervals=Intervals(**intervals))
 
 
@@ -346,7 +346,7 @@ def by_name(codes: Any, names: Sequence[str]) -> "pd.Categorical[str]":
     return pd.Categorical.from_codes(codes, pd.Index(names))
 
 
-def _intervals_path(path: Path) -> Path:
+def intervals_path(path: Path) -> Path:
     """Return the file of the intervals that belong to the rows in the file `path`."""
     return path.with_name(f"{path.stem}-intervals{path.suffix}")
 

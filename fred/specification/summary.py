@@ -1,7 +1,7 @@
 """The summary of a run: the measures of summary.json, with what they need, which way is better, and how tables show them.
 
-A measure is a field of `Summary` and a line of `summarise` (outcomes/outcome.py). Criteria of sweeps, checks of stored results,
-the table of runs and the JSON Schema read the fields.
+A measure is a field of `Summary` and a line of `summarise` (outcomes/outcome.py). Criteria of sweeps, the records of
+units, the table of runs and the JSON Schema read the fields.
 """
 
 from collections.abc import Callable, Iterator
