@@ -6,9 +6,11 @@ from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from fred.components.component import MOST_GRADIENTS
 from fred.outcomes.outcome import Outcome, summarise
-from fred.schedule.schedule import NONE, Row, Schedule, Verb, What
+from fred.schedule.schedule import COLUMNS, NONE, UNENDING, Row, Schedule, Verb, What
 from fred.schedule.spans import KINDS, spans
 
 _CHANGES = (Verb.PUSH, Verb.COMMIT, Verb.SYNC)  # that advance a clock
@@ -23,7 +25,8 @@ def check_laws(outcome: Outcome) -> None:
     """Raises AssertionError."""
     summary, rows = summarise(outcome), list(outcome.schedule)
     on_servers = outcome.run.protocol.layout(outcome.run.cluster).on_servers
-    _check_signs(outcome.schedule)
+    _check_bounds(outcome)
+    _check_order(outcome.schedule)
     _check_intervals(outcome.schedule, rows)
     _check_gradients(outcome.schedule, rows, summary)
     _check_staleness(rows, summary)
@@ -33,12 +36,44 @@ def check_laws(outcome: Outcome) -> None:
     _check_end(outcome, summary)
 
 
-def _check_signs(schedule: Schedule) -> None:
-    """Times, bytes and messages are not negative, and rows stand in the order in which they took effect."""
-    for name in ("time_ns", "bytes", "messages"):
-        assert (schedule[name] >= 0).all(), f"negative {name}"
+def _check_bounds(outcome: Outcome) -> None:
+    """Each number is between the least and the largest that the cluster, the replicas and the number of rows allow."""
+    schedule, cluster = outcome.schedule, outcome.run.cluster
+    layout, rows, end = outcome.run.protocol.layout(cluster), len(schedule), schedule.end_ns
+    sizes = schedule.workers, schedule.replicas, schedule.blocks, schedule.on_servers
+    assert sizes == (cluster.size, layout.replicas, layout.blocks, layout.on_servers), f"{sizes} of {cluster.size}, {layout}"
+    counts, times, row_numbers, workers = (0, 1 << 62), (0, end), (NONE, rows - 1), (NONE, schedule.workers - 1)
+    bounds = {
+        **dict.fromkeys(COLUMNS, counts),
+        **dict.fromkeys(("time_ns", "begin_ns"), times),
+        **dict.fromkeys(("mailbox", "source"), row_numbers),
+        "end_ns": (0, UNENDING),  # of a read that never ended
+        "worker": workers,
+        "replica": (NONE, schedule.replicas - 1),
+        "block": (0, schedule.blocks - 1),
+        "step": (NONE, schedule.started),  # a pull may precede a minibatch that is never begun
+        "timestamp": (NONE, rows),
+        "staleness": (-rows, rows),
+    }
+    _check_columns(schedule.columns, bounds)
+    most = max(schedule.workers, cluster.servers, schedule.replicas * schedule.blocks) - 1
+    moments, lengths = (dict.fromkeys(("begin_ns", "end_ns"), (0, last)) for last in (end, UNENDING))
+    others = schedule.intervals.select(*{*What} - {What.SKIPPED})
+    _check_columns(others._asdict(), {**lengths, "row": row_numbers, "worker": workers, "other": (NONE, most)})
+    skips = schedule.intervals.select(What.SKIPPED)
+    _check_columns(skips._asdict(), {**moments, "row": (NONE, NONE), "worker": workers, "other": (1, MOST_GRADIENTS)})
+
+
+def _check_columns(columns: dict[str, NDArray], bounds: dict[str, tuple[int, int]]) -> None:
+    for name, (least, most) in bounds.items():
+        numbers = columns[name]
+        assert numbers.dtype == np.int64, f"column {name} has {numbers.dtype}"
+        assert ((numbers >= least) & (numbers <= most)).all(), f"{name} is not within {least} to {most}: {numbers}"
+
+
+def _check_order(schedule: Schedule) -> None:
+    """Rows stand in the order in which they took effect."""
     assert (np.diff(schedule["time_ns"]) >= 0).all(), "rows are not in the order of time"
-    assert (schedule["time_ns"] <= schedule.end_ns).all(), "a row after the end"
     assert (schedule["end_ns"] >= schedule["begin_ns"]).all(), "something ends before it begins"
 
 
