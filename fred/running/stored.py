@@ -143,8 +143,8 @@ class Stored(ModelOfRun):
         return {name.removeprefix(when): array for name, array in named.items() if name.startswith(when)}
 
     def _table(self, file: Path) -> pd.DataFrame:
-        """Return a table, from memory if it was read before."""
-        if file.name not in self._tables:  # a result's figures and page read evaluations eight times: half a second for 18 units
+        """Return a table, from memory if it was read before: a result's figures and page read evaluations eight times."""
+        if file.name not in self._tables:
             self._tables[file.name] = pd.read_parquet(file)
         return self._tables[file.name]
 
