@@ -289,6 +289,8 @@ class _Filter(Predictor):
         for state, level in enumerate(self._levels):
             z = (logs - self._offsets - level) / self._deviations
             value = -z * z / 2
+            # A dropped worker took longer than the round, and nothing else is known of it. The density at the round's end, in
+            # place of this probability, would take each slow worker for one that has just finished.
             value[~finished] = log_ndtr(-z[~finished])
             values[state] = np.bincount(self._chain_of, value, len(self.state))
         return values.T

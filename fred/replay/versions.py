@@ -4,6 +4,9 @@ Every change of a block of a replica makes a new version. A SYNC that replaces i
 averaged with each other share one. A version occupies its register until its last reader is done. With one replica of which
 only the current version is ever read, one register suffices. Each group of blocks has its own registers.
 
+Without registers memory would grow with the run: 20,000 updates of 784-200-10 make 13 GB of versions, of which 16 asynchronous
+workers need 17 at a time, 11 MB. The whole schedule is known before the replay, so each version's last reader is, too.
+
 If a gradient's parameters are still the current ones at its first use, it is computed then. Otherwise it is begun as soon as
 its parameters are known, an intermediate result is stored, and it is finished when used. A message that is used again is
 stored from its first use to its last. A round of one server is computed as one batch, without messages, if all its gradients
