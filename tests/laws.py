@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from fred.components.component import MOST_GRADIENTS
 from fred.outcomes.outcome import Outcome, summarise
-from fred.schedule.schedule import COLUMNS, NONE, UNENDING, Row, Schedule, Verb, What
+from fred.schedule.schedule import COLUMNS, NONE, SCALES, UNENDING, Row, Schedule, Verb, What
 from fred.schedule.spans import KINDS, spans
 
 _CHANGES = (Verb.PUSH, Verb.COMMIT, Verb.SYNC)  # that advance a clock
@@ -56,12 +56,15 @@ def _check_bounds(outcome: Outcome) -> None:
         "staleness": (-rows, rows),
     }
     _check_columns(schedule.columns, bounds)
+    assert all(schedule[name].dtype == np.float64 for name in SCALES)
     most = max(schedule.workers, cluster.servers, schedule.replicas * schedule.blocks) - 1
     moments, lengths = (dict.fromkeys(("begin_ns", "end_ns"), (0, last)) for last in (end, UNENDING))
     others = schedule.intervals.select(*{*What} - {What.SKIPPED})
     _check_columns(others._asdict(), {**lengths, "row": row_numbers, "worker": workers, "other": (NONE, most)})
     skips = schedule.intervals.select(What.SKIPPED)
-    _check_columns(skips._asdict(), {**moments, "row": (NONE, NONE), "worker": workers, "other": (1, MOST_GRADIENTS)})
+    _check_columns(
+        skips._asdict(), {**moments, "row": (NONE, NONE), "worker": (0, schedule.workers - 1), "other": (1, MOST_GRADIENTS)}
+    )
 
 
 def _check_columns(columns: dict[str, NDArray], bounds: dict[str, tuple[int, int]]) -> None:

@@ -1,7 +1,10 @@
 """Results that somebody has changed: digests tell; where these fit as well, commands end in one line at most."""
 
 import json
+import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +16,7 @@ import pytest
 import fred
 from fred import FredError
 from tests.folders import resign_manifest, resign_unit, undrawn_results
-from tests.program import refusal
+from tests.program import fred_command, refusal
 from tests.worlds import TASK
 
 UNIT, PEERS = "asgd/seed-0", "d-psgd/seed-0"  # with peers, models are in transit: their schedule has intervals, too
@@ -60,9 +63,33 @@ def test_no_part_of_an_outcome_is_read_from_a_changed_file(out):
             ):
                 getattr(outcome, part)
             file.unlink()
-            with pytest.raises(FredError, match=rf"cannot read .*/asgd/seed-0/{name}: No such file or directory$"):
+            with pytest.raises(FredError, match=rf"/asgd/seed-0/{name} is missing: restore it, or run the scenario again"):
                 getattr(outcome, part)
             file.write_bytes(content)
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new"),
+    [("manifest.json", '"workers": 2', '"workers": 3'), ("summary.json", '"updates": 6', '"updates": 7')],
+)
+def test_other_settings_and_other_measures_are_refused_by_their_digests(out, name, old, new):
+    text = (out / name).read_text()
+    assert old in text
+    (out / name).write_text(text.replace(old, new))
+    assert f"{out / name} has changed (its digest differs)" in refusal("show", out)
+    (out / name).write_text(text)
+    assert fred_command("show", out).code == 0
+
+
+def test_output_that_an_encoding_lacks_is_no_fault_of_the_result(out):
+    command, variables = [sys.executable, "-m", "fred", "show", out], os.environ | {"PYTHONIOENCODING": "ascii"}
+    process = subprocess.run(command, env=variables, capture_output=True, text=True, check=False)
+    assert (process.returncode, process.stderr) == (
+        2,
+        "fred: the output has characters that ascii lacks: set PYTHONIOENCODING=utf-8\n",
+    )
+    variables["PYTHONIOENCODING"] = "utf-8"
+    subprocess.run(command, env=variables, capture_output=True, check=True)
 
 
 def test_other_numbers_in_a_table_are_refused_by_its_digest(out):
@@ -103,9 +130,9 @@ def test_a_summary_of_other_keys_or_types_is_refused(out, changes, message):
 @pytest.mark.parametrize(
     ("name", "columns", "message"),
     [
-        ("schedule", {"verb": "JUMP"}, "schedule.parquet: 'JUMP'"),
-        ("schedule-intervals", {"what": "NAP"}, "schedule.parquet: 'NAP'"),
-        ("schedule", {}, "schedule.parquet: "),
+        ("schedule", {"verb": "JUMP"}, "'JUMP'"),
+        ("schedule-intervals", {"what": "NAP"}, "'NAP'"),
+        ("schedule", {}, ""),
     ],
 )
 def test_a_signed_file_that_cannot_be_read_is_named(out, name, columns, message):
@@ -113,7 +140,8 @@ def test_a_signed_file_that_cannot_be_read_is_named(out, name, columns, message)
     write_columns(file, **columns) if columns else file.write_bytes(b"PAR1")
     sign(out)
     error = refusal("export", out, "--only", "d-psgd", "--out", out.with_name("written"))
-    assert f"cannot read {out / PEERS}/{message}" in error
+    names = " and ".join(str(out / PEERS / name) for name in PARTS["schedule"])
+    assert f"cannot read {names}: {message}" in error
     assert "run the scenario again into this folder with `--fresh`" in error
 
 

@@ -307,6 +307,22 @@ def test_help_the_list_and_timing_alone_load_no_jax(tmp_path):
     assert process.stdout.splitlines()[-1] == "[]"
 
 
+def test_the_registry_has_the_classes_that_python_finds_in_the_files():
+    """It reads them without parsing them as Python."""
+    for folder in registry.FOLDERS:
+        for path in sorted((house.SOURCE / folder).glob("*.py")):
+            expected = []
+            for node in ast.parse(path.read_text(encoding="utf-8")).body:
+                lines = [line for line in getattr(node, "body", ()) if isinstance(line, ast.Assign)]
+                values = {ast.unparse(line.targets[0]): line.value for line in lines}
+                if isinstance(node, ast.ClassDef) and isinstance(name := values.get("name"), ast.Constant):
+                    family = getattr(values.get("family"), "attr", "")
+                    expected.append(
+                        registry.Entry("algorithm" if family else "protocol", str(name.value), "m", node.name, family)
+                    )
+            assert list(registry.read_entries("m", path)) == expected, path
+
+
 def test_a_run_loads_matplotlib_only_for_figures_and_scipys_slow_modules_not_at_all():
     """Otherwise each run takes a second longer, and no other process draws figures: a notebook may have changed matplotlib."""
     program = """
@@ -318,3 +334,21 @@ print(sorted({"matplotlib", "scipy.cluster", "scipy.optimize", "scipy.stats"} & 
     command = [sys.executable, "-c", program]
     process = subprocess.run(command, capture_output=True, text=True, check=True)
     assert process.stdout == "[]\n"
+
+
+@pytest.mark.slow
+def test_another_process_draws_figures_of_a_run_by_two(tmp_path):
+    program = """
+import fred
+from fred.results import folder
+begin_drawing = folder._start
+def count(result, place):
+    futures = begin_drawing(result, place)
+    print(len(futures))
+    return futures
+folder._start = count
+fred.run("quickstart", only=["asgd", "sync"], seeds=[1], out="out", jobs=2)
+"""
+    command = [sys.executable, "-c", program]
+    process = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert process.stdout == "1\n"

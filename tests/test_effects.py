@@ -649,7 +649,7 @@ def has_option(classes: Sequence[type[Component]], path: Sequence[str]) -> bool:
         return not path or has_option(classes, path[1:])
     owners = [cls for cls in classes if path[0] in cls.model_fields]
     parts = [part for cls in owners for part in components_in(cls.model_fields[path[0]].annotation)]
-    return bool(owners) and (not parts or has_option(parts, path[1:]))
+    return bool(owners) and (len(path) == 1 or has_option(parts, path[1:]))
 
 
 def test_rules_name_options_that_exist():

@@ -8,4 +8,4 @@ from numpy.typing import NDArray
 Bools = NDArray[np.bool_]
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
-Report = Callable[[float], None]  # called with the fraction of a task that is done
+OnProgress = Callable[[float], None]  # called with the fraction of a task that is done

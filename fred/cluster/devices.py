@@ -73,7 +73,7 @@ _TABLE = _Kind(
     ),
     "0.5,200000,1000000",
 )
-_MOST_KINDS = 100_000  # kinds; all of them are stored in every manifest
+_MOST_KINDS = 100_000  # all of them are stored in every manifest
 
 
 class Kind(Component):

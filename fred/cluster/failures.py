@@ -34,7 +34,7 @@ from fred.tables.small_tables import intervals, number_names, read_table, warn_o
 from fred.tables.table_kinds import Column, Kind
 
 _NO_TIME = Constant(seconds=0.0)
-_MOST_FAILURES = 100_000  # recorded failures; all of them are stored in every manifest
+_MOST_FAILURES = 100_000  # all of them are stored in every manifest
 _RETURNS = ("recovery", "recovery_time", "repair", "repair_time", "up_time", "uptime", "back")
 _KIND = Kind(
     "failures",

@@ -35,7 +35,7 @@ from fred.tables.small_tables import read_table
 from fred.tables.table_kinds import Column, Kind
 
 Step = tuple[Time, Price]  # a time, s; the price per hour from then on
-_MOST_STEPS = 100_000  # steps of a price; all of them are stored in every manifest
+_MOST_STEPS = 100_000  # all of them are stored in every manifest
 _KIND = Kind(
     "prices",
     (

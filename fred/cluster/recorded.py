@@ -36,7 +36,7 @@ from fred.tables.small_tables import read_seconds
 from fred.traces.reading import EXAMPLE, Reading
 from fred.traces.trace import Trace
 
-_MOST_DURATIONS = 100_000  # durations; all of them are stored in every manifest
+_MOST_DURATIONS = 100_000  # all of them are stored in every manifest
 _DATE = TypeAdapter(datetime)
 _BEGIN = Field(
     default=None,

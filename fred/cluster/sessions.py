@@ -31,7 +31,7 @@ from fred.tables.small_tables import intervals, read_table
 from fred.tables.table_kinds import Column, Kind
 
 _LONGER = "give longer `sessions`"
-_MOST_SESSIONS = 100_000  # sessions; all of them are stored in every manifest
+_MOST_SESSIONS = 100_000  # all of them are stored in every manifest
 _COUNTS = '{"metadata": {"gap_seconds": 300}, "data": [4, 4, 3]}: a distance in s, and numbers of machines'
 _KIND = Kind(
     "sessions",

@@ -12,7 +12,7 @@ _VIEWERS = ("compare", "draw", "export", "report", "show")  # they run no code o
 
 @contextmanager
 def foreign_content_refused(arguments: Sequence[str]) -> Iterator[None]:
-    """Raise FredError, in a `with` block, if one of these commands fails because of the content of a result.
+    """Raise FredError, in a `with` block, if one of these commands fails because of the content of a result, or of an encoding.
 
     Digests tell whether a file has changed, not who signed it. So a file with the right digest can have any content.
 
@@ -21,6 +21,8 @@ def foreign_content_refused(arguments: Sequence[str]) -> Iterator[None]:
     """
     try:
         yield
+    except UnicodeEncodeError as error:  # of any command, whose output the terminal's encoding lacks
+        raise FredError(f"the output has characters that {error.encoding} lacks: set PYTHONIOENCODING=utf-8") from error
     except (ArithmeticError, LookupError, TypeError, ValueError) as error:
         if arguments[0] not in _VIEWERS or sys.flags.dev_mode:
             raise

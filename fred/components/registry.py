@@ -25,8 +25,8 @@ from fred.components import own_code
 
 FOLDERS = ("protocols", "systems")
 _SOURCE = Path(__file__).parents[1]
-_CLASS = re.compile(r"^class (\w+)(.*?)(?=^class |\Z)", re.MULTILINE | re.DOTALL)
-_NAME = re.compile(r'^    name = "(.+)"', re.MULTILINE)
+_CLASS = re.compile(r"^class (\w+)(.*?)(?=^[^\s)]|\Z)", re.MULTILINE | re.DOTALL)
+_NAME = re.compile(r'^    name = "([^"]+)"', re.MULTILINE)
 _FAMILY = re.compile(r"^    family = Family\.(\w+)", re.MULTILINE)
 
 

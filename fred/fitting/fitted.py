@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from fred.base import numerics
 from fred.base.errors import FredError
 from fred.base.intervals import block_length
-from fred.base.types import Report
+from fred.base.types import OnProgress
 from fred.cluster.cluster import Cluster
 from fred.cluster.latency import Mixture
 from fred.components.one_of import OneOf
@@ -286,7 +286,7 @@ class Fitted:
         return self.block.text(*self.comments)
 
 
-def fit(trace: Trace, recorded: Mapping[str, Any] | None = None, progress: Report = lambda share: None) -> Fitted:
+def fit(trace: Trace, recorded: Mapping[str, Any] | None = None, progress: OnProgress = lambda share: None) -> Fitted:
     """Fit a cluster that behaves like a trace; if no simple one does, the cluster uses the trace's own times.
 
     Raises FredError if the trace has fewer than eight iterations, or if its times cannot be compute times, such as times

@@ -111,7 +111,7 @@ def fit_wandering(values: Matrix) -> Wandering:
 
 _ROUNDS = 30
 _PRIOR = 0.5  # pseudo-counts of changes, and of iterations without one
-_LEAST_VARIANCE = 1e-9  # least variance
+_LEAST_POSITIVE = 1e-9  # of variances, and of sums by which others are divided
 Row = NDArray[np.float64]
 
 
@@ -174,7 +174,7 @@ def fit_spells(values: Matrix) -> Spells:
 
 
 def _maximise(values: Matrix, level: Row, jump: Row) -> Spells:
-    variance = np.maximum(np.minimum((values - level) ** 2, (values - level - jump) ** 2).mean(0), _LEAST_VARIANCE)
+    variance = np.maximum(np.minimum((values - level) ** 2, (values - level - jump) ** 2).mean(0), _LEAST_POSITIVE)
     to_slow, to_fast = np.full_like(level, 0.05), np.full_like(level, 0.1)
     for number in range(_ROUNDS):
         share = to_slow / (to_slow + to_fast)
@@ -182,10 +182,10 @@ def _maximise(values: Matrix, level: Row, jump: Row) -> Spells:
         if number == _ROUNDS - 1:
             break
         slow_time, fast_time = slow.sum(0), (1 - slow).sum(0)
-        level = ((1 - slow) * values).sum(0) / np.maximum(fast_time, _LEAST_VARIANCE)
-        jump = np.maximum((slow * values).sum(0) / np.maximum(slow_time, _LEAST_VARIANCE) - level, 0.0)
+        level = ((1 - slow) * values).sum(0) / np.maximum(fast_time, _LEAST_POSITIVE)
+        jump = np.maximum((slow * values).sum(0) / np.maximum(slow_time, _LEAST_POSITIVE) - level, 0.0)
         rest = values - level
-        variance = np.maximum(((1 - slow) * rest**2 + slow * (rest - jump) ** 2).mean(0), _LEAST_VARIANCE)
+        variance = np.maximum(((1 - slow) * rest**2 + slow * (rest - jump) ** 2).mean(0), _LEAST_POSITIVE)
         to_slow, to_fast = (up + _PRIOR) / (fast_time + 2 * _PRIOR), (down + _PRIOR) / (slow_time + 2 * _PRIOR)
     fast, late = _densities(values - level, jump, variance)
     memoryless = np.logaddexp(fast + np.log1p(-share), late + np.log(share)).sum(0)

@@ -38,7 +38,7 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from fred.base.numerics import exp
-from fred.base.types import Floats, Report
+from fred.base.types import Floats, OnProgress
 from fred.cluster.contention import NodeOf
 from fred.components.component import NANOSECONDS, Fraction, Natural
 from fred.components.one_of import OneOf
@@ -149,7 +149,7 @@ class Auto(CutoffRule):
         """Return the rule with these candidates added, not yet weighted."""
         return self.model_copy(update={"candidates": (*self.candidates, *rules), "weights": (), "held_back": ()})
 
-    def trained(self, seconds: Floats, node_of: NodeOf, progress: Report = lambda share: None) -> Self:
+    def trained(self, seconds: Floats, node_of: NodeOf, progress: OnProgress = lambda share: None) -> Self:
         """Return the rule with its candidates trained on `seconds` [iterations, workers] and weighted by held-out rounds.
 
         Candidates that cannot be trained, because there are too few rounds, are left out. Raises ValueError if none can be

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict
 
 from fred.base.intervals import Played, Ratio, block_ratio
-from fred.base.types import Report
+from fred.base.types import OnProgress
 from fred.cluster.contention import NodeOf
 from fred.cluster.durations import nanoseconds
 from fred.components.component import NANOSECONDS, Count, Positive
@@ -76,7 +76,7 @@ def run(
     seconds: NDArray[np.float64],
     node_of: NodeOf,
     warm_up: int = WARM_UP,
-    progress: Report = lambda share: None,
+    progress: OnProgress = lambda share: None,
 ) -> Rounds:
     """Run the rule in closed loop on recorded rounds, s [iterations, workers], as the cutoff protocol would drive it.
 

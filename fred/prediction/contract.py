@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from fred.base.errors import FredError
-from fred.base.types import Report
+from fred.base.types import OnProgress
 from fred.cluster.contention import NodeOf
 from fred.components.component import NANOSECONDS, Component
 from fred.schedule.layout import is_whole_number
@@ -153,7 +153,7 @@ class CutoffRule(Component):
             node_of: node number of each worker [workers]; all 0 where the cluster has no nodes.
         """
 
-    def trained(self, seconds: NDArray[np.float64], node_of: NodeOf, progress: Report = lambda share: None) -> Self:
+    def trained(self, seconds: NDArray[np.float64], node_of: NodeOf, progress: OnProgress = lambda share: None) -> Self:
         """Return the rule trained on complete rounds, s [iterations, workers]; by default there is nothing to train.
 
         Calls `progress` with the share that is done. Raises ValueError if there are too few iterations.

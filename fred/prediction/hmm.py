@@ -18,7 +18,7 @@ from pydantic import Field, model_validator
 from scipy.special import log_ndtr, ndtr
 
 from fred.base.numerics import exp, log
-from fred.base.types import Floats, Report
+from fred.base.types import Floats, OnProgress
 from fred.cluster.contention import NodeOf
 from fred.components.component import Count, Positive
 from fred.prediction.contract import Chooser, Objective
@@ -43,7 +43,7 @@ class Switching:
     deviations: Floats  # [workers]
 
 
-def fit(logs: Floats, chain_of: NodeOf, states: int, passes: int, progress: Report) -> Switching:
+def fit(logs: Floats, chain_of: NodeOf, states: int, passes: int, progress: OnProgress) -> Switching:
     """Fit the model to logs of times in complete rounds [iterations, workers], given the chain of each worker [workers].
 
     Raises ValueError if there are too few iterations.
@@ -238,7 +238,7 @@ class HMM(Watched):
             raise ValueError(f"`medians` are of {len(self.medians)} workers; the cluster has {len(node_of)}")
         return _Filter(self, node_of)
 
-    def trained(self, seconds: Floats, node_of: NodeOf, progress: Report = lambda share: None) -> Self:
+    def trained(self, seconds: Floats, node_of: NodeOf, progress: OnProgress = lambda share: None) -> Self:
         model = fit(log(seconds), self.chains(node_of), self.states, self.passes, progress)
         return self.model_copy(
             update={

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from fred.base.types import Floats, Report
+from fred.base.types import Floats, OnProgress
 from fred.cluster.contention import NodeOf
 from fred.cluster.durations import nanoseconds
 from fred.components.component import NANOSECONDS, Count, Duration
@@ -71,7 +71,7 @@ class FixedCount(CutoffRule):
     def start(self, node_of: NodeOf) -> Chooser:
         return Always(_check_workers("count", self.workers, node_of))
 
-    def trained(self, seconds: NDArray[np.float64], node_of: NodeOf, progress: Report = lambda share: None) -> Self:
+    def trained(self, seconds: NDArray[np.float64], node_of: NodeOf, progress: OnProgress = lambda share: None) -> Self:
         """Return the rule with the best number for `seconds` [iterations, workers], unless a number is given."""
         if self.workers is not None:
             return self
@@ -102,7 +102,7 @@ class FixedDeadline(CutoffRule):
     def start(self, node_of: NodeOf) -> Chooser:
         return Always(Deadline.after(_require("deadline", "seconds", self.seconds)))
 
-    def trained(self, seconds: NDArray[np.float64], node_of: NodeOf, progress: Report = lambda share: None) -> Self:
+    def trained(self, seconds: NDArray[np.float64], node_of: NodeOf, progress: OnProgress = lambda share: None) -> Self:
         """Return the rule with the best deadline for `seconds` [iterations, workers], unless a deadline is given."""
         if self.seconds is not None:
             return self
@@ -137,7 +137,7 @@ class FixedCountOrDeadline(CutoffRule):
         workers = _check_workers("count-or-deadline", self.workers, node_of)
         return Always(Deadline.after(_require("count-or-deadline", "seconds", self.seconds), workers))
 
-    def trained(self, seconds: NDArray[np.float64], node_of: NodeOf, progress: Report = lambda share: None) -> Self:
+    def trained(self, seconds: NDArray[np.float64], node_of: NodeOf, progress: OnProgress = lambda share: None) -> Self:
         """Return the rule with the best number and deadline for `seconds` [iterations, workers], unless they are given."""
         if self.workers is not None and self.seconds is not None:
             return self

@@ -29,7 +29,7 @@ from fred.schedule.minibatches import Minibatches
 _AHEAD = 32  # own tasks among which the next one is chosen
 _PAUSE = 0.0005  # seconds between two looks for values of other processes
 _LOOK = 0.1  # seconds between two looks for dead processes
-_MANY_PARAMETERS = 1 << 23  # parameters
+_MANY_PARAMETERS = 1 << 23
 _MMAP_THRESHOLD, _THRESHOLD_BYTES = -3, 1 << 20  # option of mallopt(3), bytes
 _FIELDS = {
     "parameters": "registers",
@@ -206,6 +206,7 @@ class Executor:
                 total = inputs[0] if task.kind.how == How.SUM else self._part(inputs[0], task.block)
             state = self._functions["commit"](state, total, np.float32(operands["weight"]), int(operands["count"]))
         else:
+            assert task.action == Action.SYNC, task.action
             weights = np.float32(operands["keep"]), np.float32(operands["weight"])
             state = self._functions["synchronize"](state, inputs[0], *weights)
         return state.params, _rest(state)

@@ -210,6 +210,9 @@ def load_result(path: str | Path) -> Result:
     """
     path = Path(path)
     manifest, rows = read_manifest(path)
+    changed_file = MANIFEST if manifest.digest != _digest(manifest.model_dump()) else SUMMARY
+    if changed_file == MANIFEST or manifest.files.get(SUMMARY) != disk.digest(path / SUMMARY):
+        raise FredError(f"{path / changed_file} has changed (its digest differs): {stored.RESTORE}")
     place = path.resolve()  # outcomes are read later, possibly from another working directory
     of_manifest = f"{path / MANIFEST}: "
     scenario = validated(manifest.scenario, lambda keys: of_manifest + ".".join(map(str, keys)), place.parent, recorded=True)

@@ -18,7 +18,7 @@ from fred.base import disk
 from fred.base.disk import CHECKPOINT
 from fred.base.errors import FredError
 from fred.base.progress import Measured
-from fred.base.types import Report
+from fred.base.types import OnProgress
 
 if TYPE_CHECKING:  # it imports jax
     from fred.replay.memory import Snapshot
@@ -51,14 +51,14 @@ class Following:
         evaluated: called with all measurements so far, after each evaluation.
     """
 
-    progress: Report = lambda _: None
+    progress: OnProgress = lambda _: None
     save: Callable[[Checkpoint], None] | None = None
     resumed: Checkpoint | None = None
     due: Callable[[], bool] = lambda: True
     evaluated: Callable[[Measured], None] = lambda _: None
 
     def report(self, fraction: float, measured: Measured) -> None:
-        """Report progress after an evaluation.
+        """OnProgress progress after an evaluation.
 
         Args:
             fraction: the fraction done.

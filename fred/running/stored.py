@@ -153,12 +153,14 @@ class Stored(ModelOfRun):
         files = [self.folder / name for name in names]
         try:
             for file in files:
+                if not file.exists():
+                    raise FredError(f"{file} is missing: {RESTORE}")
                 if disk.digest(file) != self.record.files[file.name]:
                     reload = "load the result again if a later run wrote it"
                     raise FredError(f"{file} has changed (its digest differs): {reload}, otherwise {RESTORE}")
             return read(files[0])
         except _UNREADABLE as error:
-            raise FredError(f"cannot read {files[0]}: {error}; {RESTORE}") from error
+            raise FredError(f"cannot read {' and '.join(map(str, files))}: {error}; {RESTORE}") from error
 
 
 def write_timing(schedule: Schedule, run_times: pd.DataFrame | None, folder: Path) -> None:

@@ -12,7 +12,7 @@ from fred.components.registry import OBJECT, nearest
 from fred.specification.shape import Run
 from fred.specification.summary import NUMBERS, TABLE_COLUMNS, TASK
 
-_MOST_POINTS = 10_000  # points
+_MOST_POINTS = 10_000
 _ENDS = {  # criterion -> its column at the target, and at the end of the run
     "seconds": ("target_seconds", "virtual_seconds"),
     "updates": ("target_updates", "updates"),

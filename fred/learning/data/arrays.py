@@ -19,7 +19,7 @@ _NAMES = tuple(f"{part}_{role}" for part in ("train", "evaluation") for role in 
 _OWNERS = "train_owners"  # optional
 _PARTS = dict(zip(_NAMES, ("X", "y", "X_eval", "y_eval"), strict=True))  # what the pages call them in Python
 _MOST_LABELS = 3  # labels in a message
-_FEWEST_EXAMPLES = 5  # examples, of which one in five is for evaluation
+_ONE_IN = 5  # examples, of which one in five is for evaluation
 _MOST_CLASSES = 1 << 20  # larger integers are hardly classes, but identities or times
 
 
@@ -99,10 +99,10 @@ class ArraysObject(Object, Data):
 
 def _divided(inputs: NDArray[Any], answers: NDArray[Any]) -> list[NDArray[Any]]:
     """Return the examples for training, and the last fifth for evaluation. Raises FredError."""
-    if not inputs.ndim or not answers.ndim or len(inputs) != len(answers) or len(inputs) < _FEWEST_EXAMPLES:
+    if not inputs.ndim or not answers.ndim or len(inputs) != len(answers) or len(inputs) < _ONE_IN:
         shapes = f"{list(inputs.shape)} and {list(answers.shape)}"
-        raise FredError(f"X and y are {shapes}; expected as many answers as inputs, at least {_FEWEST_EXAMPLES} of each")
-    split = len(inputs) - len(inputs) // _FEWEST_EXAMPLES
+        raise FredError(f"X and y are {shapes}; expected as many answers as inputs, at least {_ONE_IN} of each")
+    split = len(inputs) - len(inputs) // _ONE_IN
     return [inputs[:split], answers[:split], inputs[split:], answers[split:]]
 
 

@@ -15,7 +15,7 @@ from pydantic import Field, PrivateAttr, ValidationInfo, model_validator
 
 from fred.base import environment
 from fred.base.errors import FredError
-from fred.base.types import Report
+from fred.base.types import OnProgress
 from fred.cluster.contention import NodeOf
 from fred.components.component import Count, Natural
 from fred.components.input_path import InputPath, UnreadError
@@ -164,7 +164,7 @@ class DMM(Watched):
         object.__setattr__(self, "digest", trained.digest)
         return self
 
-    def trained(self, seconds: NDArray[np.float64], node_of: NodeOf, progress: Report = lambda share: None) -> Self:
+    def trained(self, seconds: NDArray[np.float64], node_of: NodeOf, progress: OnProgress = lambda share: None) -> Self:
         if self.model is not None or self._trained is not None:  # already trained
             return self
         return self.with_model(train_best(self, seconds, node_of, progress))
@@ -197,7 +197,7 @@ class DMMPrinted(DMMPlain):
 
 
 def train_best(
-    rule: DMM, seconds: NDArray[np.float64], node_of: NodeOf, progress: Report = lambda share: None
+    rule: DMM, seconds: NDArray[np.float64], node_of: NodeOf, progress: OnProgress = lambda share: None
 ) -> saved.Trained:
     """Return the best of the rule's trainings on the first three quarters of complete rounds, s [iterations, workers].
 
@@ -243,7 +243,7 @@ def _ratio(model: saved.Trained) -> float:
     return model.record.held_back.ratio if model.record.held_back else 0.0
 
 
-def _part(progress: Report, number: int, parts: int) -> Report:
+def _part(progress: OnProgress, number: int, parts: int) -> OnProgress:
     """Return the progress callback of one of several parts."""
     return lambda share: progress((number + share) / parts)
 

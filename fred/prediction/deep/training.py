@@ -25,7 +25,7 @@ from numpyro.optim import optax_to_numpyro
 
 from fred.base import environment, numerics
 from fred.base.environment import __version__
-from fred.base.types import Report
+from fred.base.types import OnProgress
 from fred.cluster.contention import NodeOf
 from fred.prediction.contract import Objective
 from fred.prediction.deep import saved
@@ -284,7 +284,9 @@ class Learner(Protocol):
         """Return the objective that the model is used for; None: not given."""
 
 
-def learn(rule: Learner, seconds: NDArray[np.float64], node_of: NodeOf, progress: Report, restart: int = 0) -> saved.Trained:
+def learn(
+    rule: Learner, seconds: NDArray[np.float64], node_of: NodeOf, progress: OnProgress, restart: int = 0
+) -> saved.Trained:
     """Train a model of the rule's variant on complete rounds, s [iterations, workers], at least four.
 
     Another `restart` uses other initial parameters and other windows. Raises ValueError if training diverges.
