@@ -37,9 +37,10 @@ class Quantity(NamedTuple):
     Args:
         name: its name in the table of differences.
         way: `difference` or `ratio`.
-        columns: columns of the summary, of which the first one counts that both runs of a pair have.
+        columns: columns of the summary, of which the first one counts that both runs of a pair have: updates to a target, if
+            there is no clock.
         heading: heading of its column in printed tables.
-        axis: what it is, at the axis of a figure.
+        axis: its name at the axis of a figure.
     """
 
     name: str

@@ -6,7 +6,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import Future, as_completed
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -210,9 +210,8 @@ def load_result(path: str | Path) -> Result:
     """
     path = Path(path)
     manifest, rows = read_manifest(path)
-    changed_file = MANIFEST if manifest.digest != _digest(manifest.model_dump()) else SUMMARY
-    if changed_file == MANIFEST or manifest.files.get(SUMMARY) != disk.digest(path / SUMMARY):
-        raise FredError(f"{path / changed_file} has changed (its digest differs): {stored.RESTORE}")
+    if name := changed(path, manifest, [SUMMARY]):
+        raise FredError(f"{path / name} has changed (its digest differs): {stored.RESTORE}")
     place = path.resolve()  # outcomes are read later, possibly from another working directory
     of_manifest = f"{path / MANIFEST}: "
     scenario = validated(manifest.scenario, lambda keys: of_manifest + ".".join(map(str, keys)), place.parent, recorded=True)
@@ -275,18 +274,19 @@ def _put(file: Path, text: str) -> None:
         new.write_text(text, encoding="utf-8")
 
 
-def changed(path: Path, manifest: Manifest) -> str:
+def changed(path: Path, manifest: Manifest, names: Iterable[str] | None = None) -> str:
     """Return the first file of a result folder that is missing or has changed; empty if there is none.
 
     Args:
         path: the folder.
         manifest: its manifest; the manifest's own digest is checked first.
+        names: paths of the files to check, relative to the folder; default: all that the manifest lists.
     """
     if manifest.digest != _digest(manifest.model_dump()):
         return MANIFEST
-    for name, digest in manifest.files.items():
+    for name in manifest.files if names is None else names:
         file = path / name
-        if not file.is_file() or disk.digest(file) != digest:
+        if not file.is_file() or disk.digest(file) != manifest.files.get(name):
             return name
     return ""
 
