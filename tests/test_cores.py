@@ -278,6 +278,13 @@ class TestExplain:
         assert rows["together"][0] == "80"
         assert " ".join(rows["gated"]).startswith("– – – timing needs values –")
 
+    def test_it_explains_one_point_of_a_sweep_and_runs_whose_timing_needs_values(self, tmp_path, monkeypatch):
+        monkeypatch.chdir(tmp_path)
+        swept = "{over: {cluster.workers: [2, 4]}, best: updates}"
+        Path("mine.yaml").write_text(EXPLAINED.replace("0.1}}}", f"0.1}}}}, sweep: {swept}}}"))
+        answer = fred_command("run", "mine.yaml", "--explain", "--only", "gated,workers=4")
+        assert answer.code == 0 and "timing needs values" in answer.out
+
     def test_it_computes_in_the_environment_of_runs_or_refuses_another(self, tmp_path, monkeypatch):
         (tmp_path / "mine.yaml").write_text(EXPLAINED)
         monkeypatch.setenv("FRED_THREADS", "none")

@@ -3,21 +3,19 @@
 import argparse
 import importlib
 import os
+import shlex
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 from fred import __version__
 from fred.base import process
 from fred.base.errors import FredError, lacks_memory, warnings_in_one_line
-from fred.base.process import cores
-from fred.commands import command_options, viewers
+from fred.commands import command_options, run
 from fred.components import registry
 from fred.running import pool
-
-if TYPE_CHECKING:
-    from fred.results.result import Result
 
 _USER_ERROR = 2  # exit code of every error that a user can fix
 _LAZY_COMMANDS = {  # command -> (its module, imported only when the command is used; its summary)
@@ -55,10 +53,7 @@ first steps:
   fred new mine.yaml    write a scenario to edit; `fred run mine.yaml` runs it
 """
 _CLOSED_PIPE = 141  # the usual exit code for a closed pipe
-_EXIT_CODES = (
-    "Exit codes: 0 success; 2 an error that you can fix; 130 interrupted by Ctrl-C (SIGINT), 143 by `kill` (SIGTERM). "
-    "After an interrupt FRED reports which finished runs are stored; the same command resumes from them."
-)
+_VIEWERS = ("compare", "draw", "export", "report", "show")  # they run no code of a user
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -76,13 +71,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         options, unknown = parser.parse_known_args(arguments)
         if unknown:
             options.parser.refuse(unknown)
-        with process.raise_interrupts(), pool.ended(), warnings_in_one_line(), viewers.foreign_content_refused(arguments):
+        with process.raise_interrupts(), pool.ended(), warnings_in_one_line(), _foreign_content_refused(arguments):
             code = int(options.command(options))
             sys.stdout.flush()
         return code
     except BrokenPipeError:  # the reader of the output, such as `head`, has closed the pipe
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return _CLOSED_PIPE
+    except UnicodeEncodeError as error:
+        print(f"fred: the output has characters that {error.encoding} lacks: set PYTHONIOENCODING=utf-8", file=sys.stderr)
+        return _USER_ERROR
     except OSError as error:
         print(f"fred: cannot write: {error.strerror or error}", file=sys.stderr)
         return _USER_ERROR
@@ -98,6 +96,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
         code = process.exit_code()
         print(f"\nfred: {'; '.join(('interrupted', *process.notes_of(error)))}", file=sys.stderr)
         return code
+
+
+@contextmanager
+def _foreign_content_refused(arguments: Sequence[str]) -> Iterator[None]:
+    """Raise FredError, in a `with` block, if a command that only shows results fails because of their content.
+
+    Digests tell whether a file has changed, not who signed it. So a file with the right digest can have any content.
+    """
+    try:
+        yield
+    except (ArithmeticError, LookupError, TypeError, ValueError) as error:
+        if arguments[0] not in _VIEWERS or sys.flags.dev_mode or isinstance(error, UnicodeEncodeError):
+            raise
+        raise FredError(
+            f"`fred {shlex.join(arguments)}` found other content than `fred run` writes ({type(error).__name__}: {error}): run "
+            "the scenario again with `--fresh`; if the error remains, `python -X dev -m fred` shows its place in FRED"
+        ) from error
 
 
 def _remedy(error: FredError, arguments: Sequence[str]) -> list[str]:
@@ -147,7 +162,9 @@ def _parser(arguments: Sequence[str]) -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"fred {__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
-    _add_run(commands)
+    example = "run FRED's main example: the same as `fred run quickstart`, with two processes if there are two cores"
+    run.add_options(_add_command(commands, "run", "run a scenario and write its results"))
+    run.add_options(_add_command(commands, "quickstart", example), example=True)
     verify = _add_command(commands, "verify", "run a result's manifest again and compare it bit by bit", command=_verify)
     verify.add_argument("folder", type=Path, help="result folder")
     command_options.add_quiet(verify, writes=False)
@@ -184,103 +201,6 @@ def _add_lazy_commands(commands: "argparse._SubParsersAction[_Parser]", argument
             implementation = importlib.import_module(module)
             implementation.add_options(command)
             command.set_defaults(command=implementation.run)
-
-
-def _add_run(commands: "argparse._SubParsersAction[_Parser]") -> None:
-    run = _add_command(commands, "run", "run a scenario and write its results")
-    run.add_argument("scenario", type=Path, nargs="?", help="YAML file, or the name of one that `fred scenarios` lists")
-    _add_run_options(run, jobs=1)
-    example = "run FRED's main example: the same as `fred run quickstart`, with two processes if there are two cores"
-    quickstart = _add_command(commands, "quickstart", example, scenario=Path("quickstart"))
-    _add_run_options(quickstart, jobs=min(2, cores()))
-
-
-def _add_run_options(run: argparse.ArgumentParser, jobs: int) -> None:
-    run.epilog = _EXIT_CODES
-    run.set_defaults(command=_run, usual_jobs=jobs)
-    run.add_argument("--set", action="append", default=[], metavar="KEY.PATH=VALUE", help="override a setting (in every run)")
-    run.add_argument("--seed", type=int, action="append", metavar="N", help="run only this seed; may be repeated")
-    run.add_argument(
-        "--only", action="append", default=[], metavar="RUN", help="run only the run of this name; may be repeated"
-    )
-    run.add_argument("-o", "--out", type=Path, metavar="DIR", help="result folder (default: results/<scenario>)")
-    run.add_argument(
-        "--inline",
-        action="store_true",
-        help="compute gradients during the simulation instead of replaying the schedule afterwards",
-    )
-    run.add_argument("--jobs", type=command_options.parse_jobs, metavar="N", help="number of processes; `all`: one per core")
-    run.add_argument(
-        "--explain", action="store_true", help="run nothing: print whether several processes would share each run, and how fast"
-    )
-    run.add_argument("--dask", default="", metavar="ADDRESS", help="run on the Dask cluster whose scheduler has this address")
-    run.add_argument("--no-report", dest="report", action="store_false", help="do not write the HTML report, report.html")
-    run.add_argument(
-        "--fresh", action="store_true", help="run everything again: use neither earlier results nor the compilation cache"
-    )
-    command_options.add_quiet(run)
-    registry.add_import_option(run, "the scenario")
-
-
-def _run(options: argparse.Namespace) -> int:
-    from fred.base import staging
-
-    if options.scenario is None:
-        raise FredError(
-            "expected a scenario: a YAML file, or the name of one that comes with FRED, as in `fred run quickstart`; "
-            "`fred scenarios` lists these, `fred new FILE` starts one of your own"
-        )
-    only = tuple(dict.fromkeys(options.only))
-    if options.explain:
-        from fred.commands.explain import explain
-
-        return explain(options.scenario, _settings(options), only, options.imports, options.quiet)
-    out = options.out or Path("results") / ".".join((options.scenario.stem, *only))
-    with process.add_note(lambda: staging.describe_remains(out)):
-        outcome = _run_scenario(out, only, options)
-    with process.add_note(lambda: f"the result is complete: {out}"):
-        from fred.commands import printing
-
-        pool.end()  # inside this `with`, so that an interrupt reports the complete result
-        printing.print_summary(outcome, out, options.quiet)
-        sys.stdout.flush()
-    return 0
-
-
-def _settings(options: argparse.Namespace) -> list[str]:
-    return options.set + ([f"seeds={options.seed}", "until=null"] if options.seed else [])
-
-
-def _run_scenario(out: Path, only: tuple[str, ...], options: argparse.Namespace) -> "Result":
-    from fred.base import staging
-
-    jobs = options.jobs or (1 if options.dask else options.usual_jobs)
-    nothing_stored = not options.imports and not options.dask and (options.fresh or staging.is_vacant(out))
-    single_run = len(only) == len(options.seed or ()) == 1  # a swept run has more units than this one
-    # A process takes about as long to start as the imports below, so both happen at the same time. With two jobs the second
-    # process starts even before the scenario is read, which tells whether more of them help. With stored results none starts
-    # early: there may be nothing to compute.
-    if nothing_stored and jobs == 2 and not single_run:
-        pool.begin(1)
-    from fred.base.progress import of_runs
-    from fred.running.units import count_units, doubts_of
-    from fred.specification.effects import unused_options
-    from fred.specification.loading import load
-    from fred.specification.shipped import located
-
-    settings = _settings(options)
-    file = located(options.scenario)
-    scenario = load(file, settings, options.imports)
-    if nothing_stored:
-        pool.begin(min(jobs, count_units(scenario, only)) - 1)
-    from fred.results import experiment  # takes about as long as the processes take to start
-
-    experiment.check_place(out, file)
-    for line in (*doubts_of(scenario, only), *unused_options(scenario.runs), *experiment.describe_replacement(scenario, out)):
-        print(f"fred: {line}", file=sys.stderr)
-    with of_runs(count_units(scenario, only), options.quiet) as progress:
-        run_options = {"fresh": options.fresh, "inline": options.inline, "file": file, "report": options.report}
-        return experiment.run(scenario, only, out=out, jobs=jobs, dask=options.dask, progress=progress, **run_options)
 
 
 def _verify(options: argparse.Namespace) -> int:

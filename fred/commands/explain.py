@@ -13,8 +13,8 @@ from fred.replay.division import plan_of
 from fred.replay.executor import Side
 from fred.running.model_training import Problem
 from fred.running.recording import Recording, Timings
-from fred.running.units import doubts_of
-from fred.specification.loading import Scenario, load
+from fred.running.units import Selection
+from fred.specification.loading import load
 from fred.specification.run_names import name_run_in_errors
 from fred.specification.shape import Run
 from fred.specification.shipped import located
@@ -61,27 +61,26 @@ def explain(file: Path, settings: Sequence[str], only: Collection[str], modules:
         modules: modules with classes of the user's own.
         quiet: True to show no progress.
     """
-    scenario = load(located(file), settings, modules)
+    selection = Selection(load(located(file), settings, modules), only)
+    if all(run.task is None for run in selection.runs.values()):
+        raise FredError("`--explain` says what several processes would gain in training, and no run has a `task`")
     environment.check()
-    for line in doubts_of(scenario, only):
+    for line in selection.doubts:
         print(f"fred: {line}", file=sys.stderr)
     with of_runs(quiet=quiet) as progress:
-        rows = list(_rows(scenario, only, progress))
-    if all(estimate is None for _, estimate, _ in rows):
-        raise FredError("`--explain` says what several processes would gain in training, and no run has a `task`")
+        rows = list(_rows(selection, progress))
     columns = ("run", "gradients", "ms each", "seconds", "shared", *(f"{number} processes" for number in PROCESSES))
     cells = [[name, *_cells(estimate, reason)] for name, estimate, reason in rows]
     show(Table(columns, cells, "One run by several processes", _CAPTION), terminal())
     return 0
 
 
-def _rows(scenario: Scenario, only: Collection[str], progress: OfRuns) -> Iterator[tuple[str, Sharing | None, str]]:
-    names, seed = set[str](), scenario.seeds[0]
-    for key, run in scenario.runs.items():
-        name = scenario.run_of(key)
-        if name in names or (only and name not in only):
-            continue
-        names.add(name)
+def _rows(selection: Selection, progress: OfRuns) -> Iterator[tuple[str, Sharing | None, str]]:
+    firsts = dict[str, str]()  # the first selected point of each swept run
+    for key in selection.names:
+        firsts.setdefault(selection.scenario.run_of(key), key)
+    for name, key in firsts.items():
+        run, seed = selection.runs[key], selection.first_seeds(key)[0]
         if run.task is None:
             yield name, None, "nothing to compute"
         elif run.protocol.needs_values:

@@ -33,11 +33,9 @@ from fred.running.execution import check_runs, execute, has_checkpoint
 from fred.running.parallel import Means, compute_units
 from fred.running.recording import Timings, in_order
 from fred.running.stored import Stored
-from fred.running.units import Stage, Unit, count_units, doubts_of, possible_units, select_runs, stages
+from fred.running.units import Selection, Stage, Unit
 from fred.specification import shipped
-from fred.specification.effects import check_effects
-from fred.specification.loading import Scenario, load, revalidated
-from fred.specification.loading import scenario as scenario_of
+from fred.specification.loading import Scenario, checked_again
 from fred.views.notebook import live_losses
 
 _INTERRUPTED: dict[Unit, Outcome] = {}  # finished before an interrupt, in memory
@@ -57,24 +55,21 @@ class Memory:
         self._earlier = {*self.outcomes}
 
     @contextmanager
-    def opened(self, scenario: Scenario, only: tuple[str, ...]) -> Iterator[None]:
+    def opened(self, selection: Selection) -> Iterator[None]:
         """Report the finished units if a `with` block is interrupted; as for a `Folder`, but there is nothing to open.
 
         Args:
-            scenario: the runs and their seeds.
-            only: names of runs; none: all.
+            selection: the runs and their seeds.
         """
         try:
             yield
         except KeyboardInterrupt as error:
-            possible, number = {*possible_units(scenario, only)}, count_units(scenario, only)
-            done = [
-                unit for unit in self.outcomes if (unit.name, unit.seed) in possible and unit.run == scenario.runs[unit.name]
-            ]
+            possible, runs = {*selection.possible_units()}, selection.runs
+            done = [unit for unit in self.outcomes if (unit.name, unit.seed) in possible and unit.run == runs[unit.name]]
             kept_units = [unit for unit in done if not unit.has_own_classes]
             line = "nothing is stored"
             if kept_units:
-                line = f"{len(kept_units)} of {number} units are done; the same call continues after them"
+                line = f"{len(kept_units)} of {selection.count} units are done; the same call continues after them"
             if lost := len(done) - len(kept_units):
                 line += f"; {lost} finished with classes of your own, which may change, so the same call computes them again"
             error.add_note(line)
@@ -113,20 +108,18 @@ class Folder:
     """
 
     def __init__(self, out: str | Path, file: str | Path, inline: bool, report: bool, means: Means, fresh: bool = False):
-        check_place(out, file)
         self._out, self._path, self._means, self._fresh = out, Path(os.path.realpath(out)), means, fresh
-        self._about = AboutResult(self._path.parent, _relative_name(self._path, file), inline, report)
+        self._about = AboutResult(self._path.parent, check_place(out, file), inline, report)
         self.outcomes: dict[Unit, Stored] = {}
         self._reused = set[Unit]()
         self._reasons = dict[Unit, str]()  # why units on disk are computed again
 
     @contextmanager
-    def opened(self, scenario: Scenario, only: tuple[str, ...]) -> Iterator[None]:
+    def opened(self, selection: Selection) -> Iterator[None]:
         """Open and lock the folder in a `with` block; report the finished units if the block is interrupted or fails.
 
         Args:
-            scenario: the runs and their seeds.
-            only: names of runs; none: all.
+            selection: the runs and their seeds.
         """
         with staging.opened(self._path) as self._stage:
             if self._fresh:
@@ -134,7 +127,7 @@ class Folder:
             try:
                 yield
             except (KeyboardInterrupt, FredError) as error:
-                words = self._describe_rest(scenario, only)
+                words = self._describe_rest(selection)
                 if not words:
                     shutil.rmtree(self._stage / TIMINGS, ignore_errors=True)  # timings alone are not worth a folder
                     words = "nothing was written" if isinstance(error, KeyboardInterrupt) else ""
@@ -191,13 +184,13 @@ class Folder:
                 names.setdefault(reason, []).append(f"{unit.name} with seed {unit.seed}")
         return tuple(f"{briefly(units, most=3)} computed again: {reason}" for reason, units in names.items())
 
-    def _describe_rest(self, scenario: Scenario, only: tuple[str, ...]) -> str:
+    def _describe_rest(self, selection: Selection) -> str:
         """Return, in words, what an interrupted run leaves; empty if nothing."""
         if not disk.is_marked(self._stage, UNFINISHED):
             return f"the result is complete: {self._path}"
-        pairs = possible_units(scenario, only)
+        pairs, runs = selection.possible_units(), selection.runs
         units = [
-            Unit(name, scenario.runs[name], seed, self._about.inline)
+            Unit(name, runs[name], seed, self._about.inline)
             for name, seed in pairs
             if (self._stage / unit_folder(name, seed) / UNIT).exists()
         ]
@@ -208,13 +201,15 @@ class Folder:
         partial_units = sum((self._stage / work_folder(*pair) / CHECKPOINT).exists() for pair in pairs)
         if done or partial_units:
             part = f", and part of {partial_units}" if partial_units else ""
-            return f"{done} of {count_units(scenario, only)} units are kept{part}; the same command goes on from there"
+            return f"{done} of {selection.count} units are kept{part}; the same command goes on from there"
         reasons = (stored.find_reusable(unit, self._stage / unit.folder)[1] for unit in units)
         return next((f"finished units will be computed again: {reason}" for reason in reasons if reason), "")
 
 
-def check_place(out: str | Path, file: Path | str | None) -> None:
-    """Raise FredError for a folder that cannot be written, or that holds the result of another scenario.
+def check_place(out: str | Path, file: Path | str | None) -> str:
+    """Return the scenario's file, as a result there records it: relative to the folder's parent, or the name of a shipped one.
+
+    Raises FredError for a folder that cannot be written, or that holds the result of another scenario.
 
     Args:
         out: the folder of the result.
@@ -223,11 +218,13 @@ def check_place(out: str | Path, file: Path | str | None) -> None:
     staging.check_free(Path(out))
     path = Path(os.path.realpath(out))
     other, title = staging.title_of(path)
-    if (name := _relative_name(path, file)) and other and other != name:
+    name = _relative_name(path, file)
+    if name and other and other != name:
         titled = f", {title!r}" if title else ""
         raise FredError(
             f"{path} holds the result of another scenario ({other}{titled}); choose another folder with --out, or remove it"
         )
+    return name
 
 
 def describe_replacement(scenario: Scenario, out: Path) -> list[str]:
@@ -318,51 +315,23 @@ def run(
         file = file or shipped.located(Path(scenario))
     if not isinstance(out, str | Path | None):
         raise FredError(f"out={out!r}: expected a folder, such as 'results/mine'")
-    checked, only = _checked(scenario, seeds), (only,) if isinstance(only, str) else tuple(only)
-    means = _means(jobs, dask)
+    selection, means = Selection(checked_again(scenario, seeds), only), _means(jobs, dask)
     if out is None and means != Means():
-        out = _usual_folder(checked, only)
+        out = _usual_folder(selection)
     with (
         _interrupts_in_one_line(),
-        nullcontext(progress) if progress else _progress_of(checked, only) as report_progress,
+        nullcontext(progress) if progress else _progress_of(selection) as report_progress,
         compiled.disabled() if fresh and compiled.folder() else nullcontext(),
     ):
         store = Memory(fresh) if out is None else Folder(out, file, inline, report, means, fresh)
-        check_runs(checked, select_runs(checked, only), inline)
-        with store.opened(checked, only):
-            for stage in stages(checked, only, inline, store.outcomes):
+        check_runs(selection, inline)
+        with store.opened(selection):
+            for stage in selection.stages(inline, store.outcomes):
                 store.compute(stage.units, report_progress)
             result = store.finish(stage)
-    for line in () if progress else (*result.recomputed, *doubts_of(checked, only)):
+    for line in () if progress else (*result.recomputed, *selection.doubts):
         warnings.warn(line, stacklevel=2)
     return result
-
-
-def as_scenario(value: Any) -> Scenario:
-    """Return a scenario that is given as such, by the name or path of its file, or by its settings. Raises FredError.
-
-    Args:
-        value: what `fred.run` received.
-    """
-    if isinstance(value, Scenario):
-        return value
-    if isinstance(value, str | Path):
-        return load(value)
-    if isinstance(value, Mapping):
-        return scenario_of(value)
-    raise FredError(
-        f"found {quoted(value)[:80]}; expected a scenario: what `fred.scenario` or `fred.load` returns, a name such as "
-        "'quickstart', the path of a file, or a mapping of settings"
-    )
-
-
-def _checked(scenario: Any, seeds: Iterable[int] | None) -> Scenario:
-    """Return a validated scenario. That of a loaded result is validated again, with its inputs. Raises FredError."""
-    checked: Scenario = revalidated(as_scenario(scenario))
-    check_effects(checked.runs, lambda keys: ".".join(map(str, keys)))
-    if seeds is None:
-        return checked
-    return checked.replace(seeds=[*seeds] if isinstance(seeds, Iterable) else seeds, until=None)
 
 
 def _means(jobs: Any, dask: str) -> Means:
@@ -375,11 +344,12 @@ def _means(jobs: Any, dask: str) -> Means:
     return Means(jobs, dask)
 
 
-def _usual_folder(scenario: Scenario, only: tuple[str, ...]) -> Path:
+def _usual_folder(selection: Selection) -> Path:
     """Return a folder for results without a place: one for each scenario, whatever its seeds, so that it can be continued."""
+    scenario = selection.scenario
     names = list(dict.fromkeys(map(scenario.run_of, scenario.runs)))
     settings = scenario.model_dump_json(exclude={"seeds", "report_seeds", "until"})
-    digest = hashlib.sha256(json.dumps([settings, only]).encode()).hexdigest()
+    digest = hashlib.sha256(json.dumps([settings, selection.only]).encode()).hexdigest()
     return Path("results") / f"{'-'.join(names)[:40]}-{digest[:8]}"
 
 
@@ -395,10 +365,10 @@ def _interrupts_in_one_line() -> Iterator[None]:
 
 
 @contextmanager
-def _progress_of(scenario: Scenario, only: tuple[str, ...]) -> Iterator[OfRuns]:
+def _progress_of(selection: Selection) -> Iterator[OfRuns]:
     """Show progress and losses in a notebook; elsewhere the calling program shows progress."""
     if in_notebook():
-        with of_runs(count_units(scenario, only)) as progress, live_losses(select_runs(scenario, only)):
+        with of_runs(selection.count) as progress, live_losses(selection.names):
             yield progress
     else:
         yield lambda *_: None

@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 from fred.base.errors import FredError, quoted
 from fred.components.component import settings_of
-from fred.results.experiment import as_scenario
 from fred.results.result import Result
 from fred.running.execution import execute
 from fred.running.recording import Timing, Timings
-from fred.specification.loading import Scenario
+from fred.specification.loading import Scenario, as_scenario
 from fred.specification.shape import Run
 from fred.specification.source import keys_of
 from fred.specification.sweep import is_number

@@ -33,12 +33,9 @@ def check_task(task: Task, run: Run, seed: int) -> Arithmetic:
     The check creates nothing that runs would create again: it uses shapes, and caches everything else.
     """
     data, layout = loaded(task.data, seed), run.protocol.layout(run.cluster)
-    _check_model(task.model, task.data, seed, layout.replicas)
-    _check_loss(task.loss, task.data, seed)
+    _check_parts(task.model, task.loss, task.data, seed, layout.replicas, task.replicas_start == "apart")
     check_target(run, data)
     params = initial_params(task.model, data, seed)
-    if task.replicas_start == "apart":
-        _check_apart(task.model, data, seed, params)
     check_server(run.algorithm, params, run.cluster.size)
     if layout.blocks > 1:
         check_divisible(run.algorithm, params)
@@ -57,17 +54,15 @@ def check_task(task: Task, run: Run, seed: int) -> Arithmetic:
     return arithmetic
 
 
-@cached.data(8)  # for points of a sweep, which usually share both
-def _check_model(model: Model, data: Data, seed: int, replicas: int) -> None:
+@cached.data(8)  # for points of a sweep, which usually share all of them
+def _check_parts(model: Model, loss: LossFunction | None, data: Data, seed: int, replicas: int, apart: bool) -> None:
     arrays = loaded(data, seed)
     check_memory(model, arrays, replicas)
-    check_outputs(model, initial_params(model, arrays, seed), arrays)
-
-
-@cached.data(8)
-def _check_loss(function: LossFunction | None, data: Data, seed: int) -> None:
-    arrays = loaded(data, seed)
-    check_loss(function or default_loss(arrays.classifies), arrays)
+    params = initial_params(model, arrays, seed)
+    check_outputs(model, params, arrays)
+    check_loss(loss or default_loss(arrays.classifies), arrays)
+    if apart:
+        _check_apart(model, arrays, seed, params)
 
 
 def _check_apart(model: Model, data: Dataset, seed: int, params: Params) -> None:

@@ -9,7 +9,7 @@ only, because nothing else would be used again.
 import gc
 import shutil
 import time
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -31,9 +31,8 @@ from fred.outcomes.outcome import Computed
 from fred.running import checkpoints, stored
 from fred.running.checkpoints import Checkpoint, Following
 from fred.running.recording import Points, Recording, Timings
-from fred.running.units import Unit, seeds_of
+from fred.running.units import Selection, Unit
 from fred.schedule.schedule import NONE, Schedule
-from fred.specification.loading import Scenario
 from fred.specification.run_names import name_run_in_errors
 from fred.specification.shape import Run
 from fred.specification.task import Task
@@ -60,17 +59,15 @@ def check(name: str, run: Run, seed: int) -> Hashable:
     return None if run.protocol.needs_values else (arithmetic, run.protocol)
 
 
-def check_runs(scenario: Scenario, names: Iterable[str], inline: bool = False) -> None:
+def check_runs(selection: Selection, inline: bool = False) -> None:
     """Check runs as `check` does, before any of them begins, and announce the number of programs to compile.
 
     Args:
-        scenario: the runs and their seeds.
-        names: names of runs.
+        selection: the runs and their seeds.
         inline: True to compute timing and arithmetic at once, which compiles no replay.
     """
-    runs = {name: scenario.runs[name] for name in names}
-    cached.forget(compiled=any(map(own_classes, runs.values())))
-    programs = {check(name, run, seeds_of(scenario, name)[0]) for name, run in runs.items()}
+    cached.forget(compiled=any(map(own_classes, selection.runs.values())))
+    programs = {check(name, run, selection.first_seeds(name)[0]) for name, run in selection.runs.items()}
     COMPILED.expect(0 if inline else len(programs - {None}))
 
 

@@ -121,18 +121,13 @@ class Stage(NamedTuple):
     units: list[Unit]
 
 
-def stages(
-    scenario: Scenario, only: str | Iterable[str] = (), inline: bool = False, outcomes: Mapping[Unit, Outcome] | None = None
-) -> Iterator[Stage]:
-    """Yield the stages of a scenario: points to tune by, the best ones with the reported seeds, further seeds for precision.
-
-    The last stage has all units of the result. Raises FredError for an unknown run.
+class Selection:
+    """The runs of a scenario that one call computes, and the units that they have.
 
     Args:
         scenario: the runs and their seeds.
-        only: name of one run, or several; for a swept run, all its points are meant.
-        inline: True to compute timing and arithmetic at once; part of the units' identity.
-        outcomes: receives, from the caller, the outcomes of a stage before it asks for the next one.
+        only: name of one run, or several; for a swept run, all its points are meant; default: all. Raises FredError for an
+            unknown one.
 
     >>> import fred
     >>> scenario = fred.scenario(
@@ -143,123 +138,107 @@ def stages(
     ...     report_seeds=[3],
     ...     sweep={"over": {"cluster.workers": [2, 4]}},
     ... )
+    >>> selection = Selection(scenario, only="asgd")
+    >>> selection.names, selection.count
+    (['asgd,workers=2', 'asgd,workers=4'], 5)
     >>> from fred.running.execution import execute
     >>> outcomes = {}
-    >>> for stage in stages(scenario, outcomes=outcomes):
+    >>> for stage in selection.stages(outcomes=outcomes):
     ...     print([unit.folder for unit in stage.units if unit not in outcomes])
     ...     outcomes |= {unit: execute(unit.name, unit.run, unit.seed) for unit in stage.units}
     ['asgd,workers=2/seed-1', 'asgd,workers=2/seed-2', 'asgd,workers=4/seed-1', 'asgd,workers=4/seed-2']
     ['asgd,workers=4/seed-3']
     """
-    outcomes, selected = outcomes if outcomes is not None else {}, select_runs(scenario, only)
-    while True:
-        units, names = list[Unit](), _first_runs(scenario, only)
-        while names:
-            units = [*units, *(_unit(scenario, name, seed, inline) for name in names for seed in seeds_of(scenario, name))]
-            yield Stage(scenario, units)
-            tables = Tables(scenario, [outcomes[unit] for unit in units])
-            points = find_next_points(scenario, tables.sweep, tables.best) if tables.swept else []
-            names = [name for name in points if name in selected]
-        if scenario.report_seeds and tables.swept:
-            best = tables.best["point"]
-            units = [*units, *(_unit(scenario, name, seed, inline) for name in best for seed in scenario.report_seeds)]
-            yield Stage(scenario, units)
-        count = further_seeds(Tables(scenario, [outcomes[unit] for unit in units]))
-        if not count:
-            return
-        scenario = scenario.with_seeds(count)
 
+    def __init__(self, scenario: Scenario, only: str | Iterable[str] = ()):
+        self.scenario = scenario
+        self.only = (only,) if isinstance(only, str) else tuple(dict.fromkeys(only))
+        self.names = self._selected()
 
-def count_units(scenario: Scenario, only: str | Iterable[str] = ()) -> int:
-    """Return the number of units, assuming that each sweep has a best point among those that it tries first.
+    def _selected(self) -> list[str]:
+        """Return the names of the selected runs, those of points included."""
+        names, runs, points = list[str](), self.scenario.runs, self.scenario.points
+        swept = [point.of for point in points.values()]
+        for name in self.only:
+            if name not in runs and name not in swept:
+                choices = [*dict.fromkeys(swept), *(run for run in runs if run not in points)]
+                near = registry.nearest(name, [*choices, *runs])
+                raise FredError(f"no run `{name}`{near}; there are {', '.join(choices)}")
+            names += [name] if name in runs else [run for run, point in points.items() if point.of == name]
+        return names or list(runs)
 
-    With `until` it is the largest possible number. Raises FredError for an unknown run.
+    @property
+    def runs(self) -> dict[str, Run]:
+        """Return the selected runs, by name."""
+        return {name: self.scenario.runs[name] for name in self.names}
 
-    Args:
-        scenario: the runs and their seeds.
-        only: name of one run, or several; default: all.
-    """
-    scenario = _with_all_seeds(scenario)
-    swept = {scenario.points[name].of for name in select_runs(scenario, only) if name in scenario.points}
-    first = sum(len(seeds_of(scenario, name)) for name in _first_runs(scenario, only))
-    return first + len(swept) * len(scenario.report_seeds or ())
+    @property
+    def count(self) -> int:
+        """Return the number of units, if each sweep has a best point among those that it tries first.
 
+        With `until` it is the largest possible number.
+        """
+        widest, points = self._with_all_seeds(), self.scenario.points
+        swept = {points[name].of for name in self.names if name in points}
+        first = sum(len(widest.first_seeds(name)) for name in self._first_runs())
+        return first + len(swept) * len(widest.scenario.report_seeds or ())
 
-def possible_units(scenario: Scenario, only: str | Iterable[str] = ()) -> list[tuple[str, int]]:
-    """Return name and seed of all units that stages can have, whichever points are best, and however many seeds are needed.
+    @property
+    def doubts(self) -> list[str]:
+        """Return known objections to the runs, in words, such as a predictor never significantly different from a constant."""
+        runs = self.runs.values()
+        return list(dict.fromkeys(doubt for run in runs for doubt in (*run.cluster.doubts(), *run.protocol.doubts())))
 
-    Args:
-        scenario: the runs and their seeds.
-        only: name of one run, or several; default: all.
-    """
-    scenario = _with_all_seeds(scenario)
-    seeds = dict.fromkeys((*scenario.seeds, *(scenario.report_seeds or ())))
-    return [(name, seed) for name in select_runs(scenario, only) for seed in seeds]
+    def possible_units(self) -> list[tuple[str, int]]:
+        """Return name and seed of all units that stages can have, whatever the best points and the number of seeds."""
+        scenario = self._with_all_seeds().scenario
+        seeds = dict.fromkeys((*scenario.seeds, *(scenario.report_seeds or ())))
+        return [(name, seed) for name in self.names for seed in seeds]
 
+    def stages(self, inline: bool = False, outcomes: Mapping[Unit, Outcome] | None = None) -> Iterator[Stage]:
+        """Yield the stages: points to tune by, the best ones with the reported seeds, further seeds for precision.
 
-def seeds_of(scenario: Scenario, name: str) -> tuple[int, ...]:
-    """Return the seeds of a run's first stage: for points of sweeps, those to tune by; for other runs, the reported ones.
+        The last stage has all units of the result.
 
-    Args:
-        scenario: the runs and their seeds.
-        name: name of a run.
-    """
-    return scenario.seeds if name in scenario.points else scenario.reported_seeds
+        Args:
+            inline: True to compute timing and arithmetic at once; part of the units' identity.
+            outcomes: receives, from the caller, the outcomes of a stage before it asks for the next one.
+        """
+        selection, outcomes = self, outcomes if outcomes is not None else {}
+        while True:
+            scenario, units, names = selection.scenario, list[Unit](), self._first_runs()
+            while names:
+                units += [_unit(scenario, name, seed, inline) for name in names for seed in selection.first_seeds(name)]
+                yield Stage(scenario, [*units])
+                tables = Tables(scenario, [outcomes[unit] for unit in units])
+                points = find_next_points(scenario, tables.sweep, tables.best) if tables.swept else []
+                names = [name for name in points if name in self.names]
+            if scenario.report_seeds and tables.swept:
+                best = tables.best["point"]
+                units += [_unit(scenario, name, seed, inline) for name in best for seed in scenario.report_seeds]
+                yield Stage(scenario, [*units])
+            count = further_seeds(Tables(scenario, [outcomes[unit] for unit in units]))
+            if not count:
+                return
+            selection = Selection(scenario.with_seeds(count), self.only)
 
+    def first_seeds(self, name: str) -> tuple[int, ...]:
+        """Return the seeds of a run's first stage: for points of sweeps, those to tune by; for other runs, the reported ones.
 
-def select_runs(scenario: Scenario, only: str | Iterable[str] = ()) -> list[str]:
-    """Return the names of all runs, or `only` of these; for a swept run, all its points are meant.
+        Args:
+            name: name of a run.
+        """
+        return self.scenario.seeds if name in self.scenario.points else self.scenario.reported_seeds
 
-    Args:
-        scenario: the runs.
-        only: name of one run, or several; default: all. Raises FredError for an unknown one.
+    def _first_runs(self) -> list[str]:
+        """Return the selected runs without points that a sweep tries later, unless `only` names them."""
+        points = self.scenario.points
+        return [name for name in self.names if name in self.only or name not in points or not points[name].later]
 
-    >>> import fred
-    >>> scenario = fred.scenario(
-    ...     cluster={"workers": 2},
-    ...     algorithm={"name": "asgd", "learning_rate": 0.1},
-    ...     stop={"updates": 4},
-    ...     sweep={"over": {"cluster.workers": [2, 4]}},
-    ... )
-    >>> select_runs(scenario, only="asgd")
-    ['asgd,workers=2', 'asgd,workers=4']
-    """
-    names: list[str] = []
-    swept = [point.of for point in scenario.points.values()]
-    for name in dict.fromkeys(_names(only)):
-        if name not in scenario.runs and name not in swept:
-            choices = [*dict.fromkeys(swept), *(run for run in scenario.runs if run not in scenario.points)]
-            near = registry.nearest(name, [*choices, *scenario.runs])
-            raise FredError(f"no run `{name}`{near}; there are {', '.join(choices)}")
-        names += [name] if name in scenario.runs else [run for run, point in scenario.points.items() if point.of == name]
-    return names or list(scenario.runs)
-
-
-def doubts_of(scenario: Scenario, only: str | Iterable[str] = ()) -> list[str]:
-    """Return known objections to the runs, in words, such as a predictor never significantly different from a constant.
-
-    Args:
-        scenario: the runs.
-        only: name of one run, or several; default: all.
-    """
-    runs = (scenario.runs[name] for name in select_runs(scenario, only))
-    return list(dict.fromkeys(doubt for run in runs for doubt in (*run.cluster.doubts(), *run.protocol.doubts())))
-
-
-def _names(only: str | Iterable[str]) -> list[str]:
-    return [only] if isinstance(only, str) else [*only]
-
-
-def _first_runs(scenario: Scenario, only: str | Iterable[str]) -> list[str]:
-    """Return the selected runs without points that a sweep tries later, unless `only` names them."""
-    points, named = scenario.points, _names(only)
-    names = select_runs(scenario, only)
-    return [name for name in names if name in named or name not in points or not points[name].later]
-
-
-def _with_all_seeds(scenario: Scenario) -> Scenario:
-    """Return the scenario with all seeds that `until` may ask for."""
-    return scenario.with_seeds(scenario.until.seeds) if scenario.until else scenario
+    def _with_all_seeds(self) -> "Selection":
+        """Return the selection with all seeds that `until` may ask for."""
+        until = self.scenario.until
+        return Selection(self.scenario.with_seeds(until.seeds), self.only) if until else self
 
 
 def _unit(scenario: Scenario, name: str, seed: int, inline: bool) -> Unit:

@@ -393,6 +393,38 @@ def _checked(scenario: Scenario, source: Source) -> Scenario:
     return scenario
 
 
+def as_scenario(value: Any) -> Scenario:
+    """Return a scenario that is given as such, by the name or path of its file, or by its settings. Raises FredError.
+
+    Args:
+        value: what `fred.run` received.
+    """
+    if isinstance(value, Scenario):
+        return value
+    if isinstance(value, str | Path):
+        return load(value)
+    if isinstance(value, Mapping):
+        return scenario(value)
+    raise FredError(
+        f"found {quoted(value)[:80]}; expected a scenario: what `fred.scenario` or `fred.load` returns, a name such as "
+        "'quickstart', the path of a file, or a mapping of settings"
+    )
+
+
+def checked_again(value: Any, seeds: Iterable[int] | None = None) -> Scenario:
+    """Return a scenario that was given as to `as_scenario`, validated again, as one of a loaded result needs. Raises FredError.
+
+    Args:
+        value: what `fred.run` received.
+        seeds: other seeds than the scenario's, which `until` does not extend; None: the scenario's.
+    """
+    checked: Scenario = revalidated(as_scenario(value))
+    check_effects(checked.runs, lambda keys: ".".join(map(str, keys)))
+    if seeds is None:
+        return checked
+    return checked.replace(seeds=[*seeds] if isinstance(seeds, Iterable) else seeds, until=None)
+
+
 _KEY = "cluster"
 _STUB = {"algorithm": {"name": "asgd", "learning_rate": 1.0}, "stop": {"updates": 1}}  # the rest of a scenario
 
