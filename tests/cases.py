@@ -232,7 +232,7 @@ PROTOCOLS: dict[str, Definition] = {
     "in-turn": _case("/ group_size=2", "pseudo_gradients"),
     "quorum": _case("/ period=4 quorum=2 fragments=2", "pseudo_gradients has_blocks"),
     "in-pairs": _case("/ period=3 / workers=5"),
-    "outer-steps": _case("/ period=4 pulls=0.3", "pseudo_gradients"),
+    "outer-steps": _case("/ period=4", "pseudo_gradients"),
     "overlapped-steps": _case("/ period=3", "pseudo_gradients"),
     "local-servers": _case("/ period=2 pushes=3 / servers=3", "pseudo_gradients"),
     "streaming": _case("/ period=4 delay=1 mixing=0.5 elastic=True", "pseudo_gradients has_blocks"),

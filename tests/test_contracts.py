@@ -19,6 +19,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from pydantic import ValidationError
@@ -181,6 +182,30 @@ def test_algorithms_refuse_impossible_rates():
     for name in registry.REGISTRY["algorithm"]:
         field = registry.lookup("algorithm", name).model_fields["learning_rate"]
         assert repr(field) == repr(Server.model_fields["learning_rate"]), name
+
+
+def test_the_result_of_an_average_depends_only_on_the_average_unless_an_algorithm_pulls_models():
+    """A quarter of 4 and three quarters of 8 give what 7 gives that replaces the model."""
+    params = {"w": jnp.array([4.0, -4.0]), "v": jnp.full((2, 2), 4.0)}
+    for name in registry.REGISTRY["algorithm"]:
+        server = registry.lookup("algorithm", name).example()
+        state = server.init(params, 4).replace(**{"words": jnp.zeros(2, jnp.uint32)} if server.draws else {})
+        other, mean = (jax.tree.map(lambda leaf, factor=factor: factor * leaf, state.params) for factor in (2, 1.75))
+        averaged, replaced = (
+            server.synchronize(state, mixed, keep=keep, weight=weight).params
+            for mixed, keep, weight in ((other, 0.25, 0.75), (mean, 0.0, 1.0))
+        )
+        same = jax.tree.map(np.allclose, averaged, replaced)
+        assert all(jax.tree.leaves(same)) != server.pulls_models, name
+
+
+def test_pulls_need_an_algorithm_that_pulls_and_such_an_algorithm_their_protocol():
+    with pytest.raises(
+        FredError, match=r"`pulls: 0\.2` needs an algorithm that pulls models: use `palsgd`, or leave `pulls` out"
+    ):
+        make_run("diloco", protocol={"name": "outer-steps", "pulls": 0.2})
+    with pytest.raises(FredError, match="this algorithm pulls models only in the protocol `outer-steps`"):
+        make_run("palsgd", protocol="elastic")
 
 
 def test_protocols_run_with_any_number_of_workers():

@@ -22,7 +22,7 @@ import fred
 from fred import FredError, Schedule
 from fred.base.disk import TIMINGS, WORK
 from fred.base.staging import TakenError, lock_folder
-from fred.commands import cli
+from fred.commands import run as command_run
 from fred.components import own_code, registry
 from fred.results import experiment
 from fred.results.compare import compare
@@ -177,7 +177,7 @@ class TestCommand:
         ):
             jobs_asked, calls = list[int](), list[int]()
             monkeypatch.setattr(pool, "begin", calls.append)
-            monkeypatch.setattr(cli, "cores", lambda cores=cores: cores)
+            monkeypatch.setattr(command_run, "cores", lambda cores=cores: cores)
             assert "enough" in refusal(*command.split(), "--out", tmp_path / "out")
             assert (jobs_asked, calls) == ([jobs], early_calls), command
 

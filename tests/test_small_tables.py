@@ -236,7 +236,7 @@ class TestFailures:
     def test_lanl(self, tmp_path):
         text = (
             "System,nodes,nodenum,nodenumz,Prob Started,Prob Fixed,Down Time,Hardware\n"
-            "2,49,12,11,6/21/2005 8:54,6/21/2005 9:00,6,Graphics\n2,49,3,2,6/21/2005 11:54,6/21/2005 12:54,60,\n"
+            "2,49,12,1,6/21/2005 8:54,6/21/2005 9:00,6,Graphics\n2,49,3,2,6/21/2005 11:54,6/21/2005 12:54,60,\n"
         )
         assert failures_in(tmp_path / "lanl.csv", text) == ((0, 0, 360), (1, 10800, 14400))
         with pytest.raises(ValueError, match="has 2 systems, 2, 3; expected one") as error:

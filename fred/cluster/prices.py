@@ -266,7 +266,12 @@ def _check_numbers(kind: str, option: str, numbers: Sequence[int], size: int) ->
 
 
 def _read_steps(path: Path, begin: date | None) -> list[Step]:
-    """Return the steps of a price in a file, in order. Raises FredError."""
+    """Return the steps of a price in a file, in order. Raises FredError.
+
+    Args:
+        path: the file.
+        begin: date at which the run begins; None: the file's times are seconds of the run, or dates that begin with the first.
+    """
     table = read_table(path, _KIND, begin)
     begins, prices = table.numbers["begin"], table.numbers["per_hour"]
     for row in np.flatnonzero(~(np.isfinite(begins) & (prices >= 0) & (prices < np.inf))):
@@ -283,7 +288,9 @@ def _read_steps(path: Path, begin: date | None) -> list[Step]:
             "expected those of one kind of machine in one place: keep their rows only"
         )
     steps = list(zip(begins[order].tolist(), prices[order].tolist(), strict=True))
-    before = [price for time, price in steps if time <= 0]
-    if begin is not None and not before:
+    prices_until_begin = [price for time, price in steps if time <= 0]
+    if begin is not None and not prices_until_begin:  # without a date, `_in_order` refuses steps that begin after 0
         raise FredError(f"{path}: the first price begins {steps[0][0]:g} s after the date that `from` names: give a later one")
-    return [(0.0, before[-1]), *((time, price) for time, price in steps if time > 0)] if before else steps
+    if not prices_until_begin:
+        return steps
+    return [(0.0, prices_until_begin[-1]), *((time, price) for time, price in steps if time > 0)]

@@ -151,7 +151,7 @@ def _check(options: argparse.Namespace) -> Path | None:
                 f"--{misplaced[0].replace('_', '-')} is for runs to a target: give --for TASK, such as --for digits"
             )
     else:
-        plan_for.aim(options)
+        plan_for.read_aim(options)  # refuses a task without a target
     out: Path | None = options.out or (_OUT if options.task is not None else None)
     if out:
         scenario, *other_files = (out / name for name in _FILES)

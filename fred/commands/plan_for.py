@@ -184,12 +184,12 @@ def build_question(options: argparse.Namespace, cluster: Cluster, default: _Aim,
         default: the task and the target of a scenario; the command line overrides them.
         budget: the virtual time of a scenario, s; the command line overrides it.
     """
-    task, target = aim(options, default)
+    task, target = read_aim(options, default)
     seconds = options.budget or budget or usual_budget(cluster)
     return Question(cluster, task or {}, target, seconds, (_TUNING, options.seeds or SEEDS), options.learning_rate or 0.5)
 
 
-def aim(options: argparse.Namespace, default: _Aim = NO_AIM) -> _Aim:
+def read_aim(options: argparse.Namespace, default: _Aim = NO_AIM) -> _Aim:
     """Return the task and the target that a command line asks for. Raises FredError if there is no target.
 
     Args:

@@ -100,12 +100,12 @@ def _run_scenario(out: Path, only: tuple[str, ...], options: argparse.Namespace)
     from fred.base import staging
 
     jobs = options.jobs or (1 if options.dask else options.usual_jobs)
-    nothing_stored = not options.imports and not options.dask and (options.fresh or staging.is_vacant(out))
-    single_run = len(only) == len(options.seed or ()) == 1  # a swept run has more units than this one
+    may_start_early = not options.imports and not options.dask and (options.fresh or staging.is_vacant(out))
+    single_run = len(only) == len(options.seed or ()) == 1  # if it is swept, its further units start a process below
     # A process takes about as long to start as the imports below, so both happen at the same time. With two jobs the second
-    # process starts even before the scenario is read, which tells whether more of them help. With stored results none starts
-    # early: there may be nothing to compute.
-    if nothing_stored and jobs == 2 and not single_run:
+    # process starts even before the scenario is read, which tells how many are of use. With stored results none starts early:
+    # there may be nothing to compute. Nor with modules of the user's: these may change the environment that processes inherit.
+    if may_start_early and jobs == 2 and not single_run:
         pool.begin(1)
     from fred.base.progress import of_runs
     from fred.running.units import Selection
@@ -117,8 +117,8 @@ def _run_scenario(out: Path, only: tuple[str, ...], options: argparse.Namespace)
     file = located(options.scenario)
     scenario = load(file, settings, options.imports)
     selection = Selection(scenario, only)
-    if nothing_stored:
-        pool.begin(min(jobs, selection.count) - 1)
+    if may_start_early:
+        pool.begin(min(jobs, selection.count) - 1)  # in all, with the one above
     from fred.results import experiment  # takes about as long as the processes take to start
 
     experiment.check_place(out, file)

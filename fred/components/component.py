@@ -342,7 +342,9 @@ def checked(cls: type[C], validate: Callable[[], C]) -> C:
 
 
 def checked_as(cls: type[C]) -> WrapValidator:
-    """Return the field annotation that applies `checked` to a component without `OneOf`.
+    """Return the annotation of a field of this class, so that reading a result skips checks that need inputs or own code.
+
+    Fields with `OneOf` skip them (`checked`) without it.
 
     Args:
         cls: the component's class.

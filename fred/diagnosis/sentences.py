@@ -253,7 +253,7 @@ def _next_steps(diagnosis: Diagnosis) -> Iterator[str]:
         period = next(pauses.period for pauses in diagnosis.slowness.pauses if f" {pauses.period} " in option.remedy.name)
         hint = "Python: gc.disable(), then gc.collect() at the same step"
         yield f"Let all workers pause at once, every {period} iterations ({hint}): {gain(option.ratio)}."
-    for option in _machines(diagnosis):
+    for option in _machines(diagnosis, "repair", "remove"):
         name = option.remedy.name.replace(ALL_SLOW, "all that are slow")
         yield f"{name[:1].upper()}{name[1:]}: {gain(option.ratio)}."
     if stalls := diagnosis.slowness.stalls:
@@ -307,9 +307,9 @@ def _remedy_phrase(option: Gain) -> str:
     }.get(option.remedy.kind, option.remedy.name)
 
 
-def _machines(diagnosis: Diagnosis) -> list[Gain]:
-    """Return the repair or removal with the largest gain, if any gains: a list of at most one."""
-    gains = [option for option in diagnosis.gains if option.remedy.kind in ("repair", "remove") and option.ratio.value > 1]
+def _machines(diagnosis: Diagnosis, *kinds: str) -> list[Gain]:
+    """Return the remedy of these kinds with the largest gain, if any gains: a list of at most one."""
+    gains = [option for option in diagnosis.gains if option.remedy.kind in kinds and option.ratio.value > 1]
     return sorted(gains, key=lambda option: -option.ratio.value)[:1]
 
 
@@ -338,9 +338,8 @@ def _costs(diagnosis: Diagnosis) -> Iterator[str]:
 
 
 def _instead(diagnosis: Diagnosis) -> str:
-    """Name the best remedies that exclude no worker."""
-    repair = [option for option in diagnosis.gains if option.remedy.kind == "repair"]
-    ways = [*sorted(repair, key=lambda option: -option.ratio.value)[:1], *diagnosis.fair[:3]]
+    """Name the best ways that keep the data of all: a repair, not in `fair` as it changes a machine, and three others."""
+    ways = [*_machines(diagnosis, "repair"), *diagnosis.fair[:3]]
     if not ways:
         return "No other remedy gains time and uses the data of all."
     phrases = [f"{option.remedy.name} ({percent(option.ratio.value)} %)" for option in ways]

@@ -16,7 +16,7 @@ from fred.cluster.bandwidths import PRESETS, Connection
 from fred.cluster.collectives import ALLREDUCE, CONNECTIONS, LIBRARIES, Effort
 from fred.cluster.network import Network
 from fred.fitting.measurement import TEXTBOOK, Measurement
-from fred.fitting.measurements import list_settings, list_unknowns, require_one_cluster
+from fred.fitting.measurements import divide_by_settings, list_unknowns, require_one_cluster
 
 _STARTS = {"latency": 1e-4, "bandwidth": 1e9, "window": 1e7}  # where a search begins: s, bytes/s, bytes
 _BOUNDS = {"latency": (1e-7, 1.0), "bandwidth": (1e3, 1e13), "window": (1e3, 1e12)}
@@ -157,13 +157,13 @@ def _predictor(measurements: Sequence[Measurement], form: Form | None) -> Callab
     latencies, bandwidths = (
         np.array([getattr(measurement, name) for measurement in measurements], float) for name in ("latency", "bandwidth")
     )
-    is_linear = np.array([effort == Effort(*effort[:4]) for effort in efforts])
-    nonlinear = np.flatnonzero(~is_linear).tolist()  # operations whose windows, segments, parts or chunks count
+    is_linear = np.array([effort == Effort(*effort[:4]) for effort in efforts])  # no segments, chunks, parts or streams
+    nonlinear = np.flatnonzero(~is_linear).tolist()
 
     def predict(unknowns: Unknowns) -> Floats:
-        latency = np.where(np.isnan(latencies), unknowns.latency, latencies)
+        latency = np.where(np.isnan(latencies), unknowns.latency, latencies)  # NaN: not measured, so the fit has to find it
         bandwidth = np.where(np.isnan(bandwidths), unknowns.bandwidth, bandwidths)
-        rate = np.minimum(bandwidth, windows / np.maximum(2 * latency, 1e-300))
+        rate = np.minimum(bandwidth, windows / np.maximum(2 * latency, 1e-300))  # a window in each round trip; none at 0
         seconds: Floats = rounds * latency + volume * sizes / rate
         for place in nonlinear:
             connection = CONNECTIONS[measurements[place].library]._replace(latency=latency[place], bandwidth=bandwidth[place])
@@ -378,7 +378,7 @@ class Judgement:
     def held_out(self) -> Iterator[HeldOut]:
         """Yield the errors of each setting by a fit to all others, for each way to leave settings out."""
         is_open = np.array([bool(list_unknowns([measurement])) for measurement in self.measurements])
-        for way, keys in list_settings(self.measurements).items():
+        for way, keys in divide_by_settings(self.measurements).items():
             deviations = held_out_errors(self.measurements, keys, self.form)
             for setting in dict.fromkeys(keys):
                 is_test = np.array([key == setting for key in keys])

@@ -210,23 +210,26 @@ def require_one_cluster(measurements: Sequence[Measurement]) -> str:
     return measurements[0].library
 
 
-def list_settings(measurements: Sequence[Measurement]) -> dict[str, list[str]]:
-    """Return the ways to leave measurements out: by name, the setting of each measurement.
+def divide_by_settings(measurements: Sequence[Measurement]) -> dict[str, list[str]]:
+    """Return divisions of the measurements: by name, the setting of each measurement.
+
+    A fit to all settings but one is judged by its predictions of that one, so a division has two settings or more. Sizes
+    divide only if nothing else does.
 
     Args:
         measurements: of one source.
 
     >>> rows = [Measurement("nccl", "allreduce", nodes, 2**27, 0.3, latency=0.001) for nodes in (4, 8)]
-    >>> list_settings(rows)
+    >>> divide_by_settings(rows)
     {'number of nodes': ['4 members', '8 members']}
     """
-    ways = {
+    divisions = {
         "delay and bandwidth": [_describe_link(measurement) for measurement in measurements],
         "number of nodes": [f"{measurement.nodes} members" for measurement in measurements],
     }
-    several = {name: keys for name, keys in ways.items() if len(set(keys)) > 1}
+    of_several = {name: settings for name, settings in divisions.items() if len(set(settings)) > 1}
     sizes = [format_bytes(measurement.size) for measurement in measurements]
-    return several or ({"size": sizes} if len(set(sizes)) > 1 else {})
+    return of_several or ({"size": sizes} if len(set(sizes)) > 1 else {})
 
 
 def _describe_link(measurement: Measurement) -> str:

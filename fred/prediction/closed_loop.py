@@ -105,11 +105,11 @@ def _rounds(rule: CutoffRule, times: Times, node_of: NodeOf, warm_up: int) -> It
     if rule.needs_values:
         raise ValueError("this rule needs what gradients say, which recorded times do not contain")
     chooser, workers = rule.start(node_of), times.shape[1]
-    for number, row in enumerate(times):
+    for number, round_times in enumerate(times):
         begin = perf_counter()
-        choice = chooser.choose(row)
+        choice = chooser.choose(round_times)  # only an oracle uses the times of the round that begins
         decision_seconds = perf_counter() - begin
-        outcome = Round.from_choice(row, workers if number < warm_up else choice)
+        outcome = Round.from_choice(round_times, workers if number < warm_up else choice)
         begin = perf_counter()
         chooser.observe(outcome.observed, outcome.in_time)
         yield len(outcome.first), outcome.cutoff, decision_seconds + perf_counter() - begin

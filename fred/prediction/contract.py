@@ -291,13 +291,13 @@ class Oracle(CutoffRule):
 
 class _Foresight(Chooser):
     def __init__(self, objective: Objective):
-        self._best = Maximizer(objective)
+        self._maximizer = Maximizer(objective)
 
     def choose(self, times: Times) -> int:
-        return self._best.cutoff(np.maximum(np.sort(times), 1).astype(float))
+        return self._maximizer.cutoff(np.maximum(np.sort(times), 1).astype(float))
 
     def observe(self, times: Times, finished: NDArray[np.bool_]) -> None:
-        self._best.record(finished.sum(), times.max())
+        self._maximizer.record(finished.sum(), times.max())
 
 
 class Maximizer:

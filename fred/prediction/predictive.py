@@ -112,7 +112,7 @@ class Predictor(Chooser):
     def __init__(self, rule: Predictive, workers: int):
         self.workers = workers
         self.least = max(1, math.ceil(rule.at_least * workers))
-        self._best, self._by = Maximizer(rule.objective, self.least), rule.by
+        self._maximizer, self._by = Maximizer(rule.objective, self.least), rule.by
         self._ready = False  # True once it has observed enough to decide
         self._choice: Choice | None = None  # own choice for this round
         self._lateness = _Lateness()  # of the worker expected to end a round
@@ -128,7 +128,7 @@ class Predictor(Chooser):
 
     def _decide(self) -> Choice:
         expected = self.expected()
-        c = self._best.cutoff(expected)
+        c = self._maximizer.cutoff(expected)
         if self._by == "count":
             return c
         seconds = max(0.0, float(expected[c - 1]))
@@ -136,13 +136,14 @@ class Predictor(Chooser):
 
     def observe(self, times: Times, finished: NDArray[np.bool_]) -> None:
         """Record the outcome of the rule's own choice, and `learn` from `times`, ns, and `finished`."""
+        times = np.maximum(times, 1)  # 0 has no logarithm
         if self._choice is not None:  # judge its own choice, even if the round waited for all
-            gradients, time = _outcome(np.maximum(times, 1), finished, self._choice)
-            self._best.record(gradients, time / NANOSECONDS)
-            if isinstance(self._choice, Deadline) and self._choice.workers:
+            gradients, time = _outcome(times, finished, self._choice)
+            self._maximizer.record(gradients, time / NANOSECONDS)
+            if isinstance(self._choice, Deadline) and self._choice.workers:  # only `count-or-deadline` gives both
                 self._lateness.record(self._choice, gradients, time)
         self._ready = True
-        self.learn(np.maximum(times, 1) / NANOSECONDS, finished)
+        self.learn(times / NANOSECONDS, finished)
 
     @abstractmethod
     def expected(self) -> NDArray[np.float64]:

@@ -358,7 +358,7 @@ class _GainPerTime(WindowMeans):
     def __init__(self, rule: DynamicBackup, workers: int):
         super().__init__(rule, workers, rule.window)
         self._noise = math.inf if rule.noise == "measured" else rule.noise
-        self._best = Maximizer(rule.objective, self.least, worth=self._gain)
+        self._maximizer = Maximizer(rule.objective, self.least, worth=self._gain)
 
     def _gain(self, counts: Floats) -> Floats:
         return 1 - self._noise / counts

@@ -169,12 +169,12 @@ class _Rounds:
 
     def close(self, weights: Sequence[float], shares: Sequence[float]) -> None:
         """Apply the round's sum, to which each pseudo-gradient was added with its weight."""
-        # The sum is that of weight x pseudo-gradient. Unless `normalized`, weights are the shares, and the factor 1 / total
-        # makes it the mean. With `normalized`, a weight is share x H / steps, so the factor makes it the mean per local step
-        # times the mean number of steps, the tau of FedNova [Wang et al. 2020, section 5].
+        # A weight is the share or, if `normalized`, share x H / steps (`weight_of`; H is `period`). So share^2 / weight is the
+        # share, or share x steps / H, and `steps` / total is 1, or the mean number of steps / H: the tau of FedNova [Wang et
+        # al. 2020, section 5]. The other 1 / total turns the sum of weighted pseudo-gradients into a mean.
         total = sum(shares)
-        scale = sum(share * share / weight for share, weight in zip(shares, weights, strict=True))
-        self._sim.commit(_SERVER, weight=scale / (total * total))
+        steps = sum(share * share / weight for share, weight in zip(shares, weights, strict=True))
+        self._sim.commit(_SERVER, weight=steps / (total * total))
 
     def weight_of(self, worker: int) -> tuple[float, float]:
         """Return the weight with which a client's pseudo-gradient joins the sum, and its share of the mean."""

@@ -157,16 +157,16 @@ class _Pace:
         self._sim, self._first = sim, protocol.period
         self.period = protocol.period
         self._interval = NEVER if protocol.adapt_every is None else max(1, round(protocol.adapt_every * NANOSECONDS))
-        self._next = self._interval  # ns, time of the next change
+        self._next_change = self._interval  # ns
         self._loss = math.nan if protocol.adapt_every is None else sim.loss()  # at the start
 
     def adapt(self) -> None:
         """Change the period after an averaging, at most once per interval."""
-        if self._sim.now < self._next:
+        if self._sim.now < self._next_change:
             return
-        self._next = (self._sim.now // self._interval + 1) * self._interval
-        period = self._period_by_loss()
-        self.period = period if period < self.period else math.ceil(self.period / 2)
+        self._next_change = (self._sim.now // self._interval + 1) * self._interval
+        wanted = self._period_by_loss()
+        self.period = wanted if wanted < self.period else math.ceil(self.period / 2)  # AdaComm: it shrinks at each change
 
     def _period_by_loss(self) -> int:
         """Return the period that the loss asks for, or the current one if the loss ratio is negative or not finite."""
@@ -257,6 +257,7 @@ class OuterSteps(Paced):
     """
 
     name = "outer-steps"
+    pulls_models: ClassVar[bool] = True
     faults: ClassVar[str] = (
         "A worker keeps its model, and computes the lost gradient again; an outer step begins when all workers are available."
     )
@@ -278,6 +279,10 @@ class OuterSteps(Paced):
         if self.paced and self.every is not None:
             raise ValueError("`paced` and `every` both set the number of updates of each worker: give one of them")
         return self
+
+    @property
+    def needs_pulls(self) -> str:
+        return f"`pulls: {self.pulls:g}`" if self.pulls else ""
 
     def layout(self, cluster: Cluster) -> Layout:
         return with_global(cluster.size)
@@ -303,10 +308,10 @@ class OuterSteps(Paced):
             sim.sync(worker, global_model)
             number += 1
 
-    def _update(self, sim: Simulation, worker: int, number: int, global_model: Copy) -> Process:
+    def _update(self, sim: Simulation, worker: int, updates_made: int, global_model: Copy) -> Process:
         """Make one update of the worker's model: a gradient step, or a pull towards the global model."""
-        if self.pulls and int(numerics.words(sim.seed, "pull", worker, number)) < self.pulls * 2**32:
-            sim.sync(worker, global_model, keep=1.0, weight=pull_weight(self.pulls))
+        if self.pulls and int(numerics.words(sim.seed, "pull", worker, updates_made)) < self.pulls * 2**32:  # words: 32 bits
+            sim.sync(worker, global_model, keep=1.0, weight=pull_weight(self.pulls))  # `synchronize` pulls: `pulls_models`
             return
         gradient = sim.compute(worker, sim.own(worker))
         yield gradient.finished

@@ -57,6 +57,7 @@ class Protocol(Component):
     name: ClassVar[str] = ""  # in scenarios, of a class in `fred/systems` or `fred/protocols`
     has_clock: ClassVar[bool] = True  # False: no virtual time passes, only the order of events matters
     asks_for: ClassVar[Literal["statistic", "loss"]] = "statistic"  # value on which timing depends, if `needs_values`
+    pulls_models: ClassVar[bool] = False  # True: it has the option `pulls`, which `needs_pulls` returns
     has_allreduces: ClassVar[bool] = True  # False: without servers, models travel along the edges of a graph only
     faults: ClassVar[str] = ""  # effect of an offline worker on itself and on the others
 
@@ -96,6 +97,11 @@ class Protocol(Component):
     @property
     def needs_plain_steps(self) -> str:
         """Return the option, as messages name it, by which local steps must be plain SGD; else nothing."""
+        return ""
+
+    @property
+    def needs_pulls(self) -> str:
+        """Return the option, as messages name it, by which the algorithm must pull models; else nothing."""
         return ""
 
     def check(self, cluster: Cluster) -> None:

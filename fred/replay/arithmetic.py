@@ -107,10 +107,13 @@ class Arithmetic:
     def hooks(self) -> Hooks:
         """Return which of the server's functions have to be called."""
         overrides = self.server.overrides
-        synchronizes = overrides("synchronize") or self.server.average is not None
-        sends = overrides("send") or overrides("send_steps") or self.server.codec is not None
-        flags = sends, wrapper.has_memory(self.server), overrides("contribute"), synchronizes
-        return Hooks(*flags, unbatched=self.expensive or self.padded)
+        return Hooks(
+            sends=overrides("send") or overrides("send_steps") or self.server.codec is not None,
+            remembers=wrapper.has_memory(self.server),
+            contributes=overrides("contribute"),
+            synchronizes=overrides("synchronize") or self.server.average is not None,  # a SYNC also moves the average
+            unbatched=self.expensive or self.padded,
+        )
 
     @property
     def sizes(self) -> Sizes:

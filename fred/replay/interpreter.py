@@ -41,7 +41,7 @@ class Interpreter:
         self.memory = restore_memory(resumed, start, arithmetic, examples) if resumed else start
         self._passed_over = self.memory.rows  # number of rows to skip
         self._statistics_read = 0  # number of statistics returned
-        self._row = 0
+        self._row = 0  # number of rows that `execute` has got
         self.loss: Callable[[], float]  # of the run's current model; set by the caller, which knows how to evaluate it
         self._shapes = lambda: arithmetic.shapes(examples)[2]  # of values that join rounds
         self._may_batch = arithmetic.hooks.batchable and replicas * arithmetic.blocks.count == 1
@@ -51,8 +51,9 @@ class Interpreter:
         self._row += 1
         if self._row <= self._passed_over:
             return
-        self.memory.rows = self._row
-        _VERBS[Verb(row.verb)](self, row, row.replica * self._arithmetic.blocks.count + row.block)
+        self.memory.rows = self._row  # so a snapshot of the memory tells where to go on
+        cell = row.replica * self._arithmetic.blocks.count + row.block  # index into `memory.states`; a MIX has none
+        _VERBS[Verb(row.verb)](self, row, cell)
 
     def pull(self, row: Row, cell: int) -> None:
         """Execute a PULL: mailbox <- parameters of the replica."""

@@ -55,7 +55,7 @@ class Kind(NamedTuple):
 
     op: Op
     how: How = How.NOTHING
-    group: int = 0  # of the block
+    group: int = 0  # of the block: blocks of equal shapes, or a layer (`Blocks.groups`)
     members: int = 1  # minibatches in one gradient, or sources that every mix has
     masked: bool = False  # one batch of which only the first members are real
     weighted: bool = False  # ADD with a weight
@@ -191,7 +191,7 @@ def _phases(
     number = np.repeat(np.arange(len(placed)), [len(part.position) for part in placed.values()])
     order = np.argsort(position)
     position, number = position[order], number[order]
-    kinds, rank = _ordered(list(placed), number)
+    kinds, rank = _ordered(list(placed), number)  # `number` is the index of each instruction's kind
     opens = np.ones(len(rank), bool)
     opens[1:] = (rank[1:] < rank[:-1]) | (np.arange(1, len(rank)) % longest == 0)
     marks = np.searchsorted(position, marks)
@@ -203,17 +203,19 @@ def _phases(
     return kinds, operands, counts.cumsum(axis=0), np.append(phase, opens.sum())[marks]
 
 
-def _ordered(kinds: list[Kind], number: Ints) -> tuple[tuple[Kind, ...], Ints]:
-    """Return the kinds in the order in which phases run them, and each instruction's place in that order.
+def _ordered(kinds: list[Kind], kind_of_each: Ints) -> tuple[tuple[Kind, ...], Ints]:
+    """Return the kinds in the order in which phases run them, and each instruction's rank in that order.
 
-    `number` is each instruction's position in `kinds`. Blocks go forwards or, as gradients reach servers, backwards: whichever
-    makes fewer phases.
+    `kind_of_each` is the index in `kinds` of each instruction's. Groups of blocks go forwards or, as gradients reach servers,
+    backwards: whichever makes fewer phases, since a phase ends where the rank goes down.
     """
     candidates = []
     for direction in (1, -1):
         order = sorted(range(len(kinds)), key=lambda kind: kinds[kind]._replace(group=direction * kinds[kind].group))
-        place = np.argsort(order)[number]
-        candidates.append((int((place[1:] < place[:-1]).sum()), tuple(kinds[kind] for kind in order), place))
+        rank_of_kind = np.argsort(order)  # the inverse of `order`
+        rank = rank_of_kind[kind_of_each]
+        ends = int((rank[1:] < rank[:-1]).sum())
+        candidates.append((ends, tuple(kinds[kind] for kind in order), rank))
     _, ordered, rank = min(candidates, key=lambda candidate: candidate[0])
     return ordered, rank
 

@@ -109,17 +109,19 @@ class _Slots(NamedTuple):
 
 def _layout(plan: Plan, shapes: Shapes) -> tuple[dict[tuple[str, int], _Slots], int]:
     """Return the slots for values of each shape, and the bytes of the whole memory, which begins with the marks."""
-    slots, number = {}, 0
-    at = _rounded(8 * (1 + len(plan.queues)) * sum(plan.slots.values())) or _LINE
+    # For each slot a mark of the value written there, and one of the value that each process has copied: `__init__` maps them.
+    marks = 8 * (1 + len(plan.queues)) * sum(plan.slots.values())
+    slots, first = {}, 0
+    begin = _rounded(marks) or _LINE  # an empty file cannot be mapped
     for shape, count in plan.slots.items():
         fields, size = [], 0
         for leaf in jax.tree.leaves(shapes[shape]):
             data = jax.eval_shape(data_of, leaf)
             fields.append((data.shape, data.dtype, size))
             size += _rounded(data.size * data.dtype.itemsize)
-        slots[shape] = _Slots(number, at, size, fields)
-        number, at = number + count, at + count * size
-    return slots, at
+        slots[shape] = _Slots(first, begin, size, fields)
+        first, begin = first + count, begin + count * size
+    return slots, begin
 
 
 def _arrays(memory: NDArray[np.uint8], fields: _Fields) -> list[NDArray[Any]]:

@@ -178,11 +178,11 @@ class Folder:
 
     def _recomputed_lines(self, units: Iterable[Unit]) -> tuple[str, ...]:
         """Return a line for each reason for which units of the result were computed again."""
-        names: dict[str, list[str]] = {}
+        names_by_reason: dict[str, list[str]] = {}
         for unit in units:
             if reason := self._reasons.get(unit):
-                names.setdefault(reason, []).append(f"{unit.name} with seed {unit.seed}")
-        return tuple(f"{briefly(units, most=3)} computed again: {reason}" for reason, units in names.items())
+                names_by_reason.setdefault(reason, []).append(f"{unit.name} with seed {unit.seed}")
+        return tuple(f"{briefly(names, most=3)} computed again: {reason}" for reason, names in names_by_reason.items())
 
     def _describe_rest(self, selection: Selection) -> str:
         """Return, in words, what an interrupted run leaves; empty if nothing."""

@@ -112,9 +112,9 @@ def _repeat(path: Path, manifest: Manifest, scratch: Path, progress: OfRuns) -> 
 
 
 def _with_inputs(scenario: Scenario) -> Scenario:
-    """Return a result's scenario, to be run again. Raises FredError if an input is missing or has changed."""
+    """Return a result's scenario with its inputs, which loading has not read. Raises FredError if one is missing or changed."""
     errors = []
-    for path in inputs_of(scenario):
+    for path in inputs_of(scenario):  # reports all faults together; validating again stops at the first
         try:
             path.readable_copy().located()
         except FredError as error:

@@ -215,6 +215,16 @@ _RULES: tuple[Rule[Run], ...] = (
         "momentum, or `normalized: false`",
     ),
     Rule(
+        "",
+        lambda run, _: run.protocol.needs_pulls if not run.algorithm.pulls_models else "",
+        "{fact} needs an algorithm that pulls models: use `palsgd`, or leave `pulls` out",
+    ),
+    Rule(
+        "",
+        lambda run, _: run.algorithm.pulls_models and not run.protocol.pulls_models,
+        "this algorithm pulls models only in the protocol `outer-steps`: leave `protocol` out",
+    ),
+    Rule(
         "cluster.network.routes.*",
         lambda run, route: not run.layout.on_servers and "servers" in route.between,
         "this protocol has no servers: leave `servers` out of `cluster.network.routes`",

@@ -16,7 +16,7 @@ pseudo-gradients. EDiT weighs, leaves out and clips them.
 from __future__ import annotations
 
 from functools import partial
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from pydantic import Field
 
@@ -116,6 +116,8 @@ w_i <- w_i - rate (1 - p) / p k (w_i - w)            (the others: `pulls`; no gr
 w <- w - outer step(mean of w - w_i)"""
     protocol = "outer-steps"
     protocol_options = {"pulls": 0.2}
+
+    pulls_models: ClassVar[bool] = True
 
     strength: Annotated[float, Field(ge=0)] = Field(default=0.5, description="k: strength of the pulls")
 

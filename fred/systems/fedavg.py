@@ -49,8 +49,9 @@ w <- w - server_rate x sum of p_i (w - w_i)              (p_i: share of client i
     server_rate: Rate = Field(default=1.0, description="learning rate of the server's steps")
 
     def synchronize(self, state: State, mixed: Params, /, keep: Scalar, weight: Scalar) -> State:
-        """Begin a client's local steps at `mixed`, the server model, with a new optimizer state."""
-        return state.replace(params=mixed, optimizer=optimizers.build(self.optimizer, 1.0).init(mixed))
+        """Begin a client's local steps, with a new optimizer state: at `mixed`, the server model, or at an average with it."""
+        params = super().synchronize(state, mixed, keep, weight).params
+        return state.replace(params=params, optimizer=optimizers.build(self.optimizer, 1.0).init(self.model(params)))
 
     def apply_round(self, state: State, total: Message, /, timestamp: Scalar, count: Scalar) -> State:
         """Subtract `total`, the mean pseudo-gradient, times the server's rate."""
@@ -107,8 +108,9 @@ w <- w - server_rate x sum of p_i (w - w_i)"""
         return super().init(params, workers).replace(start=params)
 
     def synchronize(self, state: State, mixed: Params, /, keep: Scalar, weight: Scalar) -> State:
-        """Begin a client's local steps at `mixed`, the server model, towards which they are drawn."""
-        return super().synchronize(state, mixed, keep, weight).replace(start=mixed)
+        """Begin a client's local steps at the server model, towards which they are drawn."""
+        state = super().synchronize(state, mixed, keep, weight)
+        return state.replace(start=state.params)
 
     def apply_update(self, state: State, message: Message, /, timestamp: Scalar, worker: Scalar) -> State:
         """Step with the gradient plus mu times the distance from the server model."""
@@ -231,10 +233,6 @@ w <- w - server_rate x mean of w - w_i;  c <- c + |S| / N x mean of c_i+ - c_i; 
     def published_bytes(self, params: Params, /) -> int:
         """Return the bytes of the model and of the control variate."""
         return super().published_bytes((params["model"], params["control"]))
-
-    def synchronize(self, state: State, mixed: Params, /, keep: Scalar, weight: Scalar) -> State:
-        """Begin a client's local steps at `mixed`, with a new optimizer state."""
-        return state.replace(params=mixed, optimizer=optimizers.build(self.optimizer, 1.0).init(mixed["model"]))
 
     def memory(self, params: Params, /) -> Params:
         """Return a client's control variate before its first round: zeros."""

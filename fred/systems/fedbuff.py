@@ -110,7 +110,7 @@ s(tau) = (1 + tau)^-exponent;  with hinge [c, b]: 1 / (1 + c max(0, tau - b))"""
     def synchronize(self, state: State, mixed: Params, /, keep: Scalar, weight: Scalar) -> State:
         """Begin a worker's local steps at the server model, towards which they are drawn."""
         state = super().synchronize(state, mixed, keep, weight)
-        return state.replace(start=mixed) if self.mu else state
+        return state.replace(start=state.params) if self.mu else state
 
     def send(self, memory: Any, params: Params, grads: Params, /) -> tuple[Message, Any]:
         """Return a worker's model and its gradients; only the model is sent."""

@@ -197,9 +197,11 @@ def replays(tables: Tables) -> list[dict[str, Any]]:
 
 
 def _replay(schedule: Schedule, names: list[str], seed: int, most: int) -> dict[str, Any]:
+    """Return the replay of one timing, in ticks from the beginning of its window: spans and uses of gradients, and updates."""
     account = spans(schedule, _WORKERS)
     begin, end = window(schedule, account, most)
-    visible = account[(account["end_ns"] > begin) & (account["begin_ns"] < end)].head(2 * most)
+    is_visible = (account["end_ns"] > begin) & (account["begin_ns"] < end)
+    visible = account[is_visible].head(2 * most)  # a window from a fault on may hold more than the `most` of one from 0 on
     scale = _TICKS / max(1, end - begin)
 
     def ticks(times: Any) -> list[int]:
@@ -210,7 +212,7 @@ def _replay(schedule: Schedule, names: list[str], seed: int, most: int) -> dict[
     updates = schedule["time_ns"][schedule.ledger.every_update]
     shown_uses = np.flatnonzero((times >= begin) & (times <= end))
     shown_updates = updates[(updates >= begin) & (updates <= end)]
-    thin_uses, thin_updates = (max(1, -(-len(events) // most)) for events in (shown_uses, shown_updates))
+    thin_uses, thin_updates = (max(1, math.ceil(len(events) / most)) for events in (shown_uses, shown_updates))  # 1 of so many
     return {
         "runs": names,
         "seed": seed,

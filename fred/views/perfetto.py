@@ -222,14 +222,15 @@ def _replicas(packets: Packets, top: int, part: Part, rows: Ints, flows: Flows) 
 
 
 def _replica_name(schedule: Schedule, cell: int) -> str:
-    """Return the name of a block of a replica."""
+    """Return the name of a block of a replica; `cell` is replica x number of blocks + block."""
     replica, block = divmod(cell, schedule.blocks)
+    workers_have_replicas = schedule.replicas - len(schedule.on_servers) >= schedule.workers  # then w is worker w's (`Layout`)
     if replica in schedule.on_servers:
         owner = "of the server"
-    elif replica >= schedule.workers or schedule.replicas - len(schedule.on_servers) < schedule.workers:
-        owner = "of all workers"
-    else:
+    elif workers_have_replicas and replica < schedule.workers:
         owner = f"of worker {replica}"
+    else:
+        owner = "of all workers"
     return owner if schedule.blocks == 1 else f"{owner}, block {block}"
 
 

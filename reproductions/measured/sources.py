@@ -8,7 +8,7 @@ from fred.base.errors import FredError
 from fred.cluster import collectives
 from fred.cluster.collectives import Effort, ring
 from fred.fitting.measurement import Measurement
-from fred.fitting.measurements import list_settings, read
+from fred.fitting.measurements import divide_by_settings, read
 from reproductions.common import ROOT
 
 FOLDER = Path(__file__).parent
@@ -110,4 +110,4 @@ def settings(measurements: Sequence[Measurement]) -> Mapping[str, Sequence[objec
     """Return the ways to leave measurements out: by name, the setting of each measurement."""
     if measurements[0].is_rate:
         return {"receiver": [place // PAIRS for place in range(len(measurements))]}
-    return list_settings(measurements)
+    return divide_by_settings(measurements)

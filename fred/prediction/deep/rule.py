@@ -279,7 +279,7 @@ class _DeepPredictor(Predictor):
         from fred.prediction.deep.networks import key_of
 
         share, time = self._trained.record.pace
-        self._best.record(_PACE_WEIGHT * share * self.workers, _PACE_WEIGHT * time * normaliser)
+        self._maximizer.record(_PACE_WEIGHT * share * self.workers, _PACE_WEIGHT * time * normaliser)
         key = key_of(self._seed)
         particle_filter, constants = _filter(self._trained, self._grid.occupied, self._particles)
         return _Running(particle_filter, constants, key, normaliser, *particle_filter.start(constants, key))

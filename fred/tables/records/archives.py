@@ -43,10 +43,12 @@ def read_lanl(file: Content, kind: str) -> Record:
         kind: `failures`.
     """
     table = open_table(file, "nodenum,Prob Started,Prob Fixed")
-    headers = {to_snake_case(name): name for name in reversed(table.header)}
-    begins = ("nodenum", "prob_started", "prob_fixed")
-    node, down, up = (next((headers[name] for name in headers if name.startswith(begin)), "") for begin in begins)
-    if not node or not up:
+    headers: dict[str, str] = {}
+    for name in table.header:  # of equal names, the first one counts
+        headers.setdefault(to_snake_case(name), name)
+    beginnings = ("nodenum", "prob_started", "prob_fixed")  # units may follow, as in `Prob Started (mm/dd/yy)`
+    node, down, up = (next((headers[name] for name in headers if name.startswith(begin)), "") for begin in beginnings)
+    if not (node and down and up):
         raise FredError(f"{table.path}: expected the columns nodenum, Prob Started and Prob Fixed")
     systems = set(table.texts(headers["system"])) if "system" in headers else {""}
     if len(systems) > 1:
@@ -54,9 +56,9 @@ def read_lanl(file: Content, kind: str) -> Record:
         raise FredError(f"{problem}; expected one: {select_rows_command(file, {headers['system']: min(systems)})}")
     dates = ([_DATE.sub(_iso, text) for text in table.texts(name)] for name in (down, up))
     rows = [(name, *pair) for name, *pair in zip(table.texts(node), *dates, strict=True)]
-    complete = [place for place, row in enumerate(rows) if row[0] and row[1]]
-    failures = [rows[place] for place in complete]
-    return Record(rows_table(file, ("worker", "down", "up"), failures, lambda row: table.describe_row(complete[row])))
+    whole = [position for position, row in enumerate(rows) if row[0] and row[1]]  # without an end, a failure lasts
+    failures = [rows[position] for position in whole]
+    return Record(rows_table(file, ("worker", "down", "up"), failures, lambda row: table.describe_row(whole[row])))
 
 
 def _iso(date: re.Match[str]) -> str:
