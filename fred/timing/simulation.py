@@ -53,12 +53,16 @@ class Simulation(Averaging):
     def __init__(self, cluster: Cluster, recorder: Recorder, seed: int, sizes: Sizes | int = 0, weights: Sequence[float] = ()):
         super().__init__(cluster, recorder, seed, sizes)
         self.weights = weights or (1.0,) * cluster.size
-        self.global_replica = cluster.size  # number of the server's or global model's replica; workers' come first
         self._cut = self.blocks if self.blocks > 1 else 0  # number of blocks that a copy must have
         self._durations = durations(seed, "compute", cluster.latencies(), cluster.worker_speeds())
         self._loads = Loads(cluster.loads(seed)) if cluster.contention else None
         self._steps, self._latest = recorder.steps, recorder.latest  # of each worker
         self._attempts: dict[tuple[int, int], list[Span]] = {}  # lost attempts at gradients that are computed again
+
+    @property
+    def global_replica(self) -> int:
+        """Return the number of the server's or global model's replica, where workers have replicas, too: theirs come first."""
+        return self.workers
 
     # Actions of workers, including the network.
 

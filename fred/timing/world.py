@@ -143,6 +143,8 @@ class World:
         1500000000
     """
 
+    standstill = ""  # why no event was left when the time was over
+
     def __init__(self, cluster: Cluster, recorder: Recorder, seed: int):
         self.env = Loop()
         self.record = recorder
@@ -156,7 +158,6 @@ class World:
         self._lives = None if self._faults is None else Lives(self.env, self._faults, self._lose, lambda: recorder.changes)
         self._processes: dict[int, simpy.Process] = {}  # main processes of workers, without faults
         self._waiting: dict[str, str] = {}  # name of the waiting process -> what it waits for
-        self.standstill = ""  # why no event was left when the time was over
 
     @property
     def now(self) -> int:
