@@ -138,29 +138,30 @@ class Averaging(Sending):
             return operations[0]
         if not isinstance(self.links, FairLinks):
             return max(operations, key=lambda operation: operation.cost.nanoseconds)
+        # Messages that share links have no known times before they have arrived.
         joint = Operation(self.env.all_of([operation.over for operation in operations]), operations[0].cost)
 
-        def note(_: simpy.Event) -> None:
+        def set_cost(_: simpy.Event) -> None:
             joint.cost = max((operation.cost for operation in operations), key=lambda cost: cost.nanoseconds)
 
         assert joint.over.callbacks is not None
-        joint.over.callbacks.append(note)
+        joint.over.callbacks.append(set_cost)
         return joint
 
     def _join_operation(self, worker: int, operation: Operation) -> None:
         """Mark the next row, of `worker`, as part of an operation that has begun."""
         now, row = self.now, len(self.record)
 
-        def note() -> None:
+        def record_times() -> None:
             cost = operation.cost
             if cost.nanoseconds and not self.record.full:
                 end = now + cost.nanoseconds
                 self.record.record_collective(end - cost.moving, end, worker, row)
 
         if isinstance(self.links, FairLinks):
-            self.later(operation.over, note)
+            self.later(operation.over, record_times)
         else:
-            note()
+            record_times()
 
     def _collect(
         self,
@@ -171,20 +172,24 @@ class Averaging(Sending):
         awaited: Collection[int],
         algorithm: Collective | None = None,
     ) -> Operation:
+        """Begin an operation of this kind on `size` bytes, divided into the network's buckets, one after the other."""
         network, workers = self.network or Network(), range(members) if isinstance(members, int) else members
         if algorithm is not None and algorithm not in get_args(Collective):
             raise FredError(f"allreduce by {quoted(algorithm)}: expected one of {', '.join(get_args(Collective))}")
         if not isinstance(self.links, FairLinks):
             self.cluster.check_alike("collectives need links alike, or `network: {sharing: fair}`")
         request_time, buckets = self.now if begin is None else begin, network.bucket_count(size)
-        spread, part = self._spread(network, workers), size // buckets
-        cost = network.allgather(spread, part) if kind == "allgather" else network.allreduce(spread, part, algorithm)
-        if buckets > 1:
+        spread, bucket_bytes = self._spread(network, workers), size // buckets
+        if kind == "allgather":
+            cost = network.allgather(spread, bucket_bytes)
+        else:
+            cost = network.allreduce(spread, bucket_bytes, algorithm)
+        if buckets > 1:  # the time stays that of one bucket
             cost = cost._replace(bytes=cost.bytes * buckets, messages=cost.messages * buckets)
         computed_at = self._bucket_times(buckets, workers, request_time)
         if isinstance(self.links, FairLinks):
-            stages = patterns.stages(network, kind, self._groups(network, workers), algorithm, part)
-            send = partial(self._send_parts, self.links, stages, part)
+            stages = patterns.stages(network, kind, self._groups(network, workers), algorithm, bucket_bytes)
+            send = partial(self._send_parts, self.links, stages, bucket_bytes)
             return self._as_messages(send, cost, computed_at, request_time, awaited)
         return self._in_closed_form(cost, workers, computed_at, request_time, awaited)
 
@@ -199,15 +204,15 @@ class Averaging(Sending):
         """Begin an operation of messages; `cost` is that of each bucket on idle links, and `send` sends given parts."""
         operation = Operation(self.env.event(), cost._replace(nanoseconds=0, moving=0))
         parts = list(self._parts(computed_at, cost.nanoseconds))
-        first = max([self.now, *(part.computed_at for part in parts[:1])])
-        self.process(self._send_all(operation, partial(send, parts), first, request_time, awaited))
+        earliest_begin = max([self.now, *(part.computed_at for part in parts[:1])])  # now, if no part is left to send
+        self.process(self._send_all(operation, partial(send, parts), earliest_begin, request_time, awaited))
         return operation
 
     def _in_closed_form(
         self, cost: Cost, workers: Sequence[int], computed_at: list[int], request_time: int, awaited: Collection[int]
     ) -> Operation:
         """Begin an operation that takes the closed form of its algorithm; each bucket takes the time of `cost`."""
-        duration = max(0, _ends(computed_at, cost.nanoseconds)[-1] - request_time)
+        duration = max(0, _ends(computed_at, cost.nanoseconds)[-1] - request_time)  # the part after the request
         cost = self._delayed_cost(cost._replace(nanoseconds=duration, moving=duration), workers, request_time, awaited)
         return Operation(self.env.after(request_time + cost.nanoseconds - self.now), cost)
 
@@ -233,7 +238,8 @@ class Averaging(Sending):
     def _bucket_times(self, buckets: int, workers: Sequence[int], request_time: int) -> list[int]:
         """Return when each bucket has been computed by the backward passes of all `workers`, ns.
 
-        They are sent one after the other, each once it is ready [Li et al. 2020, arXiv:2006.15704].
+        They are sent one after the other, each once it is ready [Li et al. 2020, arXiv:2006.15704]. A backward pass computes
+        all buckets in equal times. The gradient of a worker that still computes at the request is not in the operation.
         """
         if buckets == 1:
             return [request_time]
@@ -242,8 +248,8 @@ class Averaging(Sending):
             (gradient.end, _BACKWARD * (gradient.end - gradient.begin)) for gradient in latest if gradient.end <= request_time
         ]
         return [
-            max((round(end - backward * (1 - part / buckets)) for end, backward in computed), default=request_time)
-            for part in range(1, buckets + 1)
+            max((round(end - backward * (1 - bucket / buckets)) for end, backward in computed), default=request_time)
+            for bucket in range(1, buckets + 1)
         ]
 
     def _parts(self, computed_at: list[int], duration: int) -> Iterator[Part]:
@@ -258,18 +264,18 @@ class Averaging(Sending):
         """Return the cost of a collective operation, including slow links and offline workers."""
         if self.links is None:
             return cost
-        duration = partial(self.links.collective_time, workers, work=cost.nanoseconds)
+        duration_from = partial(self.links.collective_time, workers, work=cost.nanoseconds)  # by when it begins, ns
         if self._faults is not None and awaited:
-            begin, end = self._faults.undisturbed(awaited, request_time, duration)
+            begin, end = self._faults.undisturbed(awaited, request_time, duration_from)
         else:
-            begin, end = request_time, request_time + duration(request_time)
+            begin, end = request_time, request_time + duration_from(request_time)
         return cost._replace(nanoseconds=end - request_time, moving=end - begin)
 
     def _send_all(
         self,
         operation: Operation,
         send: Callable[[int], Generator[Wait, Any, bool]],
-        first: int,
+        earliest_begin: int,
         request_time: int,
         awaited: Collection[int],
     ) -> Process:
@@ -280,21 +286,21 @@ class Averaging(Sending):
         Args:
             operation: the operation.
             send: sends its messages, unless a time comes before that, ns; ends with True if all have arrived by then.
-            first, request_time: when it may begin, and when all members have asked for it, ns.
+            earliest_begin, request_time: when it may begin, and when all members have asked for it, ns.
             awaited: workers who must be available.
         """
         for _ in range(MOST_TRIES):
-            yield max(0, first - self.now)
-            begin, until = self.now, NEVER
+            yield max(0, earliest_begin - self.now)
+            begin, crash = self.now, NEVER  # `crash`: the next one of an awaited worker
             if self._faults is not None and awaited:
                 begin = max(self.back(worker, begin) for worker in awaited)
                 yield begin - self.now
-                until = min(self._faults.offline_interval("worker", worker, begin)[0] for worker in awaited)
-                if until < begin:  # another one has crashed in the meantime
+                crash = min(self._faults.offline_interval("worker", worker, begin)[0] for worker in awaited)
+                if crash < begin:  # another one has crashed in the meantime
                     continue
-            sending = self.process(send(until))
-            yield sending if until >= NEVER else self.env.any_of([sending, self.env.after(until - begin)])
-            if sending.triggered and sending.value:
+            sending = self.process(send(crash))
+            yield sending if crash >= NEVER else self.env.any_of([sending, self.env.after(crash - begin)])
+            if sending.triggered and sending.value:  # all messages have arrived, no later than the crash
                 break
         else:
             raise FredError(f"`cluster.faults`: a worker crashes in each of {MOST_TRIES:,} attempts at an average")

@@ -55,8 +55,8 @@ class FairLinks(Links):
             yield latency + late
             yield from self._wait_until(self._faults.next_available("server", target, self._env._now))
         shared = self._shared(("workers", worker), ("servers", target))
-        way = (*self._from_worker(worker, self._region_of_server[target]), *shared, self._inward[target])
-        yield self._flow(way, size, latency)
+        path = (*self._from_worker(worker, self._region_of_server[target]), *shared, self._inward[target])
+        yield self._flow(path, size, latency)
         return [repeats]
 
     def download(self, worker: int, size: int, server: int | None = None) -> simpy.Event:
@@ -71,8 +71,8 @@ class FairLinks(Links):
         if self._faults is not None:
             yield from self._wait_until(self._faults.next_available("server", server, self._env._now))
         shared = self._shared(("servers", server), ("workers", worker))
-        way = (self._outward[server], *shared, *self._to_worker(worker, self._region_of_server[server]))
-        yield self._flow(way, size, latency)
+        path = (self._outward[server], *shared, *self._to_worker(worker, self._region_of_server[server]))
+        yield self._flow(path, size, latency)
 
     def send_between_servers(self, sender: int, receiver: int, size: int) -> Wait:
         if sender == receiver:
@@ -82,8 +82,8 @@ class FairLinks(Links):
     def _sending(self, sender: int, receiver: int, size: int, latency: int) -> Generator[Wait, Any, None]:
         yield latency
         shared = self._shared(("servers", sender), ("servers", receiver))
-        way = (self._outward[sender], *self._between_regions(sender, receiver), *shared, self._inward[receiver])
-        yield self._flow(way, size, latency)
+        path = (self._outward[sender], *self._between_regions(sender, receiver), *shared, self._inward[receiver])
+        yield self._flow(path, size, latency)
 
     def _between_regions(self, sender: int, receiver: int) -> tuple[int, ...]:
         """Return the link from the region of one server to that of another, which these two have for themselves."""
@@ -91,33 +91,33 @@ class FairLinks(Links):
         sender_region, receiver_region = self._region_of_server[sender], self._region_of_server[receiver]
         if regions is None:
             return ()
-        if (sender, receiver) not in self._pairs:
-            self._pairs[sender, receiver] = self._flows.add_link(
+        if (sender, receiver) not in self._server_links:
+            self._server_links[sender, receiver] = self._flows.add_link(
                 regions.bandwidth[sender_region][receiver_region] / NANOSECONDS
             )
-        return (self._pairs[sender, receiver],)
+        return (self._server_links[sender, receiver],)
 
     def send_between_workers(self, sender: int, receiver: int, size: int) -> Generator[Wait, Any, None]:
         inside = self._node_of[sender] == self._node_of[receiver]
         latency, late = self._latency_across(sender, receiver, inside)
         yield latency + late
-        yield self._flow(self._way(sender, receiver), size, latency)
+        yield self._flow(self._path(sender, receiver), size, latency)
 
     def to_store(self, owner: Member, size: int) -> Generator[Wait, Any, None]:
         kind, number = owner
-        path = self._from_worker(number, 0) if kind == "workers" else (self._outward[number],)
-        way = (*path, *self._shared(owner, _member(STORE)), self._into_store)
-        return self._storing(way, size, self._latency_of_store(owner))
+        links = self._from_worker(number, 0) if kind == "workers" else (self._outward[number],)
+        path = (*links, *self._shared(owner, _member(STORE)), self._into_store)
+        return self._storing(path, size, self._latency_of_store(owner))
 
     def from_store(self, owner: Member, size: int) -> Generator[Wait, Any, None]:
         kind, number = owner
-        path = self._to_worker(number, 0) if kind == "workers" else (self._inward[number],)
-        way = (self._out_of_store, *self._shared(_member(STORE), owner), *path)
-        return self._storing(way, size, self._latency_of_store(owner))
+        links = self._to_worker(number, 0) if kind == "workers" else (self._inward[number],)
+        path = (self._out_of_store, *self._shared(_member(STORE), owner), *links)
+        return self._storing(path, size, self._latency_of_store(owner))
 
-    def _storing(self, way: tuple[int, ...], size: int, latency: int) -> Generator[Wait, Any, None]:
+    def _storing(self, path: tuple[int, ...], size: int, latency: int) -> Generator[Wait, Any, None]:
         yield latency
-        yield self._flow(way, size, latency)
+        yield self._flow(path, size, latency)
 
     def collect(self, stages: Stages, size: int, share: float, until: int) -> Generator[Wait, Any, None]:
         """Send the messages of a collective operation; ends when all have arrived.
@@ -136,20 +136,24 @@ class FairLinks(Links):
         for phase in chain:
             if self._env._now > until:
                 return
-            groups = self._by_wait(phase, size, share).items()
-            yield self._env.all_of([self._env.process(self._sending_all(*group)) for group in groups])
+            transfers_by_wait = self._by_wait(phase, size, share).items()
+            yield self._env.all_of(
+                [self._env.process(self._sending_all(wait, transfers)) for wait, transfers in transfers_by_wait]
+            )
 
     def _by_wait(self, phase: Phase, size: int, share: float) -> dict[int, list[Transfer]]:
         """Return the messages of a phase by how long they wait before they are sent, ns."""
-        waits: dict[tuple[int, float], int] = {}  # by latency and rate
-        messages = defaultdict[int, list[Transfer]](list)
+        waits: dict[tuple[int, float], int] = {}  # ns, by latency and rate: most messages have the same
+        transfers = defaultdict[int, list[Transfer]](list)
         for sender, receiver, volume in phase.messages:
-            latency, way = self._mean_latency(sender, receiver), self._way(sender, receiver)
-            kind = latency, min(map(self._flows.capacity, way))
-            if kind not in waits:
-                waits[kind] = round(share * phase.waits.seconds(size, self._connection(*kind)) * NANOSECONDS)
-            messages[self._slowed_wait(sender, receiver, waits[kind])].append((way, share * volume * size, latency))
-        return messages
+            latency, path = self._mean_latency(sender, receiver), self._path(sender, receiver)
+            rate = min(map(self._flows.capacity, path))
+            if (latency, rate) not in waits:
+                seconds = phase.waits.seconds(size, self._connection(latency, rate))
+                waits[latency, rate] = round(share * seconds * NANOSECONDS)
+            wait = self._slowed_wait(sender, receiver, waits[latency, rate])
+            transfers[wait].append((path, share * volume * size, latency))
+        return transfers
 
     def _slowed_wait(self, sender: int, receiver: int, wait: int) -> int:
         """Return how long a wait of two workers lasts if their links are slow now, ns."""
@@ -158,18 +162,18 @@ class FairLinks(Links):
         now = self._env._now
         return max(self._slow_workers.passed(worker, now, wait) for worker in (sender, receiver) if worker != STORE) - now
 
-    def _sending_all(self, wait: int, messages: list[Transfer]) -> Generator[Wait, Any, None]:
+    def _sending_all(self, wait: int, transfers: list[Transfer]) -> Generator[Wait, Any, None]:
         """Send messages at the same time, after a wait; ends when all have arrived."""
         yield wait
-        yield self._env.all_of([self._flows.send(path, *self._terms(path, size, latency)) for path, size, latency in messages])
+        yield self._env.all_of([self._flows.send(path, *self._terms(path, size, latency)) for path, size, latency in transfers])
 
-    def _way(self, sender: int, receiver: int) -> tuple[int, ...]:
+    def _path(self, sender: int, receiver: int) -> tuple[int, ...]:
         """Return the links between two workers, or a worker and the store."""
         path: tuple[int, ...]
         if sender == STORE:
-            path = (self._exchange[1], *self._to_worker(receiver, 0))
+            path = (self._out_of_exchange, *self._to_worker(receiver, 0))
         elif receiver == STORE:
-            path = (*self._from_worker(sender, 0), self._exchange[0])
+            path = (*self._from_worker(sender, 0), self._into_exchange)
         elif self._streams:
             path = self._streams[sender, receiver]
         elif self._region_of:
@@ -184,12 +188,12 @@ class FairLinks(Links):
         """Return the mean latency between two workers, or a worker and the store, ns."""
         if self._network.regions is not None and self._network.regions.latency is not None:
             return round(self._network.regions.latency[self._region_of[sender]][self._region_of[receiver]] * NANOSECONDS)
-        near = STORE not in (sender, receiver) and self._node_of[sender] == self._node_of[receiver]
-        inside = self._network.within is not None and near
-        if inside not in self._means:
-            link = self._network.within if inside and self._network.within is not None else self._network
-            self._means[inside] = round(mean_latency(link) * NANOSECONDS)
-        return self._means[inside]
+        is_one_node = STORE not in (sender, receiver) and self._node_of[sender] == self._node_of[receiver]
+        within = self._network.within if is_one_node else None
+        inside = within is not None
+        if inside not in self._mean_latencies:
+            self._mean_latencies[inside] = round(mean_latency(within or self._network) * NANOSECONDS)
+        return self._mean_latencies[inside]
 
     def _shared(self, sender: Member, receiver: Member) -> tuple[int, ...]:
         """Return the links of switches and sites on the way of a message, each once."""
@@ -234,20 +238,20 @@ class FairLinks(Links):
         # A limit of window / round trip on the rate, raised every round trip, ends within a round trip of this. It needs
         # a new division in each round trip of each flow, also where the limit does not bind; here a flow that others hold
         # back sends in two parts. A message of one window alone would take a round trip, in place of window / rate.
-        begin, rate = self._env._now, min(limit, *map(self._flows.capacity, path))
+        trip_begin, rate = self._env._now, min(limit, *map(self._flows.capacity, path))
         sent, allowed = 0.0, window
         while allowed < volume and window < rate * round_trip:
             yield self._flows.send(path, allowed - sent, weight, limit)
             sent = allowed
-            yield max(0, begin + round_trip - self._env._now)
-            while allowed < volume and begin + round_trip <= self._env._now:
-                begin += round_trip
+            yield max(0, trip_begin + round_trip - self._env._now)
+            while allowed < volume and trip_begin + round_trip <= self._env._now:
+                trip_begin += round_trip
                 window *= 2
                 allowed += window
         yield self._flows.send(path, volume - sent, weight, limit)
 
     def _terms(self, path: tuple[int, ...], size: float, latency: int) -> tuple[float, float, float]:
-        """Return the volume of a message of `size` bytes, its share of a link relative to others, and its highest rate."""
+        """Return a message's volume (bytes), its share of a link relative to others, and its highest rate (bytes per ns)."""
         limit = math.inf if self._window is None or not latency else self._window / (2 * latency)
         weight = 1 / max(1, latency) if self._network.weights == "latency" else 1.0
         stretches = [self._slow[link][0].stretch(self._slow[link][1], self._env._now) for link in path if link in self._slow]
@@ -264,33 +268,34 @@ class FairLinks(Links):
         """Number the links: one for each direction of each worker's, server's and node's card."""
         self._capacities: list[float] = []  # bytes per ns
         self._window = network.window
-        self._means: dict[bool, int] = {}  # mean latencies between nodes and inside them, ns
+        self._mean_latencies: dict[bool, int] = {}  # between nodes (False) and inside them (True), ns
         self._slow: dict[int, tuple[Slowness, int]] = {}  # slowness and owner of links that slow down at times
         server_bandwidths = self._server_bandwidths(network)
 
-        def worker_links(bandwidths: Sequence[float | None]) -> list[int]:
+        def create_worker_links(bandwidths: Sequence[float | None]) -> list[int]:
             return [self._link(bandwidth, self._slow_workers, worker) for worker, bandwidth in enumerate(bandwidths)]
 
-        self._out, self._in = worker_links(upload), worker_links(download)
+        self._out, self._in = create_worker_links(upload), create_worker_links(download)
         self._inner_out, self._inner_in = self._out, self._in
         if network.within is not None:
-            self._inner_out, self._inner_in = (worker_links([network.within.bandwidth] * workers) for _ in range(2))
+            self._inner_out, self._inner_in = (create_worker_links([network.within.bandwidth] * workers) for _ in range(2))
         self._inward, self._outward = (
             [self._link(bandwidth, self._slow_servers, server) for server, bandwidth in enumerate(server_bandwidths)]
             for _ in range(2)
         )
         nodes = range(max(self._node_of) + 1)
         self._leaving, self._entering = ([self._link(network.node_bandwidth) for _ in nodes] for _ in range(2))
-        self._streams: dict[tuple[int, int], tuple[int, int]] = {}  # links of connections between workers of regions
+        self._streams: dict[tuple[int, int], tuple[int, int]] = {}  # links of each pair's connection, for some regions
         if network.regions is not None:
-            self._lay_ways(network.regions, workers)
+            self._lay_region_links(network.regions, workers)
+        # Links of switches and sites have one number for messages back, and one for messages forward.
         self._named = {name: (self._link(bandwidth), self._link(bandwidth)) for name, bandwidth in network.links.items()}
         if network.collective == "store":
-            self._exchange = self._link(network.store_bandwidth), self._link(network.store_bandwidth)
-        if self._store_latency:
+            self._into_exchange, self._out_of_exchange = (self._link(network.store_bandwidth) for _ in range(2))
+        if self._store_latency:  # the store of checkpoints, not that of collective operations
             self._into_store, self._out_of_store = (self._link(self._store_bandwidth()) for _ in range(2))
-        self._pairs: dict[tuple[int, int], int] = {}  # links between regions, by server
-        self._routed: dict[tuple[Member, Member], tuple[int, ...]] = {}
+        self._server_links: dict[tuple[int, int], int] = {}  # links between regions, by sending and receiving server
+        self._routed: dict[tuple[Member, Member], tuple[int, ...]] = {}  # results of `_shared`
         slowed = {link: partial(slow.slowdown, owner) for link, (slow, owner) in self._slow.items()}
         self._flows = Flows(self._env, self._capacities, slowed)
 
@@ -302,18 +307,21 @@ class FairLinks(Links):
             self._slow[link] = slow, owner
         return link
 
-    def _lay_ways(self, regions: Regions, workers: int) -> None:
+    def _lay_region_links(self, regions: Regions, workers: int) -> None:
         """Number the links of each worker: one to each region, and one from each."""
         self._region_of = regions.of_workers(workers)
         table, numbers = regions.bandwidth, range(len(regions.bandwidth))
-        homes, slow = list(enumerate(self._region_of)), self._slow_workers
+        homes, slow = list(enumerate(self._region_of)), self._slow_workers  # worker, region
         self._to = [[self._link(table[home][region], slow, worker) for region in numbers] for worker, home in homes]
         self._from = [[self._link(table[region][home], slow, worker) for region in numbers] for worker, home in homes]
         if regions.collective in PAIRED:
             self._streams = {
-                (sender, receiver): (self._link(table[a][b], slow, sender), self._link(table[a][b], slow, receiver))
-                for sender, a in homes
-                for receiver, b in homes
+                (sender, receiver): (
+                    self._link(table[origin][goal], slow, sender),
+                    self._link(table[origin][goal], slow, receiver),
+                )
+                for sender, origin in homes
+                for receiver, goal in homes
                 if sender != receiver
             }
 

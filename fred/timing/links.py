@@ -12,7 +12,6 @@ from fred.cluster.durations import NEVER, durations
 from fred.cluster.faults import Faults, Way
 from fred.cluster.latency import Latency
 from fred.cluster.network import Network
-from fred.cluster.regions import Regions
 from fred.components.component import NANOSECONDS
 from fred.timing.loop import Loop, Wait
 
@@ -52,13 +51,13 @@ class Slowness:
         self._loads = Loads(loads)
         # Loads with their own `delay` slow down latency only: a message is delayed once.
         self._passing = Loads([load for load in loads if type(load).delay is Load.delay])
-        self._messages = [0] * owners
+        self._messages = [0] * owners  # number of messages so far, in place of steps
 
     def latency(self, owner: int, base: int) -> int:
         """Return the latency (ns) of a message of `owner` sent now, after slowdowns; `base` is the latency without them."""
-        number, now = self._messages[owner], self._env._now
+        message, now = self._messages[owner], self._env._now
         self._messages[owner] += 1
-        return self._loads.finish(owner, number, now, base) - now
+        return self._loads.finish(owner, message, now, base) - now
 
     def slowdown(self, owner: int, now: int) -> tuple[float, int]:
         """Return the current factor on transfer times of the owner's link, and the time (ns) until which it holds."""
@@ -70,7 +69,7 @@ class Slowness:
 
     def passed(self, owner: int, begin: int, work: int) -> int:
         """Return the time (ns) at which `work` ns at full speed have passed the owner's link, starting at `begin`."""
-        return self._passing.finish(owner, 0, begin, work) if begin < NEVER else begin
+        return self._passing.finish(owner, 0, begin, work) if begin < NEVER else begin  # step 0: these loads have no delays
 
 
 class SlowCard(Card):
@@ -107,12 +106,12 @@ class SharedCard(Card):
 class ServerCard(Card):
     """A server's card, at which messages wait while the server is offline."""
 
-    def __init__(self, card: Card, back: Callable[[int], int]):
+    def __init__(self, card: Card, next_available: Callable[[int], int]):
         super().__init__(card.bandwidth)
-        self._card, self._back = card, back
+        self._card, self._next_available = card, next_available
 
     def passes(self, now: int, size: int) -> int:
-        return self._card.passes(self._back(now), size)
+        return self._card.passes(self._next_available(now), size)
 
 
 def card_of(bandwidth: float | None, slowness: Slowness | None, owner: int) -> Card:
@@ -143,15 +142,16 @@ class Links(ABC):
         self._faults = faults
         self._repeats = 0  # messages sent again, not yet reported by `pop_repeats`
         self._late: dict[int, deque[int]] = defaultdict(deque)  # lateness of each sender's next messages, ns
-        self._up: list[list[Callable[[], int]]] = []  # latencies to each server, of each worker
-        self._down: list[list[Callable[[], int]]] = []  # from each server
+        self._up: list[list[Callable[[], int]]] = []  # functions that draw latencies, ns: by server and worker, to the server
+        self._down: list[list[Callable[[], int]]] = []  # likewise, from the server
         self._to_region: list[list[Callable[[], int]]] = []  # latencies of each worker's messages to each region, if given
         self._from_server = durations(seed, "between servers", [network.latency] * self._servers, [1.0] * self._servers)
         self._peers: tuple[list[Callable[[], int]], ...] = ()  # latencies to workers of other nodes, and of the same node
         checkpoint = cluster.failures and cluster.failures.checkpoint
+        # Either workers or servers send to the store, by their numbers.
         owners = max(cluster.size, self._servers) if checkpoint and checkpoint.to == "store" else 0
         self._store_latency = durations(seed, "store", [network.latency] * owners, [1.0] * owners) if owners else []
-        self.clear()
+        self.clear()  # also sets the workers' regions, on which latencies depend
         self._draw_latencies(network, cluster.size, seed)
         if self._slow_servers is not None:
             self._up, self._down = (_slowed_all(self._slow_servers, draws) for draws in (self._up, self._down))
@@ -255,7 +255,7 @@ class Links(ABC):
         latency = self._to_region[sender][self._region_of[receiver]]() if self._to_region else self._peers[inside][sender]()
         if self._slow_workers is not None:
             latency = self._slow_workers.latency(receiver, latency)
-        if not self._late[sender]:
+        if not self._late[sender]:  # `publish` has announced fewer messages
             self.announce(sender, 1)
         return latency, self._late[sender].popleft() if self._late[sender] else 0
 
@@ -295,46 +295,46 @@ class Links(ABC):
         """Set up each worker's latency draws: to each server, from each server, to other workers, and within its node."""
         speeds = [1.0] * workers
 
-        def draws(purpose: str, latency: Latency) -> list[Callable[[], int]]:
+        def create_draws(purpose: str, latency: Latency) -> list[Callable[[], int]]:
             functions = durations(seed, purpose, [latency] * workers, speeds)
             slow = self._slow_workers
             return functions if slow is None else [_slowed(slow, worker, draw) for worker, draw in enumerate(functions)]
 
         if network.regions is not None and network.regions.latency is not None:
-            self._fix_latencies(network.regions, network.regions.latency)
+            self._fix_latencies(network.regions.latency)
             return
-        self._up = [draws("uplink", network.latency)] * self._servers
-        self._down = [draws("downlink", network.pull_latency or network.latency)] * self._servers
-        between_nodes = draws("peers", network.latency)
+        self._up = [create_draws("uplink", network.latency)] * self._servers
+        self._down = [create_draws("downlink", network.pull_latency or network.latency)] * self._servers
+        between_nodes = create_draws("peers", network.latency)
         self._peers = (
             between_nodes,
-            between_nodes if network.within is None else draws("peers of a node", network.within.latency),
+            between_nodes if network.within is None else create_draws("peers of a node", network.within.latency),
         )
         for group in network.servers:
             for server in group.servers:
                 if group.latency is not None:
-                    self._up[server] = draws(f"uplink, server {server}", group.latency)
+                    self._up[server] = create_draws(f"uplink, server {server}", group.latency)
                 if (latency := group.pull_latency or group.latency) is not None:
-                    self._down[server] = draws(f"downlink, server {server}", latency)
+                    self._down[server] = create_draws(f"downlink, server {server}", latency)
 
-    def _fix_latencies(self, regions: Regions, table: tuple[tuple[float, ...], ...]) -> None:
-        """Set up constant latencies between regions."""
+    def _fix_latencies(self, table: tuple[tuple[float, ...], ...]) -> None:
+        """Set up constant latencies between regions; the `table` has them in s, by sender and receiver."""
 
-        def fixed(worker: int, seconds: float) -> Callable[[], int]:
+        def fix_latency(worker: int, seconds: float) -> Callable[[], int]:
             nanoseconds, slow = round(seconds * NANOSECONDS), self._slow_workers
             return (lambda: nanoseconds) if slow is None else _slowed(slow, worker, lambda: nanoseconds)
 
-        homes = list(enumerate(self._region_of))
-        server_regions = self._region_of_server
-        up = {server: [fixed(worker, table[region][server]) for worker, region in homes] for server in set(server_regions)}
-        down = {server: [fixed(worker, table[server][region]) for worker, region in homes] for server in set(server_regions)}
-        self._up, self._down = [up[server] for server in server_regions], [down[server] for server in server_regions]
-        self._to_region = [[fixed(worker, seconds) for seconds in table[region]] for worker, region in homes]
+        homes = list(enumerate(self._region_of))  # worker, region
+        regions = self._region_of_server
+        up = {region: [fix_latency(worker, table[home][region]) for worker, home in homes] for region in set(regions)}
+        down = {region: [fix_latency(worker, table[region][home]) for worker, home in homes] for region in set(regions)}
+        self._up, self._down = [up[region] for region in regions], [down[region] for region in regions]
+        self._to_region = [[fix_latency(worker, seconds) for seconds in table[home]] for worker, home in homes]
 
     def _lateness(self, faults: Faults, way: Way, worker: int, server: int | None) -> int:
         """Return by how much a message to a `server`, or to all servers (None), is late, ns."""
         late, repeats = faults.lateness(way, worker, self._env._now)
-        self._repeats += repeats * (self._servers if server is None else 1)
+        self._repeats += repeats * (self._servers if server is None else 1)  # all their parts are sent again
         return late
 
     def _server_share(self, size: int) -> int:

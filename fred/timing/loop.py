@@ -64,7 +64,7 @@ class Process(simpy.Process):
         env._active_proc = self
         try:
             target = self._send(event._value) if event._ok else self._fail(event)
-            if target.__class__ is not int or target < 0:
+            if target.__class__ is not int or target < 0:  # the common case, a number, passes without a call
                 target = self._next_target(target)
         except StopIteration as end:
             self._end(True, end.value)

@@ -93,18 +93,19 @@ class Flows:
 
     def __init__(self, env: Loop, capacities: Sequence[float], slowed: Mapping[int, Slowdown] | None = None):
         self._env, self._capacity, self._slowed = env, list(capacities), slowed or {}
-        self._fastest = list(capacities)
-        self._holds = dict.fromkeys(self._slowed, 0)  # until when these links have their capacity, ns
+        self._full_capacity = list(capacities)  # without slowdowns
+        self._valid_until = dict.fromkeys(self._slowed, 0)  # until when these links have their present capacity, ns
         self._changes_since_end = dict.fromkeys(self._slowed, 0)  # number of changes since a flow on them ended
-        self._changes: list[tuple[int, int]] = []  # heap: when the capacity of a link changes, ns
+        self._changes: list[tuple[int, int]] = []  # heap: when the capacity of a link changes, ns; the link
         self._flows_on: list[dict[Flow, None]] = [{} for _ in capacities]  # in order of their beginning
-        self._weight = [0.0] * len(capacities)
-        self._equal = True  # False as soon as a weight is not 1
-        self._number = count()
-        self._ends: list[tuple[float, int, int, _Group]] = []  # heap: the next end in each group
+        self._weight = [0.0] * len(capacities)  # sum over the flows on each link
+        self._equal_weights = True  # False as soon as a weight is not 1
+        self._number = count()  # second in heaps: equal entries leave them in the order in which they entered
+        # heap of the next end in each group: time (ns), number, version of the group, group
+        self._ends: list[tuple[float, int, int, _Group]] = []
         self._arrivals: list[Flow] = []  # at the present time, without a rate
         self._alarm = math.inf  # next time at which `_wake` is called, ns
-        self._now = 0.0  # ns; at most half a nanosecond ahead of the loop's
+        self._now = 0.0  # time of the last division, ns; at most half a nanosecond ahead of the loop's
 
     def capacity(self, link: int) -> float:
         """Return the capacity of a link that is not slowed down, bytes per ns.
@@ -112,7 +113,7 @@ class Flows:
         Args:
             link: its number.
         """
-        return self._fastest[link]
+        return self._full_capacity[link]
 
     def add_link(self, capacity: float) -> int:
         """Add a link, and return its number.
@@ -120,7 +121,7 @@ class Flows:
         Args:
             capacity: its capacity, bytes per ns.
         """
-        self._fastest.append(capacity)
+        self._full_capacity.append(capacity)
         self._capacity.append(capacity)
         self._flows_on.append({})
         self._weight.append(0.0)
@@ -142,7 +143,7 @@ class Flows:
             self._env.later(0, self._wake)
         flow = Flow(bounded, size, weight, limit, self._env.event())
         self._arrivals.append(flow)
-        self._equal = self._equal and weight == 1.0
+        self._equal_weights = self._equal_weights and weight == 1.0
         return flow.done
 
     def _wake(self) -> None:
@@ -181,19 +182,19 @@ class Flows:
 
     def _set_capacity(self, link: int) -> None:
         """Set the present capacity of a link that slows down at times."""
-        factor, self._holds[link] = self._slowed[link](self._env._now)
-        self._capacity[link] = self._fastest[link] / factor
-        heappush(self._changes, (self._holds[link], link))
+        factor, self._valid_until[link] = self._slowed[link](self._env._now)
+        self._capacity[link] = self._full_capacity[link] / factor
+        heappush(self._changes, (self._valid_until[link], link))
 
     def _set_alarm(self) -> None:
         """Wake when the next flow ends, or a capacity changes."""
-        while self._ends and self._ends[0][3].version != self._ends[0][2]:
+        while self._ends and self._ends[0][3].version != self._ends[0][2]:  # the group's next end has changed since
             heappop(self._ends)
         if self._ends:
             time = round(self._ends[0][0])
             if self._changes:
                 time = min(time, self._changes[0][0])
-            if time < self._alarm or self._alarm <= self._env._now:
+            if time < self._alarm or self._alarm <= self._env._now:  # before the alarm, or the alarm is over
                 self._alarm = time
                 self._env.later(max(0, time - self._env._now), self._wake)
 
@@ -205,13 +206,14 @@ class Flows:
             _, _, version, group = heappop(self._ends)
             if group.version != version:
                 continue
+            # The exact amount at the first end, not the product of level and time, whose rounding error might miss it.
             group.moved, group.last_change = group.amounts_at_end[0][0], self._now
             while group.amounts_at_end and group.amounts_at_end[0][0] <= group.moved:
                 departures.append(heappop(group.amounts_at_end)[2])
         for flow in departures:
             for link in flow.path:
                 del self._flows_on[link][flow]
-                if self._equal:
+                if self._equal_weights:
                     self._weight[link] -= 1.0
                 else:  # a difference of very unequal weights would keep rounding errors of the larger ones
                     self._weight[link] = math.fsum(other.weight for other in self._flows_on[link])
@@ -225,7 +227,7 @@ class Flows:
     def _put(self, flow: Flow) -> None:
         """Add a flow to its links."""
         for link in flow.path:
-            if self._slowed and self._holds.get(link, math.inf) <= self._env._now:
+            if self._slowed and self._valid_until.get(link, math.inf) <= self._env._now:
                 self._set_capacity(link)
             self._flows_on[link][flow] = None
             self._weight[link] += flow.weight
@@ -239,16 +241,17 @@ class Flows:
                     if other.group is not None:
                         groups[other.group] = None
                         break  # in an isolated group, all flows of a link are of that group
+        # An isolated group has no other group's flows on its links, so the search for connected flows is not needed.
         single = next(iter(groups)) if len(groups) == 1 and not affected else None
         if single is not None and single.isolated and self._stays(single, arrivals):
             return
         visited: set[Flow] = set()
-        starts = dict.fromkeys((*arrivals, *affected))
+        starts = dict.fromkeys((*arrivals, *affected))  # flows from which the search begins
         for flow in departures:
             for link in flow.path:
                 starts.update(self._flows_on[link])
         for group in groups:
-            if group is not None and group.link is None:  # links need not connect its flows any more
+            if group is not None and group.link is None:  # all leave it, but links need not connect them any more
                 starts.update(dict.fromkeys(flow for _, _, flow in group.amounts_at_end))
         for flow in starts:
             if flow not in visited:
@@ -286,7 +289,7 @@ class Flows:
                 group.max_load, 1 / flow.max_rate, *(self._load(other) for other in flow.shared if other != link)
             )
         weight = self._weight[link]
-        if group.max_load * self._capacity[link] > weight > 0:
+        if group.max_load * self._capacity[link] > weight > 0:  # level > 1 / max_load: another link or limit may be tighter
             return None
         return self._capacity[link] / weight if weight else 0.0
 
@@ -346,13 +349,13 @@ class Flows:
         links = dict.fromkeys(link for flow in flows for link in flow.shared)
         unassigned_counts = {link: len(self._flows_on[link]) for link in links}  # flows without a rate
         capacity_left = {link: self._capacity[link] for link in links}
-        load = {link: self._weight[link] for link in links}
+        unassigned_weight = {link: self._weight[link] for link in links}
         last_level, groups = 0.0, []
         while unassigned:
             level, link = math.inf, None
-            for number in unassigned_counts:
-                if (fair := capacity_left[number] / load[number]) < level:
-                    level, link = fair, number
+            for candidate in unassigned_counts:
+                if (fair_level := capacity_left[candidate] / unassigned_weight[candidate]) < level:
+                    level, link = fair_level, candidate
             if falling_limits and falling_limits[-1] <= level:
                 level, link = falling_limits.pop(), None
                 bottlenecked = [flow for flow in unassigned if flow.max_rate <= level]
@@ -364,13 +367,13 @@ class Flows:
             for flow in bottlenecked:
                 del unassigned[flow]
                 self._join(group, flow)
-                for number in flow.shared:
-                    unassigned_counts[number] -= 1
-                    if unassigned_counts[number]:
-                        capacity_left[number] = max(0.0, capacity_left[number] - level * flow.weight)
-                        load[number] -= flow.weight
+                for shared in flow.shared:
+                    unassigned_counts[shared] -= 1
+                    if unassigned_counts[shared]:
+                        capacity_left[shared] = max(0.0, capacity_left[shared] - level * flow.weight)
+                        unassigned_weight[shared] -= flow.weight
                     else:
-                        del unassigned_counts[number]
+                        del unassigned_counts[shared]
             if bottlenecked:
                 self._set_level(group, level)
                 groups.append(group)

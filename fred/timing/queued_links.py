@@ -30,16 +30,16 @@ class QueuedLinks(Links):
             parts = [self.upload(worker, self._server_share(size), i) for i in range(self._servers)]
             arrived = yield self._env.all_of([self._env.process(part) for part in parts])
             return [repeats for counts in arrived.values() for repeats in counts]
-        latency, repeats = self._up[server or 0][worker](), 0
+        latency, repeats = self._up[server or 0][worker](), 0  # for all servers alike: one draw
         if self._faults is not None:
             latency += self._lateness(self._faults, "to-servers", worker, server)
             repeats = self.pop_repeats()
         yield latency
         now = self._env._now
-        done = max(self._passed(self._inward, now, size, server), self._upward[server or 0][worker].passes(now, size))
-        if done > now:
-            yield done - now
-        return [repeats] if server is not None else [repeats // self._servers] * self._servers
+        arrival = max(self._passed(self._inward, now, size, server), self._upward[server or 0][worker].passes(now, size))
+        if arrival > now:
+            yield arrival - now
+        return [repeats] if server is not None else [repeats // self._servers] * self._servers  # see `_lateness`
 
     def download(self, worker: int, size: int, server: int | None = None) -> int:
         if server is None and self._singly:
@@ -64,39 +64,41 @@ class QueuedLinks(Links):
     def send_between_workers(self, sender: int, receiver: int, size: int) -> Generator[Wait, Any, None]:
         inside = self._node_of[sender] == self._node_of[receiver]
         latency = sum(self._latency_across(sender, receiver, inside))
-        return self._passing(self._way(sender, receiver, inside), latency, size)
+        return self._passing(*self._cards_between(sender, receiver, inside), latency, size)
 
     def to_store(self, owner: Member, size: int) -> Generator[Wait, Any, None]:
         kind, number = owner
         cards = (self._out[number], self._leaving(number)) if kind == "workers" else (self._outward[number],)
-        return self._passing((cards, self._store[:1]), self._latency_of_store(owner), size)
+        return self._passing(cards, self._store[:1], self._latency_of_store(owner), size)
 
     def from_store(self, owner: Member, size: int) -> Generator[Wait, Any, None]:
         kind, number = owner
         cards = (self._entering(number), self._in[number]) if kind == "workers" else (self._inward[number],)
-        return self._passing((self._store[1:], cards), self._latency_of_store(owner), size)
+        return self._passing(self._store[1:], cards, self._latency_of_store(owner), size)
 
-    def _passing(self, way: tuple[tuple[Card, ...], tuple[Card, ...]], latency: int, size: int) -> Generator[Wait, Any, None]:
+    def _passing(
+        self, sender_cards: tuple[Card, ...], receiver_cards: tuple[Card, ...], latency: int, size: int
+    ) -> Generator[Wait, Any, None]:
         """Pass each card as soon as the message begins to pass the previous one; those of the receiver, one latency later."""
-        begin = done = self._env._now
-        for delay, cards in zip((0, latency), way, strict=True):
-            begin, done = begin + delay, done + delay
+        begin = arrival = self._env._now  # of the first byte at the next card; of the last byte behind all cards
+        for delay, cards in ((0, sender_cards), (latency, receiver_cards)):
+            begin, arrival = begin + delay, arrival + delay
             for card in cards:
-                if begin > self._env._now:
+                if begin > self._env._now:  # cards queue messages in the order of these calls
                     yield begin - self._env._now
                 begin, end = card.takes(begin, size)
-                done = max(done, end)
-        if done > self._env._now:
-            yield done - self._env._now
+                arrival = max(arrival, end)
+        if arrival > self._env._now:
+            yield arrival - self._env._now
 
     def pause(self, duration: int) -> None:
-        lists = (self._out, self._in, *self._inner, self._inward, self._outward, *self._nodes, self._store)
-        regional = (*self._to, *self._from) if self._region_of else ()
+        card_lists = (self._out, self._in, *self._inner, self._inward, self._outward, *self._nodes, self._store)
+        region_lists = (*self._to, *self._from) if self._region_of else ()
         cards = {
             id(card): card
-            for group in (*lists, *regional, [*self._between.values()], *self._streams.values())
+            for group in (*card_lists, *region_lists, [*self._between.values()], *self._streams.values())
             for card in group
-        }  # each once
+        }  # each once, though some are in two lists
         for card in cards.values():
             if card.free_at > self._env._now:
                 card.free_at += duration
@@ -108,8 +110,8 @@ class QueuedLinks(Links):
         # Where servers differ, a message to all of them travels as one message per server.
         differ = network.servers or self._slow_servers or len(set(self._region_of_server)) > 1
         self._singly = self._servers > 1 and bool(differ)
-        self._between: dict[tuple[int, int], Card] = {}  # links between servers
-        self._streams: dict[tuple[int, int], tuple[Card, Card]] = {}  # links of connections between workers of regions
+        self._between: dict[tuple[int, int], Card] = {}  # links between regions, by sending and receiving server
+        self._streams: dict[tuple[int, int], tuple[Card, Card]] = {}  # results of `_stream`
         slow_workers = self._slow_workers
         server_bandwidths = self._server_bandwidths(network)
         node_link = network.within
@@ -124,13 +126,13 @@ class QueuedLinks(Links):
             [Card(network.node_bandwidth) for _ in range(max(self._node_of) + 1)] for _ in range(2)
         )
         self._store = tuple(Card(self._store_bandwidth()) for _ in range(2))  # into it, and out of it
-        upward, downward = self._out, self._in  # to servers, from servers
+        upward, downward = self._out, self._in  # cards of each worker for messages to servers, and from servers
         if network.node_bandwidth is not None:
             upward = [SharedCard(link, leaving[node]) for link, node in zip(self._out, self._node_of, strict=True)]
             downward = [SharedCard(link, entering[node]) for link, node in zip(self._in, self._node_of, strict=True)]
         self._upward, self._downward = [upward] * self._servers, [downward] * self._servers
         if network.regions is not None:
-            self._lay_ways(network.regions, workers)
+            self._lay_region_links(network.regions, workers)
         self._inner = self._out, self._in
         if node_link is not None:
             inner_out, inner_in = (
@@ -138,26 +140,26 @@ class QueuedLinks(Links):
             )
             self._inner = inner_out, inner_in
 
-    def _lay_ways(self, regions: Regions, workers: int) -> None:
+    def _lay_region_links(self, regions: Regions, workers: int) -> None:
         """Create the links of each worker: one to each region, and one from each."""
         self._region_of = regions.of_workers(workers)
         table, numbers = regions.bandwidth, range(len(regions.bandwidth))
         self._to, self._from = (
             [
-                [card_of(width(home, region), self._slow_workers, worker) for region in numbers]
+                [card_of(bandwidth(home, region), self._slow_workers, worker) for region in numbers]
                 for worker, home in enumerate(self._region_of)
             ]
-            for width in (lambda home, region: table[home][region], lambda home, region: table[region][home])
+            for bandwidth in (lambda home, region: table[home][region], lambda home, region: table[region][home])
         )
-        for_region = [([to[region] for to in self._to], [link[region] for link in self._from]) for region in numbers]
-        self._upward = [for_region[region][0] for region in self._region_of_server]
-        self._downward = [for_region[region][1] for region in self._region_of_server]
+        upward, downward = ([[cards[region] for cards in links] for region in numbers] for links in (self._to, self._from))
+        self._upward = [upward[region] for region in self._region_of_server]
+        self._downward = [downward[region] for region in self._region_of_server]
 
     def _server_card(self, server: int, bandwidth: float | None) -> Card:
         card = card_of(bandwidth, self._slow_servers, server)
         return card if self._faults is None else ServerCard(card, partial(self._faults.next_available, "server", server))
 
-    def _way(self, sender: int, receiver: int, inside: bool) -> tuple[tuple[Card, ...], tuple[Card, ...]]:
+    def _cards_between(self, sender: int, receiver: int, inside: bool) -> tuple[tuple[Card, ...], tuple[Card, ...]]:
         """Return the cards that a message between workers passes before its latency, and those after it."""
         regions = self._network.regions
         if regions is not None and regions.collective in PAIRED:

@@ -22,10 +22,10 @@ _pack = _ROW.pack  # the fastest of five ways to store a row: 0.25 us
 _INTERVAL = struct.Struct(f"<{len(Intervals._fields)}q")
 _pack_interval = _INTERVAL.pack
 _COLLECTIVE, _TRIP = int(What.COLLECTIVE), int(What.TRIP)
-_END, _END_AT = struct.Struct("<q"), 8 * Intervals._fields.index("end_ns")
-_ROW_END_AT = 8 * COLUMNS.index("end_ns")
+_END = struct.Struct("<q")
+_END_AT, _ROW_END_AT = (8 * fields.index("end_ns") for fields in (Intervals._fields, COLUMNS))  # in an interval, a row: bytes
 _ROWS_AT_ONCE = 1 << 12  # rows; they fit into a processor's cache
-_FEW_UNSETTLED = 64
+_FEW_UNSETTLED = 64  # gradients among which it does not matter if some are settled
 _MAX_OPEN_ROUND = 1000  # gradients in a round that is never committed, in addition to ten per worker
 
 
@@ -93,11 +93,11 @@ class Recorder:
         self.steps = [0] * workers  # gradients begun by each worker
         self.latest = [_placeholder()] * workers  # last gradient begun by each worker
         self._unsettled: list[Gradient] = []  # earlier gradients that still need rows
-        self._many_unsettled = _FEW_UNSETTLED
+        self._many_unsettled = _FEW_UNSETTLED  # length from which `retain` removes settled ones
         self._remaining: list[Gradient] = []  # gradients of both kinds that were in flight when it became full
         self._rounds: list[list[Gradient]] = [[] for _ in range(cells)]  # gradients in each open round
-        self._totals = [0.0] * cells  # sum of their shares
-        self._mailboxes = 0
+        self._totals = [0.0] * cells  # sum of what they count as
+        self._mailboxes = 0  # number written so far
         self._rows, self._intervals = bytearray(), bytearray()
         self.listener = listener
         self._holders: dict[tuple[int, ...], int] = {}  # live objects for each message, if there is a listener
@@ -202,7 +202,7 @@ class Recorder:
 
     def record_interval(self, kind: int, begin: int, end: int, row: int = NONE, worker: int = NONE, other: int = NONE) -> None:
         """Record an interval from `begin` to `end`, ns, that has no row of its own; see `Intervals` for the rest."""
-        if end > UNENDING:
+        if end > UNENDING:  # NEVER, which has more than 64 bits
             begin, end = min(begin, UNENDING), UNENDING
         self._intervals += _pack_interval(kind, begin, end, row, worker, other)
 
@@ -213,7 +213,7 @@ class Recorder:
 
     def set_trip_end(self, trip: int, end: int) -> None:
         """Set the `end`, ns, of a `trip`."""
-        _END.pack_into(self._intervals, trip - _INTERVAL.size + _END_AT, end)
+        _END.pack_into(self._intervals, trip - _INTERVAL.size + _END_AT, end)  # the handle is where the interval ends, bytes
 
     def record_collective(self, begin: int, end: int, worker: int, row: int | None = None) -> None:
         """Mark a row of `worker` as part of a collective operation that moves models from `begin` to `end`, ns.
@@ -235,8 +235,8 @@ class Recorder:
         """Store a gradient that still needs rows, although its worker begins another one or never began it."""
         self._unsettled.append(gradient)
         if len(self._unsettled) > self._many_unsettled:
-            self._unsettled = [entry for entry in self._unsettled if entry.due > 0]
-            self._many_unsettled = _FEW_UNSETTLED + 2 * len(self._unsettled)
+            self._unsettled = [unsettled for unsettled in self._unsettled if unsettled.due > 0]
+            self._many_unsettled = _FEW_UNSETTLED + 2 * len(self._unsettled)  # so the cost per gradient stays constant
 
     def in_flight(self) -> list[Gradient]:
         """Return gradients and pseudo-gradients that are computed, or still need rows, when the schedule ends."""
@@ -262,7 +262,7 @@ class Recorder:
             source = NONE if gradient.source is None else gradient.source.mailbox
             key = message_key(gradient.worker, gradient.step, source, gradient.copy.mailbox)
             self._holders[key] = self._holders.get(key, 0) + 1
-            weakref.finalize(gradient, _release, key, self._holders, self.listener).atexit = False
+            weakref.finalize(gradient, _release, key, self._holders, self.listener).atexit = False  # not when Python ends
 
     @property
     def last_ns(self) -> int:
@@ -276,7 +276,7 @@ class Recorder:
 
         `extra` are further intervals, which only the end of the run reveals. Trips end with the run at the latest.
         """
-        rows, length, gradients = self._end or (len(self), len(self._intervals), self.started)
+        rows, interval_bytes, started = self._end or (len(self), len(self._intervals), self.started)
         for cell, members in enumerate(self._rounds):
             if len(members) > _MAX_OPEN_ROUND + 10 * self.workers and not self.clocks[cell]:
                 raise FredError(
@@ -285,13 +285,15 @@ class Recorder:
                 )
         columns = _columns(np.frombuffer(self._rows, np.int64).reshape(-1, len(Row._fields))[:rows])
         check_rows(columns, self.layout)  # here, because a comparison in each row costs time
-        packed = self._intervals[:length]
+        packed = self._intervals[:interval_bytes]
         for interval in extra:
             packed += _pack_interval(*interval)
         intervals = Intervals.from_table(np.frombuffer(packed, np.int64))
         ends = np.where(intervals.what == _TRIP, np.minimum(intervals.end_ns, end_ns), intervals.end_ns)
-        facts = self.workers, self.layout.replicas, self._blocks, gradients, end_ns, self.layout.on_servers, standstill
-        return Schedule(columns, *facts, intervals._replace(end_ns=ends))
+        sizes = self.workers, self.layout.replicas, self._blocks
+        return Schedule(
+            columns, *sizes, started, end_ns, self.layout.on_servers, standstill, intervals=intervals._replace(end_ns=ends)
+        )
 
     def __len__(self) -> int:
         """Return the number of rows written so far."""
@@ -333,12 +335,13 @@ class Recorder:
     def _write(
         self, verb: int, now: int, gradient: Gradient, replica: int, block: int, size: int, messages: int, weight: float = 1.0
     ) -> None:
+        """Write a row that uses the message of `gradient`, or drops it."""
         source, end = gradient.source, gradient.end
         gradient.due -= 1
         if end > now:
             self.record_interval(What.UNFINISHED, gradient.begin, end, len(self), gradient.worker)
-        read = gradient.copy if source is None else source
-        clock = read.at(block) if read.timestamps else read.timestamp
+        read_copy = gradient.copy if source is None else source  # local steps start from the source
+        clock = read_copy.at(block) if read_copy.timestamps else read_copy.timestamp
         self._rows += _pack(
             now,
             verb,
@@ -374,7 +377,7 @@ def _placeholder() -> Gradient:
 def _columns(table: Ints) -> dict[str, NDArray]:
     """Return the columns of the rows by name, each contiguous in memory."""
     columns = np.empty(table.shape[::-1], np.int64)
-    for start in range(0, len(table), _ROWS_AT_ONCE):
+    for start in range(0, len(table), _ROWS_AT_ONCE):  # faster than transposing all rows at once
         part = slice(start, start + _ROWS_AT_ONCE)
         columns[:, part] = table[part].T
     return {

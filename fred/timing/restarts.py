@@ -64,8 +64,8 @@ class Restorable(Recorder):
         self.rows_from, self._final_byte_limit = rows_from, self._byte_limit
         self._byte_limit = UNENDING
         self.updated: Callable[[], None] = lambda: None  # called after each update of a block
-        self._job_intervals: list[list[int]] = []  # intervals of the whole job
-        self._placeholders = list(self.latest)
+        self._job_intervals: list[list[int]] = []  # of the whole job: kind, begin, end (ns), worker, other
+        self._placeholders = list(self.latest)  # of workers that have begun no gradient
 
     def arm(self) -> None:
         """Let the limit on rows count from now on."""
@@ -80,10 +80,11 @@ class Restorable(Recorder):
         """Return the present point, at `now`; the job goes on at `resumed_at`, ns."""
         pending = {(gradient.worker, gradient.step): gradient for gradient in self._in_flight() if not gradient.applied}
         steps = [_next_step(worker, step, pending) for worker, step in enumerate(self.steps)]
+        # A gradient that the checkpoint delays counts as lost until `resumed_at`: from then on, a failure records UNDONE.
         ends = [(gradient, resumed_at if _is_delayed(gradient, now) else gradient.end) for gradient in pending.values()]
-        spans = [(gradient.worker, gradient.begin, end) for gradient, end in ends if gradient.begin < min(now, end)]
+        lost_gradients = [(gradient.worker, gradient.begin, end) for gradient, end in ends if gradient.begin < min(now, end)]
         lengths, counts = (len(self._rows), len(self._intervals)), (self.changes, self.gradients, self._mailboxes)
-        return RestorePoint(now, resumed_at, lengths, counts, list(self.clocks), steps, spans)
+        return RestorePoint(now, resumed_at, lengths, counts, list(self.clocks), steps, lost_gradients)
 
     def restore(self, point: RestorePoint) -> None:
         """Go back: everything recorded since then is lost."""
@@ -115,12 +116,12 @@ class Restorable(Recorder):
 
     def lose(self, since: int, now: int) -> None:
         """Record that the job has failed at `now`: everything `since` the checkpoint, ns, is undone, but failures count."""
-        undone = []
+        later_intervals = []  # those that begin after the checkpoint, or end after now
         # The job may also fail while it loads. Repairs go on; what began before the checkpoint, lost attempts and skips end now
         # at the latest; detections and deferred checkpoints stay as instants, because they are counted; UNDONE covers all else.
         while self._job_intervals and (self._job_intervals[-1][1] >= since or self._job_intervals[-1][2] > now):
-            undone.append(self._job_intervals.pop())
-        for kind, begin, end, worker, other in reversed(undone):
+            later_intervals.append(self._job_intervals.pop())
+        for kind, begin, end, worker, other in reversed(later_intervals):
             if kind == What.BROKEN:
                 self._job_intervals.append([kind, begin, end, worker, other])
             elif begin < since or kind in (What.LOST, What.SKIPPED):
@@ -187,6 +188,7 @@ class Saving:
 
     def __init__(self, sim: Simulation, checkpoint: Checkpoint):
         self._sim, self._to, self._blocking = sim, checkpoint.to, checkpoint.blocking
+        # ns: the job stops for `_pause`; then, while it works, the checkpoint takes `_write` until it can be used.
         self._pause, self._write = (round(seconds * NANOSECONDS) for seconds in (checkpoint.pause, checkpoint.write))
         servers = bool(sim.record.layout.on_servers)
         self._owners: list[Member] = (
@@ -197,8 +199,8 @@ class Saving:
         self._share = math.ceil((checkpoint.bytes or 0) / len(self._owners))  # bytes
         self._missing: set[int] = set()  # workers whose memory does not hold the checkpoint
         if sim.links is not None and self._to:
-            self._idle = Loop()
-            self._idle_links = type(sim.links)(self._idle, sim.cluster, sim.seed)
+            self._idle_env = Loop()
+            self._idle_links = type(sim.links)(self._idle_env, sim.cluster, sim.seed)
 
     def stop_time(self, now: int) -> int:
         """Return for how long (ns) the job stops for a checkpoint that is made `now`, ns."""
@@ -215,7 +217,7 @@ class Saving:
             self._sim.env.at(begin, partial(self._start_sending, done))
         elif begin + self._write > self._sim.now:
             self._sim.env.at(begin + self._write, done)
-        else:
+        else:  # no event, which would happen only after the present one: that may make the next checkpoint
             done()
 
     def loses_checkpoint(self, failed: Collection[int]) -> bool:
@@ -235,8 +237,9 @@ class Saving:
         """Note that all workers have their shares again."""
         self._missing.clear()
 
-    def _neighbour(self, worker: int, step: int = 1) -> int:
-        return (worker + step) % self._sim.workers
+    def _neighbour(self, worker: int, distance: int = 1) -> int:
+        """Return the worker that holds this worker's share; for a distance of -1, the one whose share this worker holds."""
+        return (worker + distance) % self._sim.workers
 
     def _writes(self, links: Links) -> list[Process]:
         """Return the messages of a new checkpoint."""
@@ -248,8 +251,9 @@ class Saving:
         """Return the messages of a restart; peers send a worker its own share, and the one that it holds for another."""
         if self._to == "store":
             return [links.from_store(owner, self._share) for owner in self._owners]
-        neighbours = [(self._neighbour(worker, step), worker) for step in (1, -1) for worker in sorted(self._missing)]
-        return [links.send_between_workers(sender, worker, self._share) for sender, worker in neighbours]
+        failed = sorted(self._missing)
+        pairs = [(self._neighbour(worker, distance), worker) for distance in (1, -1) for worker in failed]
+        return [links.send_between_workers(sender, worker, self._share) for sender, worker in pairs]
 
     def _start_sending(self, done: Callable[[], None]) -> None:
         assert self._sim.links is not None
@@ -260,7 +264,7 @@ class Saving:
         """Return how long (ns) messages take that begin at `begin` (ns) on an idle network."""
         # While the job is stopped, nothing else is on the network. So these messages run in an event loop of their own, as if
         # in no time of the run. Its clock begins where the run's stands, because slowdowns of links depend on the time.
-        env, links = self._idle, self._idle_links
+        env, links = self._idle_env, self._idle_links
         env._queue.clear()
         env._now = begin
         links.clear()
@@ -284,27 +288,30 @@ class Restarts:
     def __init__(self, sim: Simulation, record: Restorable, failures: Failures, start: Callable[[Simulation], None]):
         self._sim, self._record, self._start = sim, record, start
         checkpoint = failures.checkpoint
-        self._updates, self._seconds = (checkpoint.every_updates or 0) * sim.blocks, checkpoint.every_seconds or 0.0
+        self._every_changes = (checkpoint.every_updates or 0) * sim.blocks
+        self._every_seconds = checkpoint.every_seconds or 0.0
         self._saving, self._skips = Saving(sim, checkpoint), failures.minibatches == "next"
         self._failing = Failing(failures, sim.cluster, sim.seed)
-        self._at_updates = sorted(failures.at_updates, reverse=True)  # failures at numbers of updates, last first
+        self._at_updates = sorted(failures.at_updates, reverse=True)  # updates, worker, time to repair (s); last first
         self._initial = self._last = record.checkpoint(0, 0)  # checkpoint: the initial parameters
         self._furthest = self._last  # the last checkpoint with more updates than all before
-        self._writing = self._is_deferred = False  # a checkpoint cannot be used yet; the next one is due, and waits for it
+        self._writing = False  # True while the newest checkpoint cannot be used yet
+        self._is_deferred = False  # True while another one is due, and waits for it
         self._began = 0  # when the job last went on, ns
-        self._tries = 0  # failures since that checkpoint
-        self._due = 0, 0  # changes and time (ns) of the next checkpoint
-        self._end = math.inf
+        self._tries = 0  # failures since `_furthest`
+        self._due = 0, 0  # the next checkpoint needs both: this number of changes, and this time, ns
+        self._time_limit = math.inf  # s
         record.updated = self._updated
 
     def run(self, seconds: float = math.inf) -> None:
         """Run until the schedule is full or `seconds` are over. Raises FredError on a standstill."""
-        self._end = seconds
+        self._time_limit = seconds
         self._set_limits()
         self._resume(0, 0)
         self._sim.run(seconds)
 
     def _set_limits(self) -> None:
+        """Schedule when the limit on rows begins to count; `halt` removes this event with all others."""
         if self._record.rows_from >= self._sim.now:
             self._sim.env.at(self._record.rows_from, self._record.arm)
 
@@ -323,17 +330,17 @@ class Restarts:
 
     def _plan(self, begin: int) -> None:
         """Set when the next checkpoint is due, if work begins at `begin`, ns."""
-        self._due = self._record.changes + self._updates, begin + round(self._seconds * NANOSECONDS)
+        self._due = self._record.changes + self._every_changes, begin + round(self._every_seconds * NANOSECONDS)
         self._is_deferred = False
 
     def _updated(self) -> None:
         """Make a checkpoint if it is due; it waits while a round is open, or the last one cannot be used yet."""
         if self._at_updates and self._record.changes >= self._at_updates[-1][0] * self._sim.blocks:
-            self._strike(self._sim.now)
+            self._strike(self._sim.now)  # before a checkpoint that is due after the same update
             return
         changes, time = self._due
-        due = self._record.changes >= changes and self._sim.now >= time
-        if not (due and self._record.between_rounds):
+        is_due = self._record.changes >= changes and self._sim.now >= time
+        if not (is_due and self._record.between_rounds):
             return
         if not self._writing:
             self._checkpoint(self._sim.now)
@@ -343,13 +350,13 @@ class Restarts:
 
     def _strike(self, now: int) -> None:
         """Let all machines fail that do so after this number of updates; those with the same time to repair fail as one."""
-        first = self._at_updates[-1][0]
-        workers = defaultdict[float, list[int]](list)
-        while self._at_updates and self._at_updates[-1][0] == first:
+        update = self._at_updates[-1][0]
+        workers_by_repair = defaultdict[float, list[int]](list)  # time to repair, s
+        while self._at_updates and self._at_updates[-1][0] == update:
             _, worker, seconds = self._at_updates.pop()
-            workers[seconds].append(worker)
-        for seconds, group in workers.items():
-            self._failing.add(now, group, round(seconds * NANOSECONDS))
+            workers_by_repair[seconds].append(worker)
+        for seconds, workers in workers_by_repair.items():
+            self._failing.add(now, workers, round(seconds * NANOSECONDS))
         self._sim.env.at(now, self._fail)
 
     def _checkpoint(self, now: int) -> None:
@@ -370,8 +377,9 @@ class Restarts:
             self._sim.links.pause(duration)
 
     def _use(self, point: RestorePoint) -> None:
+        """Let failures go back to this checkpoint from now on."""
         self._last, self._writing = point, False
-        if point.counts[0] > self._furthest.counts[0]:
+        if point.counts[0] > self._furthest.counts[0]:  # more updates: the job makes progress
             self._furthest, self._tries = point, 0
 
     def _fail(self) -> None:
@@ -384,14 +392,14 @@ class Restarts:
         if self._skips:
             record.skip(self._last, now)
         record.restore(self._last)
-        if can_resume and self._last is not self._initial:
+        if can_resume and self._last is not self._initial:  # no checkpoint holds the initial parameters
             loaded += self._saving.load(loaded)
         record.record_job_interval(What.DETECTING, now, outage.detected, outage.workers[0])
         for worker, repaired_at in zip(outage.workers, outage.ready_times, strict=False):
             record.record_job_interval(What.BROKEN, now, repaired_at, worker)
         record.record_job_interval(What.REPAIRING, outage.detected, outage.complete)
         record.record_job_interval(What.LOADING, outage.complete, loaded)
-        self._sim.halt(self._end, {} if can_resume else {"the job": "a machine: too few are left"})
+        self._sim.halt(self._time_limit, {} if can_resume else {"the job": "a machine: too few are left"})
         self._set_limits()
         self._began, self._writing = loaded, False
         if can_resume:

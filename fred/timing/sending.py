@@ -35,6 +35,7 @@ class Sending(World):
         usual = Sizes.uniform(sizes, (1 / blocks,) * blocks) if isinstance(sizes, int) else sizes
         self.sizes = usual.scaled(network.message_bytes) if network and network.message_bytes else usual
         self.shares = usual.shares  # each block's share of a model
+        # usual bytes and messages of each block, from servers and to servers
         self._down, self._up = self._costs_by_block(self.sizes.model), self._costs_by_block(self.sizes.message)
         self._published = [(NONE, self.sizes.model.total)] * self.workers  # row and bytes of each worker's last `publish`
 
@@ -76,18 +77,18 @@ class Sending(World):
             >>> sim.schedule()["bytes"].tolist()[-2:]
             [250000, 1000000]
         """
-        target = block if server is None else server if self.blocks > 1 else None
-        custom = None if size is None else self._set_size(gradient, target, size)
+        sent_block = block if server is None else server if self.blocks > 1 else None  # None: all blocks
+        custom = None if size is None else self._set_size(gradient, sent_block, size)
         if server is not None and self.blocks == 1:
             gradient.sent = {0: ((custom or self.sizes.message).total, 1)}
         if self.links is None:
             return ()
-        if gradient.underway or self.blocks > 1 or gradient.step == NONE:
-            self._count_rows(gradient, target)
+        if gradient.underway or self.blocks > 1 or gradient.step == NONE:  # others need one row, as counted already
+            self._count_rows(gradient, sent_block)
         gradient.underway = True
         sent = custom or self.sizes.message
-        upload = self.links.upload(gradient.worker, sent.total if target is None else sent.blocks[target], server)
-        return upload if self.faultless else self._sending(gradient, target, sent, upload)
+        upload = self.links.upload(gradient.worker, sent.total if sent_block is None else sent.blocks[sent_block], server)
+        return upload if self.faultless else self._sending(gradient, sent_block, sent, upload)
 
     def send_between(self, pseudo_gradient: Gradient, server: int, receiver: int) -> Iterable[Wait]:
         """Send a pseudo-gradient from one server to another; ends when it has arrived.
@@ -143,9 +144,9 @@ class Sending(World):
             return round(mean_latency(network) * NANOSECONDS)
         return round(network.regions.mean_latency(self._region_of) * NANOSECONDS)
 
-    def _travel(self, trip: int, way: Process) -> Process:
+    def _travel(self, trip: int, message: Process) -> Process:
         """Move a model from one worker to another, and record its arrival."""
-        yield from way
+        yield from message
         self.record.set_trip_end(trip, self.now)
 
     def _count_rows(self, gradient: Gradient, block: int | None) -> None:
@@ -154,7 +155,7 @@ class Sending(World):
             gradient.due += 1
         elif block is None and self.blocks > 1:
             gradient.due = self.blocks
-        if gradient.step == NONE and not gradient.underway:
+        if gradient.step == NONE and not gradient.underway:  # a pseudo-gradient is never a worker's latest gradient
             self.record.retain(gradient)
 
     def _charged(self, gradient: Gradient, block: int, cost: Cost | None, end: int) -> tuple[int, int]:
@@ -167,20 +168,22 @@ class Sending(World):
 
     def _set_size(self, gradient: Gradient, block: int | None, size: int) -> Size:
         """Return the size of a message for a gradient, or a block of it; store it in the gradient for its row."""
+        # A size for one block is that block's in full: every share is 1.
         sent = Size.from_shares(bytes_of(size, 0), self.shares if block is None else (1.0,) * self.blocks)
         costs = dict(enumerate(self._costs_by_block(sent)))
         gradient.sent = gradient.sent | (costs if block is None else {block: costs[block]})
         return sent
 
-    def _sending(self, gradient: Gradient, target: int | None, sent: Size, upload: Process) -> Process:
-        """Send a gradient, or its block `target`; store in it the bytes and messages that were sent again."""
+    def _sending(self, gradient: Gradient, sent_block: int | None, sent: Size, upload: Process) -> Process:
+        """Send a gradient, or one block of it; store in it the bytes and messages, with those that were sent again."""
         repeats = yield from upload
         if not any(repeats):
             return
         costs = [(sent.total, len(repeats))] if self.blocks == 1 else self._costs_by_block(sent)
-        for block in range(len(costs)) if target is None else (target,):
-            share = repeats if len(costs) == 1 else repeats[block % len(repeats) :: self.blocks] if target is None else repeats
-            gradient.sent = gradient.sent | {block: with_repeats(*costs[block], sum(share))}
+        for block in range(len(costs)) if sent_block is None else (sent_block,):
+            # `repeats` has a number for each server: of several blocks that are sent at once, each is on one of them.
+            of_block = repeats[block % len(repeats) :: self.blocks] if sent_block is None and len(costs) > 1 else repeats
+            gradient.sent = gradient.sent | {block: with_repeats(*costs[block], sum(of_block))}
 
     def _read_cost(self, block: int, size: int | None) -> tuple[int, int]:
         """Return the bytes and messages that servers have just sent for a block."""

@@ -53,11 +53,11 @@ class Simulation(Averaging):
     def __init__(self, cluster: Cluster, recorder: Recorder, seed: int, sizes: Sizes | int = 0, weights: Sequence[float] = ()):
         super().__init__(cluster, recorder, seed, sizes)
         self.weights = weights or (1.0,) * cluster.size
-        self._cut = self.blocks if self.blocks > 1 else 0  # number of blocks that a copy must have
+        self._model_blocks = self.blocks if self.blocks > 1 else 0  # blocks in a copy of a whole model; 0: not split
         self._durations = durations(seed, "compute", cluster.latencies(), cluster.worker_speeds())
         self._loads = Loads(cluster.loads(seed)) if cluster.contention else None
-        self._steps, self._latest = recorder.steps, recorder.latest  # of each worker
-        self._attempts: dict[tuple[int, int], list[Span]] = {}  # lost attempts at gradients that are computed again
+        self._steps, self._latest = recorder.steps, recorder.latest  # of each worker: gradients begun, and the last one
+        self._attempts: dict[tuple[int, int], list[Span]] = {}  # lost attempts at a gradient, by worker and step
 
     @property
     def global_replica(self) -> int:
@@ -79,6 +79,7 @@ class Simulation(Averaging):
             server: number of the server that holds all of it; default: each server holds a part.
         """
         now = self.env._now
+        # A size of the protocol changes the bytes, but not the usual number of messages.
         sent, messages = self._down[block] if size is None else (bytes_of(size, 0), self._down[block][1])
         if server is not None:
             messages = 1
@@ -130,16 +131,16 @@ class Simulation(Averaging):
             done: ns of the duration that are already over.
         """
         step, now, record = self._steps[worker], self.env._now, self.record
-        if self._cut and len(copy.timestamps) < self._cut:
-            raise copy.incomplete(self._cut)
+        if self._model_blocks and len(copy.timestamps) < self._model_blocks:
+            raise copy.incomplete(self._model_blocks)
         if duration is None:
             duration = self._durations[worker]() if self._loads is None else self.duration(worker)
         self._steps[worker] = step + 1
         gradient = Gradient(worker, step, copy, now - done, now - done + duration)
-        if self._latest[worker].due > 0:
+        if self._latest[worker].due > 0:  # its last gradient is still to be used or dropped
             record.retain(self._latest[worker])
         self._latest[worker] = gradient
-        if self._lives is not None and not self._lives.hold(gradient):
+        if self._lives is not None and not self._lives.hold(gradient):  # no main process that a crash would end
             self._delay(gradient)
         if record.listener is not None:
             record.watch(gradient)
@@ -168,10 +169,10 @@ class Simulation(Averaging):
         """Record the lost attempts at a gradient that has reached a server or is dropped."""
         assert self._lives is not None
         self._lives.release(gradient)
-        if self.record.full:
+        if self.record.full:  # the attempts stay for `_open_intervals`
             return
         for begin, end in self._attempts.pop((gradient.worker, gradient.step), ()):
-            if begin < self.now:
+            if begin < self.now:  # a dropped gradient leaves out later attempts
                 self.record.record_interval(What.LOST, begin, min(end, self.now), worker=gradient.worker)
 
     def _open_intervals(self) -> Iterator[tuple[int, ...]]:
@@ -184,7 +185,8 @@ class Simulation(Averaging):
             begin, end, worker = gradient.begin, min(gradient.end, self.now), gradient.worker
             if begin < end:
                 yield What.COMPUTING, begin, end, NONE, worker, NONE
-            if gradient.underway and gradient.due > 0 and end < (sending_end := self._sends_until(worker, end)):
+            is_sending = gradient.underway and gradient.due > 0  # a row still has to use it
+            if is_sending and end < (sending_end := self._sends_until(worker, end)):
                 yield What.SENDING, end, sending_end, NONE, worker, NONE
 
     def _sends_until(self, worker: int, begin: int) -> int:
@@ -207,8 +209,8 @@ class Simulation(Averaging):
             before, after: its models before and after the steps.
         """
         for copy in (before, after):
-            if len(copy.timestamps) < self._cut:
-                raise copy.incomplete(self._cut)
+            if len(copy.timestamps) < self._model_blocks:
+                raise copy.incomplete(self._model_blocks)
         pseudo_gradient = Gradient(worker, NONE, after, self.now, self.now, source=before)
         self.record.watch(pseudo_gradient)
         return pseudo_gradient
@@ -275,7 +277,7 @@ class Simulation(Averaging):
             gradient.copy = self.read(worker, replica, sent=False)
             self.push(gradient, replica, NOTHING)
         pseudo_gradient.copy = self.read(worker, replica, sent=False)
-        self.record.watch(pseudo_gradient)  # under its own mailbox
+        self.record.watch(pseudo_gradient)  # again: its key contains the mailbox of its copy, which is new
 
     def publish(
         self,
@@ -297,7 +299,7 @@ class Simulation(Averaging):
         now = self.now
         repeats = 0 if self.links is None else self.links.announce(worker, copies)
         message_bytes = bytes_of(size, self.sizes.model.blocks[block])
-        self._published[worker] = len(self.record), message_bytes
+        self._published[worker] = len(self.record), message_bytes  # for `transfer`: the row written below
         sent, messages = (copies + repeats) * message_bytes, copies * parts + repeats
         replica = worker if replica is None else replica
         return self.record.pull(now, worker, replica, block, self._steps[worker], now, sent, messages)
@@ -419,7 +421,7 @@ class Simulation(Averaging):
             self._join_operation(gradient.worker, during)
         if self._lives is not None:
             self._settle(gradient)
-            gradient.begin = min(gradient.begin, now)  # otherwise its worker is offline, and it would have begun later
+            gradient.begin = min(gradient.begin, now)  # it begins later if its worker is offline now
         self.record.drop(now, gradient, replica, block, size, messages)
         gradient.dropped = True
 

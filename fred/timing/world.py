@@ -36,7 +36,7 @@ class Lives:
 
     def __init__(self, env: Loop, faults: Faults, lose: Callable[[Gradient], None], updates: Callable[[], int]):
         self._env, self._faults, self._lose, self._updates = env, faults, lose, updates
-        self._wasted: dict[int, tuple[int, int]] = {}  # each worker: number of updates, and crashes since then
+        self._crashes: dict[int, tuple[int, int]] = {}  # of each worker: number of updates, and crashes since then
         self._processes: dict[int, simpy.Process | None] = {}  # None: offline
         self._on_leave: dict[int, Callable[[], None]] = {}  # called when the worker goes offline
         self._senders: dict[int, list[simpy.Process]] = {}  # sending processes, which end with the main process
@@ -76,19 +76,20 @@ class Lives:
         self._gradients.get(gradient.worker, {}).pop(gradient.step, None)
 
     def _schedule_return(self, worker: int, process: _Process, time: int) -> None:
-        self._schedule_at(time, lambda: self._live(worker, process))
+        self._schedule_at(time, lambda: self._start_life(worker, process))
 
-    def _live(self, worker: int, process: _Process) -> None:
+    def _start_life(self, worker: int, process: _Process) -> None:
+        """Start the main process, and schedule the crash that ends it."""
         self._processes[worker] = self._env.process(process())
         begin, rejoin = self._faults.offline_interval("worker", worker, self._env._now)
         self._schedule_at(begin, lambda: self._crash(worker, process, rejoin))
 
     def _crash(self, worker: int, process: _Process, rejoin: int) -> None:
         self._check_progress(worker)
-        running, self._processes[worker] = self._processes[worker], None
-        for child in (running, *self._senders[worker]):
-            if child is not None and child.is_alive:
-                _abandon(child)
+        main, self._processes[worker] = self._processes[worker], None
+        for running in (main, *self._senders[worker]):
+            if running is not None and running.is_alive:
+                _abandon(running)
         self._senders[worker] = []
         for gradient in list(self._gradients[worker].values()):
             self._lose(gradient)
@@ -98,9 +99,9 @@ class Lives:
     def _check_progress(self, worker: int) -> None:
         """Raise FredError if a worker crashes again and again without any update."""
         updates = self._updates()
-        last_updates, crashes = self._wasted.get(worker, (updates, 0))
+        last_updates, crashes = self._crashes.get(worker, (updates, 0))
         crashes = crashes + 1 if last_updates == updates else 1
-        self._wasted[worker] = updates, crashes
+        self._crashes[worker] = updates, crashes
         if crashes > MOST_TRIES:
             raise FredError(
                 f"`cluster.faults`: worker {worker} has gone offline {MOST_TRIES:,} times since the last update: "
@@ -108,6 +109,8 @@ class Lives:
             )
 
     def _schedule_at(self, time: int, action: Callable[[], None]) -> None:
+        """Schedule a crash or return, and count it in `expected` until it happens."""
+
         def happen() -> None:
             self.expected -= 1
             action()
@@ -118,7 +121,7 @@ class Lives:
 
 
 def _abandon(process: simpy.Process) -> None:
-    """End a process where it waits."""
+    """End a process where it waits; the event that it waits for must not resume it any more."""
     target = process.target
     if target is not None and target.callbacks is not None:
         target.callbacks.remove(process._resume)
@@ -253,7 +256,7 @@ class World:
         """
         self._end_at(seconds)
         thresholds = gc.get_threshold()
-        gc.set_threshold(_FEW_COLLECTIONS, *thresholds[1:])  # of processes' garbage: up to a third of the time
+        gc.set_threshold(_FEW_COLLECTIONS, *thresholds[1:])  # processes' garbage would take up to a third of the time
         try:
             while not self.record.full:
                 self._advance(seconds)
@@ -323,10 +326,12 @@ class World:
 
     def _time_is_over(self) -> None:
         self.record.stop()
+        # Crashes and returns go on for ever. If no other event is left, nothing could have happened any more.
         if len(self.env._queue) == (self._lives.expected if self._lives else 0):
             self.standstill = self._standstill(self.record.last_ns)
 
     def _standstill(self, since: int) -> str:
+        """Return the message about a standstill since this time, ns: some of the waiting processes, or a guess at the cause."""
         waiting = [f"{name} waits for {reason}" for name, reason in list(self._waiting.items())[:8]]
         if self._faults is not None:
             waiting += self._faults.describe_losses(self.workers, self.servers, self.now)[:8]
