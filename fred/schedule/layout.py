@@ -68,7 +68,7 @@ class Layout(NamedTuple):
         >>> Layout.clients().local(3)
         True
         """
-        on_workers = self.replicas - len(self.on_servers)
+        on_workers = self.replicas - len(self.on_servers)  # one for each worker, or one that they use in turn (`clients`)
         return self.replicas > 1 and (on_workers >= workers or 0 < on_workers < self.replicas)
 
     def models_only(self, workers: int) -> bool:
@@ -132,10 +132,10 @@ class Sizes(NamedTuple):
             return Sizes.uniform(params, self.shares)._replace(examples=self.examples)
 
         def scaled(size: int) -> int:
-            return -(-size * params // self.params)
+            return -(-size * params // self.params)  # rounded up
 
         def resized(size: Size) -> Size:
-            if size.total == self.params:
+            if size.total == self.params:  # blocks of a dense message are rounded as those of the parameters
                 return Size.from_shares(params, self.shares)
             return Size(scaled(size.total), tuple(map(scaled, size.blocks)))
 

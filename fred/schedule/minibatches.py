@@ -62,13 +62,15 @@ def divide_by_shares(seed: int, labels: ArrayLike, workers: int, concentration: 
         [[34, 30], [31, 38], [35, 32]]
     """
     labels = np.asarray(labels)
-    mixed, _ = divide(seed, len(labels), 1)
+    shuffled, _ = divide(seed, len(labels), 1)
     parts: list[list[int]] = [[] for _ in range(workers)]
     for label in np.unique(labels):
-        draws = scipy.special.gammaincinv(concentration, numerics.uniforms(seed, "shares", label, 0, workers))
-        members, cumulative = mixed[labels[mixed] == label], np.cumsum(draws) / draws.sum()
-        for part, share in zip(parts, np.split(members, np.rint(cumulative[:-1] * len(members)).astype(np.int64)), strict=True):
-            part.extend(share.tolist())
+        # Gamma variates divided by their sum have a Dirichlet distribution.
+        variates = scipy.special.gammaincinv(concentration, numerics.uniforms(seed, "shares", label, 0, workers))
+        members, cumulative_shares = shuffled[labels[shuffled] == label], np.cumsum(variates) / variates.sum()
+        ends = np.rint(cumulative_shares[:-1] * len(members)).astype(np.int64)
+        for part, added_members in zip(parts, np.split(members, ends), strict=True):
+            part.extend(added_members.tolist())
     _give_to_empty(parts)
     order = np.array([example for part in parts for example in part], np.int32)
     return Parts(order, np.cumsum([0, *map(len, parts)]))
@@ -76,13 +78,13 @@ def divide_by_shares(seed: int, labels: ArrayLike, workers: int, concentration: 
 
 def _give_to_empty(parts: list[list[int]]) -> None:
     """Move an example from the largest part at that moment, the first of several, to each empty part."""
-    largest = [(-len(part), number) for number, part in enumerate(parts)]
-    heapq.heapify(largest)
+    largest_first = [(-len(part), index) for index, part in enumerate(parts)]
+    heapq.heapify(largest_first)
     for part in parts:
         if not part:
-            size, number = largest[0]
-            part.append(parts[number].pop())
-            heapq.heapreplace(largest, (size + 1, number))
+            negative_size, index = largest_first[0]
+            part.append(parts[index].pop())
+            heapq.heapreplace(largest_first, (negative_size + 1, index))
 
 
 def divide_by_quantity(seed: int, examples: int, workers: int, concentration: float) -> Parts:
@@ -103,10 +105,11 @@ def divide_by_quantity(seed: int, examples: int, workers: int, concentration: fl
         [2, 4, 25, 69]
         [22, 23, 26, 29]
     """
-    draws = 1e-300 + scipy.special.gammaincinv(concentration, numerics.uniforms(seed, "quantities", 0, 0, workers))
-    extra = np.rint(np.cumsum(draws) / draws.sum() * (examples - workers)).astype(np.int64)
+    # As in `divide_by_shares`. A small concentration may give zeros only; the constant keeps their sum above 0.
+    variates = 1e-300 + scipy.special.gammaincinv(concentration, numerics.uniforms(seed, "quantities", 0, 0, workers))
+    extra_examples = np.rint(np.cumsum(variates) / variates.sum() * (examples - workers)).astype(np.int64)  # cumulative
     order, _ = divide(seed, examples, 1)
-    return Parts(order, np.concatenate(([0], extra + np.arange(1, workers + 1))))
+    return Parts(order, np.concatenate(([0], extra_examples + np.arange(1, workers + 1))))  # one more for each worker
 
 
 def divide_by_owner(owners: ArrayLike) -> Parts:
@@ -166,7 +169,8 @@ def batch_indices(
     """
     worker, step, ordinal = np.broadcast_arrays(*(np.asarray(x, np.int64) for x in (worker, step, ordinal)))
     sizes = np.asarray(batch_size, np.int64)
-    width, place = int(sizes.max()), np.arange(sizes.max())
+    width, offsets = int(sizes.max()), np.arange(sizes.max())
+    # The worker's examples in a step: their number, the position of the first one, and the number of all workers' examples.
     if sizes.ndim:
         size, begin, total = sizes[worker], (np.cumsum(sizes) - sizes)[worker], sizes.sum()
     else:
@@ -174,16 +178,16 @@ def batch_indices(
     if sampling == "sequential":
         if sizes.min() < width:
             raise FredError("`sampling: sequential` needs one size for all workers: give `batch_size` one number")
-        indices = (ordinal % max(1, examples // width) * width)[..., None] + place
+        indices = (ordinal % max(1, examples // width) * width)[..., None] + offsets
         return (indices % examples).astype(np.int32)
     if parts is not None:
         indices = _draw_from_parts(seed, worker, step, size, begin, width, sampling, parts)
     elif sampling == "shuffled":
-        indices = _shuffled(seed, (step * total + begin)[..., None] + place, examples)
+        indices = _shuffled(seed, (step * total + begin)[..., None] + offsets, examples)
     else:
-        word = numerics.word_runs(seed, "minibatch", step, begin, width)
+        word = numerics.word_runs(seed, "minibatch", step, begin, width)  # 32 bits, scaled to 0 .. examples - 1
         indices = (word * np.uint64(examples) >> np.uint64(32)).astype(np.int32)
-    return np.where(place < size[..., None], indices, np.int32(-1)) if sizes.ndim else indices
+    return np.where(offsets < size[..., None], indices, np.int32(-1)) if sizes.ndim else indices
 
 
 def key_words(seed: int, worker: ArrayLike, step: ArrayLike) -> NDArray[np.uint32]:
@@ -242,20 +246,20 @@ class Minibatches:
         """Return the example indices of one minibatch [width]; fast if a worker's steps are requested in order."""
         if self._sampling == "sequential":
             return self.indices(worker, step, ordinal)
-        first, block = self._ahead.get(worker, (step + 1, None))
-        if block is None or not first <= step < first + self._BLOCK:
-            first, block = step, self.indices(worker, step + np.arange(self._BLOCK), 0)
-            self._ahead[worker] = first, block
-        return block[step - first]
+        first_step, block = self._ahead.get(worker, (0, None))
+        if block is None or not first_step <= step < first_step + self._BLOCK:
+            first_step, block = step, self.indices(worker, step + np.arange(self._BLOCK), 0)
+            self._ahead[worker] = first_step, block
+        return block[step - first_step]
 
 
 def _shuffled(seed: int, position: NDArray[np.int64], examples: int) -> NDArray[np.int32]:
     """Return the example at each position in the endless sequence of random orders."""
     epoch, rank = position // examples, position % examples
     indices = np.empty(position.shape, np.int32)
-    for number in np.unique(epoch):
-        order = np.argsort(numerics.words(seed, "shuffle", number, np.arange(examples)), kind="stable")
-        indices[epoch == number] = order[rank[epoch == number]]
+    for epoch_number in np.unique(epoch):
+        order = np.argsort(numerics.words(seed, "shuffle", epoch_number, np.arange(examples)), kind="stable")
+        indices[epoch == epoch_number] = order[rank[epoch == epoch_number]]
     return indices
 
 
@@ -296,11 +300,13 @@ def _in_own_order(
 ) -> NDArray[np.int32]:
     """Return the rank-th example of a worker's part, in the random order of the part's epoch: [...], as the three arguments."""
     indices = np.empty(rank.size, np.int32)
-    key = (epoch * (len(parts.begins) - 1) + worker).ravel()
-    sort = np.argsort(key, kind="stable")
-    for group in np.split(sort, np.flatnonzero(np.diff(key[sort], prepend=-1)))[1:]:  # none if no minibatch is requested
-        number, owner = divmod(int(key[group[0]]), len(parts.begins) - 1)
+    workers = len(parts.begins) - 1
+    key = (epoch * workers + worker).ravel()  # positions of the same worker's same epoch have the same key
+    by_key = np.argsort(key, kind="stable")
+    group_begins = np.flatnonzero(np.diff(key[by_key], prepend=-1))
+    for group in np.split(by_key, group_begins)[1:]:  # the first piece, before position 0, is empty
+        epoch_number, owner = divmod(int(key[group[0]]), workers)
         part = parts.order[parts.begins[owner] : parts.begins[owner + 1]]
-        order = np.argsort(numerics.words(seed, "shuffle", number, part), kind="stable")
+        order = np.argsort(numerics.words(seed, "shuffle", epoch_number, part), kind="stable")
         indices[group] = part[order[rank.ravel()[group]]]
     return indices.reshape(rank.shape)

@@ -126,6 +126,7 @@ class Intervals(NamedTuple):
 
 def exact_sum(numbers: Ints) -> int:
     """Return the sum of integers exactly, even beyond 64 bits."""
+    # The upper and the lower 32 bits are summed apart: neither sum overflows for fewer than 2**31 numbers.
     return (int((numbers >> 32).sum()) << 32) + int((numbers & 0xFFFFFFFF).sum())
 
 
@@ -158,26 +159,28 @@ class Ledger:
         updates = _updates(schedule, uses)
         made_of_gradients = step[uses] != NONE
         drops = schedule.rows(Verb.DROP)
-        used, unapplied = uses[made_of_gradients], drops[step[drops] != NONE]
-        keys = _keys(schedule, np.concatenate((used, unapplied)))
-        first = np.full(int(keys.max(initial=0)) + 1, NONE, np.int64)
-        first[keys[: len(used)][::-1]] = np.arange(len(used))[::-1]  # by key, the position of the first use
-        begins = first[keys[: len(used)]] == np.arange(len(used))
+        gradient_uses, gradient_drops = uses[made_of_gradients], drops[step[drops] != NONE]
+        keys = _keys(schedule, np.concatenate((gradient_uses, gradient_drops)))
+        use_keys, drop_keys = keys[: len(gradient_uses)], keys[len(gradient_uses) :]
+        positions = np.arange(len(gradient_uses))
+        first_position = np.full(int(keys.max(initial=0)) + 1, NONE, np.int64)  # by key; NONE: never used
+        first_position[use_keys[::-1]] = positions[::-1]  # reversed, so that the first use wins
+        is_first_use = first_position[use_keys] == positions
         gradients = np.full(len(uses), NONE, np.int64)
-        gradients[made_of_gradients] = (np.cumsum(begins) - 1)[first[keys[: len(used)]]]
-        applied = np.full(int(begins.sum()), len(schedule), np.int64)
+        gradients[made_of_gradients] = (np.cumsum(is_first_use) - 1)[first_position[use_keys]]
+        applied = np.full(int(is_first_use.sum()), len(schedule), np.int64)  # above any row, for the minimum
         closed = made_of_gradients & (updates != NONE)
         np.minimum.at(applied, gradients[closed], updates[closed])
         applied[applied == len(schedule)] = NONE
-        dropped = len(np.unique(keys[len(used) :][first[keys[len(used) :]] == NONE]))
-        firsts = used[begins]
-        every_update = schedule.rows(Verb.PUSH, Verb.COMMIT)
-        return cls(uses, updates, gradients, schedule["worker"][firsts], step[firsts], applied, dropped, every_update)
+        dropped = len(np.unique(drop_keys[first_position[drop_keys] == NONE]))
+        first_uses = gradient_uses[is_first_use]
+        workers, steps = schedule["worker"][first_uses], step[first_uses]
+        return cls(uses, updates, gradients, workers, steps, applied, dropped, schedule.rows(Verb.PUSH, Verb.COMMIT))
 
     def gradients_per_update(self) -> Ints:
         """Return the number of gradients first applied by each update (PUSH or COMMIT): [updates]."""
-        applied = np.searchsorted(self.every_update, self.applied[self.applied != NONE])
-        return np.bincount(applied, minlength=len(self.every_update)).astype(np.int64)
+        positions = np.searchsorted(self.every_update, self.applied[self.applied != NONE])
+        return np.bincount(positions, minlength=len(self.every_update)).astype(np.int64)
 
 
 @dataclass(frozen=True, eq=False)  # compared by their digests
@@ -256,8 +259,8 @@ class Schedule:
         writes = self.rows(Verb.PULL, Verb.MIX)[::-1]  # reversed, so that the first row of a mailbox wins
         clocks = np.zeros((int(self["mailbox"].max(initial=0)) + 1) * self.blocks, np.int64)
         clocks[self["mailbox"][writes] * self.blocks + self["block"][writes]] = self["timestamp"][writes]
-        origin = np.where(self["step"][rows] == NONE, self["source"][rows], self["mailbox"][rows])
-        return clocks[origin * self.blocks + self["block"][rows]]
+        read_mailbox = np.where(self["step"][rows] == NONE, self["source"][rows], self["mailbox"][rows])
+        return clocks[read_mailbox * self.blocks + self["block"][rows]]
 
     def by_minibatch(self) -> "Schedule":
         """Return the schedule with the number of each gradient's minibatch as its `step`, as `batch_indices` needs it.
@@ -282,13 +285,14 @@ class Schedule:
         if not skipped.any():
             return self
         skips, intervals = (Intervals(*(column[mask] for column in self.intervals)) for mask in (skipped, ~skipped))
-        step, order = self["step"].copy(), np.argsort(self["worker"], kind="stable")
+        step, rows_by_worker = self["step"].copy(), np.argsort(self["worker"], kind="stable")
         for worker in np.unique(skips.worker).tolist():
-            first, last = (np.searchsorted(self["worker"], worker, side, sorter=order) for side in ("left", "right"))
-            rows, of_worker = order[first:last], skips.worker == worker
-            before = np.searchsorted(skips.begin_ns[of_worker], self["begin_ns"][rows], side="right")
-            total = np.concatenate(([0], np.cumsum(skips.other[of_worker])))[before]
-            step[rows] += np.where(step[rows] == NONE, 0, total)
+            first, last = (np.searchsorted(self["worker"], worker, side, sorter=rows_by_worker) for side in ("left", "right"))
+            rows, of_worker = rows_by_worker[first:last], skips.worker == worker
+            # A gradient that begins at the time of a failure belongs to the work after it.
+            skip_count = np.searchsorted(skips.begin_ns[of_worker], self["begin_ns"][rows], side="right")
+            skipped_minibatches = np.concatenate(([0], np.cumsum(skips.other[of_worker])))[skip_count]
+            step[rows] += np.where(step[rows] == NONE, 0, skipped_minibatches)
         return replace(self, columns={**self.columns, "step": step}, intervals=intervals)
 
     def counts(self) -> dict[str, int]:
@@ -366,6 +370,7 @@ def _with_numbers(frame: pd.DataFrame, coded: str, names: type[IntEnum], columns
 
 def _keys(schedule: Schedule, rows: Ints) -> Ints:
     """Return small numbers, equal for gradients of the same worker and step."""
+    # The caller indexes an array by key. Sorting for consecutive keys takes longer than a few unused entries.
     worker, step = schedule["worker"][rows], schedule["step"][rows]
     keys = worker * (int(step.max(initial=0)) + 1) + step
     return keys if keys.max(initial=0) < 8 * len(keys) else np.unique(keys, return_inverse=True)[1]
@@ -378,12 +383,12 @@ def _updates(schedule: Schedule, uses: Ints) -> Ints:
     updates = np.where(schedule["verb"][uses] == Verb.PUSH, uses, NONE)
     commits = schedule.rows(Verb.COMMIT)
     commits = commits[np.argsort(schedule.cells(commits), kind="stable")]  # by cell, then in order
-    cells = schedule.cells(commits)
+    commit_cells = schedule.cells(commits)
     adds = np.flatnonzero(updates == NONE)
     add_cells = schedule.cells(uses[adds])
     stride = len(schedule) + 1
-    position = np.searchsorted(cells * stride + commits, add_cells * stride + uses[adds])
+    position = np.searchsorted(commit_cells * stride + commits, add_cells * stride + uses[adds])
     closed = position < len(commits)
-    closed[closed] = cells[position[closed]] == add_cells[closed]
+    closed[closed] = commit_cells[position[closed]] == add_cells[closed]
     updates[adds[closed]] = commits[position[closed]]
     return updates

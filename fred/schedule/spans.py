@@ -30,7 +30,7 @@ def first_absence(schedule: Schedule, workers: Collection[int] | None = None) ->
     offline, failed, servers = (schedule.intervals.select(kind) for kind in (What.AWAY, What.DETECTING, What.SERVER_AWAY))
     begins = *offline.begin_ns.tolist(), *failed.begin_ns.tolist()
     members = *offline.worker.tolist(), *failed.worker.tolist()
-    absences = [pair for pair in zip(begins, members, strict=True) if workers is None or pair[1] in workers]
+    absences = [(begin, worker) for begin, worker in zip(begins, members, strict=True) if workers is None or worker in workers]
     return min(absences + [(begin, -1) for begin in servers.begin_ns.tolist()], default=None)
 
 
@@ -195,23 +195,26 @@ def _clip(candidates: _Pieces, free: _Pieces) -> _Pieces:
     """Return the parts of candidates within free pieces (sorted and disjoint). Of overlapping candidates the earlier counts."""
     # All candidates at once, since a run may have millions. Each begins no earlier than the latest end before it, so that none
     # overlap. Two searches give the first free piece that a candidate touches, and the number of such pieces. `positions`
-    # repeats the candidate once per piece, and `free_positions` counts these pieces up.
+    # repeats the candidate once per piece, and `free_positions` counts these pieces up from the first one.
     order = np.argsort(candidates.begin, kind="stable")
     begin, end = candidates.begin[order], candidates.end[order]
     latest_end = np.maximum.accumulate(end)
     begin[1:] = np.maximum(begin[1:], latest_end[:-1])
     nonempty = np.flatnonzero(end > begin)
     begin, end = begin[nonempty], end[nonempty]
-    first = np.searchsorted(free.end, begin, "right")
-    count = np.searchsorted(free.begin, end, "left") - first
-    positions = np.repeat(np.arange(len(count)), count)
-    free_positions = np.arange(len(positions)) - np.repeat(np.cumsum(count) - count - first, count)
+    first_free = np.searchsorted(free.end, begin, "right")
+    counts = np.searchsorted(free.begin, end, "left") - first_free
+    positions = np.repeat(np.arange(len(counts)), counts)
+    output_begins = np.cumsum(counts) - counts  # where each candidate's parts begin in the result
+    free_positions = np.arange(len(positions)) - np.repeat(output_begins - first_free, counts)
     begin, end = np.maximum(begin[positions], free.begin[free_positions]), np.minimum(end[positions], free.end[free_positions])
     return candidates.select(order[nonempty[positions]])._replace(begin=begin, end=end)
 
 
 def _subtract(free: _Pieces, pieces: _Pieces) -> _Pieces:
-    """Return the remainder of free pieces, as waiting."""
+    """Return the remainder of free pieces, as waiting; the other pieces lie within them and do not overlap."""
+    # A gap begins where a free piece begins or another piece ends, and ends where another piece begins or a free piece ends.
+    # Gaps do not overlap, so the i-th begin in sorted order belongs to the i-th end; some gaps are empty.
     begin = np.sort(np.concatenate((free.begin, pieces.end)), kind="stable")
     end = np.sort(np.concatenate((pieces.begin, free.end)), kind="stable")
     return _Pieces.from_columns(begin[end > begin], end[end > begin], _WAITING)
@@ -238,24 +241,24 @@ class _Table:
 
     def lifetimes(self) -> _Pieces:
         """Return each worker's time, until its last known activity."""
-        schedule, last = self._schedule, np.zeros(self._workers, np.int64)
+        schedule, last_ns = self._schedule, np.zeros(self._workers, np.int64)
         if schedule.standstill:
-            last[:] = schedule.end_ns
+            last_ns[:] = schedule.end_ns
         in_table = (schedule["worker"] >= 0) & (schedule["worker"] < self._workers)
         for name in ("time_ns", "end_ns"):
-            np.maximum.at(last, schedule["worker"][in_table], schedule[name][in_table].clip(max=schedule.end_ns))
+            np.maximum.at(last_ns, schedule["worker"][in_table], schedule[name][in_table].clip(max=schedule.end_ns))
         intervals = schedule.intervals
-        if (of_job := intervals.what >= What.SAVING).any():
-            last = last.clip(min=intervals.end_ns[of_job].max())
+        if (of_job := intervals.what >= What.SAVING).any():  # the kinds from SAVING on concern all workers
+            last_ns = last_ns.clip(min=intervals.end_ns[of_job].max())
         for members, mask in (
-            (intervals.worker, intervals.what != What.UNFINISHED),
-            (intervals.other, intervals.what == What.TRIP),
+            (intervals.worker, intervals.what != What.UNFINISHED),  # it ends when it would have been finished
+            (intervals.other, intervals.what == What.TRIP),  # the receiver
         ):
             selected = mask & (members >= 0) & (members < self._workers)
-            np.maximum.at(last, members[selected], intervals.end_ns[selected].clip(max=schedule.end_ns))
-        workers = np.flatnonzero(last)
+            np.maximum.at(last_ns, members[selected], intervals.end_ns[selected].clip(max=schedule.end_ns))
+        workers = np.flatnonzero(last_ns)
         return _Pieces.from_columns(
-            self._points(workers, np.zeros_like(workers)), self._points(workers, last[workers]), _WAITING
+            self._points(workers, np.zeros_like(workers)), self._points(workers, last_ns[workers]), _WAITING
         )
 
     def candidates(self, kind: int) -> _Pieces:
@@ -278,9 +281,10 @@ class _Table:
         crashes = np.sort(self._points(self._away.worker, self._away.begin_ns))
         if not len(crashes):
             return down
-        following = np.searchsorted(crashes, down.begin)
-        crash = np.append(crashes, np.iinfo(np.int64).max)[following]
-        return down._replace(end=np.minimum(down.end, crash))
+        # The next crash on the line may be another worker's. It is then later than all of this worker's time: no effect.
+        position = np.searchsorted(crashes, down.begin)
+        next_crash = np.append(crashes, np.iinfo(np.int64).max)[position]
+        return down._replace(end=np.minimum(down.end, next_crash))
 
     def _to_servers(self) -> _Pieces:
         """Return messages to servers."""
@@ -331,10 +335,10 @@ class _Table:
         return pd.DataFrame({**columns, "number": pieces.partner_number}, copy=False)
 
     def _row_begins(self) -> _Pieces:
-        """Return the beginnings of rows with their partners; rows of collective operations first."""
+        """Return the beginnings of rows, as empty pieces, with their partners; rows of collective operations first."""
         schedule = self._schedule
         rows = np.flatnonzero((schedule["worker"] >= 0) & (schedule["verb"] != Verb.MIX))
-        rows = rows[np.argsort(~self._is_collective(rows), kind="stable")]
+        rows = rows[np.argsort(~self._is_collective(rows), kind="stable")]  # False, for collective rows, comes first
         served = self._schedule.is_on_servers(rows)
         begin = np.where(schedule["verb"][rows] == Verb.PULL, schedule["begin_ns"][rows], schedule["time_ns"][rows])
         partner = np.select([served, self._is_collective(rows)], [_SERVER, _COLLECTIVE], self._default_partner())
@@ -388,7 +392,7 @@ class _Table:
         return pieces.select((worker >= 0) & (worker < self._workers))
 
     def _points(self, worker: Ints, time: Ints) -> Ints:
-        """Return points of the line."""
+        """Return the points of the line for times of workers, ns; times after the end of the run count as that end."""
         time = time.clip(0, self._schedule.end_ns)
         if len(self._ticks):
             time = np.searchsorted(self._ticks, time)

@@ -32,9 +32,10 @@ def of_gradients(schedule: Schedule) -> Ints:
     """
     uses, syncs = schedule.rows(Verb.PUSH, Verb.ADD), schedule.rows(Verb.SYNC)
     read_clock = schedule.read_clocks(uses)
-    stale: Ints = schedule["timestamp"][uses] + schedule["staleness"][uses] - read_clock
+    stale: Ints = schedule["timestamp"][uses] + schedule["staleness"][uses] - read_clock  # clock at use - clock at read
     if not len(syncs):
         return stale
+    # `cell * stride + clock` sorts by replica and block, then by clock, so two searches count the SYNCs from read to use.
     stride = int(schedule["timestamp"].max()) + int(schedule["staleness"].max()) + 1  # above any clock
     sync_clocks = np.sort(schedule.cells(syncs) * stride + schedule["timestamp"][syncs])
     begin = schedule.cells(uses) * stride + read_clock
@@ -87,42 +88,47 @@ def in_gradients(schedule: Schedule) -> int | None:
     ledger = schedule.ledger
     if len(schedule.rows(Verb.SYNC)) or (ledger.gradients == NONE).any() or not (ledger.updates != NONE).any():
         return None
-    largest, blocks, read_clocks = 0, schedule["block"], schedule.read_clocks(ledger.uses)
+    largest, block_of_row, read_clocks = 0, schedule["block"], schedule.read_clocks(ledger.uses)
     for block in range(schedule.blocks):
-        in_block = (blocks[ledger.uses] == block) & (ledger.updates != NONE)
-        changes = ledger.every_update[blocks[ledger.every_update] == block]
-        applied = np.searchsorted(ledger.updates[in_block], changes, side="right")  # gradients, after each change
-        applied_before = np.concatenate(([0], applied))[read_clocks[in_block]]
-        largest = max(largest, int((np.arange(in_block.sum()) - applied_before).max(initial=0)))
+        in_block = (block_of_row[ledger.uses] == block) & (ledger.updates != NONE)
+        block_updates = ledger.every_update[block_of_row[ledger.every_update] == block]
+        applied = np.searchsorted(ledger.updates[in_block], block_updates, side="right")  # gradients, after each update
+        applied_at_read = np.concatenate(([0], applied))[read_clocks[in_block]]  # the clock counts the block's updates
+        applied_before_use = np.arange(in_block.sum())
+        largest = max(largest, int((applied_before_use - applied_at_read).max(initial=0)))
     return largest
 
 
 def _in_pseudo_gradients(schedule: Schedule) -> int | None:
-    """Return the same for workers that take local steps from the server's model, which sums their pseudo-gradients."""
+    """Return R for workers that take local steps from the server's model, which sums their pseudo-gradients."""
     rows = schedule.rows(Verb.ADD, Verb.COMMIT)
     rows = rows[schedule["replica"][rows] == schedule.workers]
     if not len(rows) or schedule.blocks > 1 or not _adds_up(schedule, rows):
         return None
-    position = np.zeros(int(schedule["mailbox"].max()) + 1, np.int64)
+    pull_of_mailbox = np.zeros(int(schedule["mailbox"].max()) + 1, np.int64)  # row
     pulls = schedule.rows(Verb.PULL)
-    position[schedule["mailbox"][pulls]] = pulls
-    steps = {
+    pull_of_mailbox[schedule["mailbox"][pulls]] = pulls
+    step_rows = {
         worker: np.flatnonzero((schedule["verb"] == Verb.PUSH) & (schedule["worker"] == worker))
         for worker in range(schedule.workers)
     }
-    applied_after_commit, applied, waiting, largest = [(-1, 0)], 0, list[tuple[int, int]](), 0
+    applied, largest = 0, 0
+    applied_after_commit = [(-1, 0)]  # row of the COMMIT, gradients applied; before all rows, none
+    round_members = list[tuple[int, int]]()  # of the open round: row in which the worker read the model, local steps from there
     for row in rows.tolist():
         if schedule["verb"][row] == Verb.ADD:
-            ends = position[[schedule["source"][row], schedule["mailbox"][row]]]
-            begin, end = np.searchsorted(steps[int(schedule["worker"][row])], ends)
-            waiting.append((int(ends[0]), int(end - begin)))
+            # Local steps lie between the reads of the models before and after them.
+            first_pull, last_pull = pull_of_mailbox[[schedule["source"][row], schedule["mailbox"][row]]]
+            begin, end = np.searchsorted(step_rows[int(schedule["worker"][row])], (first_pull, last_pull))
+            round_members.append((int(first_pull), int(end - begin)))
             continue
-        for pull, count in waiting:
-            applied_before = applied_after_commit[bisect.bisect_left(applied_after_commit, (pull, 0)) - 1][1]
-            applied += count
-            largest = max(largest, applied - applied_before - 1)
+        for pull, steps in round_members:
+            last_commit = bisect.bisect_left(applied_after_commit, (pull, 0)) - 1
+            _, applied_at_read = applied_after_commit[last_commit]
+            applied += steps
+            largest = max(largest, applied - applied_at_read - 1)  # the last step itself does not count
         applied_after_commit.append((row, applied))
-        waiting.clear()
+        round_members.clear()
     return largest if applied else None
 
 
@@ -150,22 +156,24 @@ def of_models(schedule: Schedule) -> Ints:
     syncs = np.flatnonzero((schedule["verb"] == Verb.SYNC) & first)
     if not len(syncs):
         return np.zeros(0, np.int64)
-    updates, takers = (np.full(int(schedule["mailbox"].max()) + 1, NONE, np.int64) for _ in range(2))
-    updates[schedule["mailbox"][pulls]] = _updates(schedule, pulls)
-    np.maximum.at(takers, schedule["mailbox"][syncs], _updates(schedule, syncs))
-    copied = np.unique(schedule["mailbox"][syncs])  # models taken as they are
-    average = np.concatenate((schedule["mailbox"][mixes], copied))
-    model = np.concatenate((schedule["source"][mixes], copied))
-    compared = (takers[average] != NONE) & (updates[model] != NONE)
-    age: Ints = (takers[average] - updates[model])[compared].clip(0)
+    # By mailbox: updates of the model that it holds, and of the most advanced worker that takes it.
+    model_updates, taker_updates = (np.full(int(schedule["mailbox"].max()) + 1, NONE, np.int64) for _ in range(2))
+    model_updates[schedule["mailbox"][pulls]] = _updates(schedule, pulls)
+    np.maximum.at(taker_updates, schedule["mailbox"][syncs], _updates(schedule, syncs))
+    synced = np.unique(schedule["mailbox"][syncs])  # a model taken as it is counts as an average of itself alone
+    average = np.concatenate((schedule["mailbox"][mixes], synced))
+    model = np.concatenate((schedule["source"][mixes], synced))
+    is_compared = (taker_updates[average] != NONE) & (model_updates[model] != NONE)
+    age: Ints = (taker_updates[average] - model_updates[model])[is_compared].clip(0)
     return age
 
 
 def _updates(schedule: Schedule, rows: NDArray[np.intp]) -> Ints:
     """Return the number of updates by gradients, before each of these rows, of the row's replica."""
     changes = np.flatnonzero(np.isin(schedule["verb"], (Verb.PUSH, Verb.COMMIT)) & (schedule["block"] == 0))
+    # `replica * stride + row` sorts by replica, then by row. Two searches count the changes from a replica's first row on.
     stride = len(schedule) + 1
-    order = np.sort(schedule["replica"][changes] * stride + changes)
-    replica: Ints = schedule["replica"][rows] * stride
-    counts: Ints = np.searchsorted(order, replica + rows) - np.searchsorted(order, replica)
+    change_keys = np.sort(schedule["replica"][changes] * stride + changes)
+    first_keys: Ints = schedule["replica"][rows] * stride
+    counts: Ints = np.searchsorted(change_keys, first_keys + rows) - np.searchsorted(change_keys, first_keys)
     return counts

@@ -80,7 +80,7 @@ def _trips(schedule: Schedule) -> pd.DataFrame:
     _, begin, end, row, sender, receiver = schedule.intervals.select(What.TRIP)
     messages_of_row = schedule["messages"][row].clip(1)  # at least 1, or NONE (the last row, unused) might divide by 0
     sizes = np.where(row == NONE, NONE, schedule["bytes"][row] // messages_of_row) if len(row) else row
-    arrived = (end < schedule.end_ns) | (begin == end)
+    arrived = (end < schedule.end_ns) | (begin == end)  # those in transit at the end of the run end there
     return _table(_BETWEEN_WORKERS, begin, end, row, sender, receiver, sizes, arrived)
 
 
@@ -91,6 +91,7 @@ def _rows_of_servers(schedule: Schedule, *verbs: Verb) -> Ints:
 
 
 def _server(schedule: Schedule, rows: Ints) -> Ints:
+    """Return the server of each row: that of its block; NONE: all servers together."""
     return schedule["block"][rows] if schedule.blocks > 1 else np.full(len(rows), NONE)
 
 
@@ -152,21 +153,23 @@ def copies(schedule: Schedule) -> pd.DataFrame:
     rows = schedule.rows(Verb.PUSH, Verb.ADD, Verb.DROP)
     rows = rows[(schedule["step"][rows] != NONE) & np.isin(schedule["replica"][rows], schedule.on_servers)]
     worker, step, mailbox = (schedule[name][rows] for name in ("worker", "step", "mailbox"))
-    _, first, gradient = np.unique(worker * (step.max(initial=0) + 1) + step, return_index=True, return_inverse=True)
-    # A gradient is known by worker and step; gradients come in the order of their first rows. Several may have been computed
-    # at one mailbox: its fetch counts for the first of them only.
+    # A gradient is identified by worker and step: `key` numbers them, and `first` has the position of each one's first row.
+    # Gradients come in the order of these rows. Several may have been computed at one mailbox: its fetch counts for the first
+    # of them only.
+    _, first, key = np.unique(worker * (step.max(initial=0) + 1) + step, return_index=True, return_inverse=True)
     order = np.argsort(first)
-    first_uses, mailboxes = rows[first[order]], mailbox[first[order]]
+    first_rows, mailboxes = rows[first[order]], mailbox[first[order]]
     _, first_readers = np.unique(mailboxes, return_index=True)
     columns = {
-        "seconds": schedule["time_ns"][first_uses] / NANOSECONDS,
-        "updates": np.searchsorted(schedule.ledger.every_update, first_uses) // schedule.blocks,
+        "seconds": schedule["time_ns"][first_rows] / NANOSECONDS,
+        "updates": np.searchsorted(schedule.ledger.every_update, first_rows) // schedule.blocks,
         "potential": 1 + np.arange(len(order)),
     }
     for unit, (pushed, fetched) in {"messages": ("pushes", "fetches"), "bytes": ("pushed_bytes", "fetched_bytes")}.items():
-        up = np.bincount(gradient, schedule[unit][rows], len(order))[order]
+        up = np.bincount(key, schedule[unit][rows], len(order))[order]
         down = np.zeros(len(order))
         down[first_readers] = _fetched(schedule, unit)[mailboxes[first_readers]]
+        # A gradient is one push, and its parameters one fetch, whatever the number of messages.
         columns |= {pushed: up, fetched: down} if unit == "bytes" else {pushed: up > 0, fetched: down > 0}
         columns |= {name: np.cumsum(columns[name]) for name in (pushed, fetched)}
     return pd.DataFrame(columns)
@@ -178,6 +181,6 @@ def _fetched(schedule: Schedule, unit: str) -> NDArray[np.float64]:
     fetched = np.zeros(int(schedule["mailbox"].max(initial=0)) + 1)
     fetched[schedule["mailbox"][pulls]] = schedule[unit][pulls]
     _, first = np.unique(schedule["source"][mixes], return_index=True)
-    mailbox, source = schedule["mailbox"][mixes[first]], schedule["source"][mixes[first]]
-    np.add.at(fetched, mailbox, fetched[source])
+    first_mixes = mixes[first]  # the first one of each source
+    np.add.at(fetched, schedule["mailbox"][first_mixes], fetched[schedule["source"][first_mixes]])
     return fetched
