@@ -122,7 +122,7 @@ class Connection(NamedTuple):
         round_trip, rate, window = 2 * self.latency, self.rate, self.initial_window
         delay = sent = 0.0
         while window < rate * round_trip and sent + window < size:
-            delay += round_trip - window / rate
+            delay += round_trip - window / rate  # idle from the end of the window until its first byte is confirmed
             sent += window
             window *= 2
         return delay
@@ -158,15 +158,17 @@ class Route(Component):
             sender, receiver: sender and receiver of the message.
         """
         first, second = self.between
-        forward = _in(first, sender) and _in(second, receiver)
-        if not forward and not (_in(second, sender) and _in(first, receiver)):
+        forward = _contains(first, sender) and _contains(second, receiver)
+        if not forward and not (_contains(second, sender) and _contains(first, receiver)):
             return []
         return [(name.removeprefix("-"), forward != name.startswith("-")) for name in self.through]
 
 
-def _in(members: Members, member: Member) -> bool:
+def _contains(members: Members, member: Member) -> bool:
     kind, number = member
-    return kind == members if isinstance(members, str) else kind == "workers" and number in members
+    if isinstance(members, str):
+        return kind == members
+    return kind == "workers" and number in members
 
 
 def _describe(members: Members) -> str:
@@ -182,14 +184,14 @@ def check_routes(routes: Collection[Route], links: Collection[str]) -> None:
     """
     for number, route in enumerate(routes):
         first, second = route.between
-        if first == second and (first in ("servers", "store") or len(first) == 1):
+        if first == second and (first in ("servers", "store") or len(first) == 1):  # several workers send to each other
             raise ValueError(f"`routes[{number}]` is from {_describe(first)} to itself: no message goes there")
         if unknown := [name for name in route.through if name.removeprefix("-") not in links]:
             names = ", ".join(f"`{name}`" for name in links) or "none"
             raise ValueError(f"`routes[{number}]` goes through `{unknown[0]}`, which is not in `links`: {names}")
     used = {name.removeprefix("-") for route in routes for name in route.through}
-    if idle := [name for name in links if name not in used]:
-        raise ValueError(f"no route goes through the link `{idle[0]}`")
+    if unused := [name for name in links if name not in used]:
+        raise ValueError(f"no route goes through the link `{unused[0]}`")
 
 
 class Within(Component):

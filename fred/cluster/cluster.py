@@ -29,7 +29,7 @@ T = TypeVar("T")
 MOST_WORKERS = 10_000_000
 MOST_SERVERS = 10_000
 
-_LAWS: dict[str, Callable[[int], float]] = {"1/i": float, "1/sqrt(i)": math.sqrt}  # 1/speed of worker i, from 1
+_LAWS: dict[str, Callable[[int], float]] = {"1/i": float, "1/sqrt(i)": math.sqrt}  # 1/speed of worker i, counted from 1
 Speeds = Literal["1/i", "1/sqrt(i)"] | tuple[Positive, ...]
 
 
@@ -108,6 +108,7 @@ class Cluster(Component):
     @model_validator(mode="after")
     def _parts_fit(self) -> "Cluster":
         check_rules(self, _RULES)
+        # These calls raise ValueError for parts that do not fit; their results are not needed. Seed 0 stands for any.
         spread_workers(self.nodes, self.size)
         regions = self.network.regions if self.network else None
         if regions is not None:
@@ -125,11 +126,12 @@ class Cluster(Component):
         self._check_latencies()
         with _naming("prices"):
             if self.prices is not None:
-                number = len(regions.bandwidth) if regions is not None else 0
-                self.prices.check(self.workers_place, self.servers_place, len(self.groups), number)
+                region_count = len(regions.bandwidth) if regions is not None else 0
+                self.prices.check(self.workers_place, self.servers_place, len(self.groups), region_count)
         return self
 
     def _check_loads(self) -> None:
+        """Start all regimes once, which raises ValueError for options that do not fit this cluster."""
         try:
             self.loads(0)
             self.link_loads("workers", 0)
@@ -155,21 +157,23 @@ class Cluster(Component):
         network = self.network
         if network is None:
             return [None] * self.size
-        usual = network.effective.directions[way]
+        default = network.effective.directions[way]  # with the network's efficiency
         if self.devices is None:
-            return [usual] * self.size
+            return [default] * self.size
         bandwidths = self.devices.bandwidths(way, self.size)
-        return [usual if bandwidth is None else network.efficiency * bandwidth for bandwidth in bandwidths]
+        return [default if bandwidth is None else network.efficiency * bandwidth for bandwidth in bandwidths]
 
     def _check_latencies(self) -> None:
-        members = list(zip(self.latencies(), self.worker_speeds(), strict=True))
-        for latency, speed in {(id(latency), speed): (latency, speed) for latency, speed in members}.values():
+        """Check each latency once, however many workers share it."""
+        latencies = self.latencies()
+        pairs = zip(latencies, self.worker_speeds(), strict=True)
+        for latency, speed in {(id(latency), speed): (latency, speed) for latency, speed in pairs}.values():
             check_median(latency, speed)
-        numbers = Counter(id(latency) for latency, _ in members)
-        for latency in {id(latency): latency for latency, _ in members}.values():
-            latency.check(numbers[id(latency)])
-        for of_messages in self.network.latencies() if self.network else ():
-            of_messages.check(self.size)
+        worker_counts = Counter(map(id, latencies))
+        for latency in {id(latency): latency for latency in latencies}.values():
+            latency.check(worker_counts[id(latency)])
+        for message_latency in self.network.latencies() if self.network else ():
+            message_latency.check(self.size)
 
     @cached_property
     def size(self) -> int:
@@ -215,7 +219,7 @@ class Cluster(Component):
 
     def distributions(self) -> list[Latency]:
         """Return the distribution of each worker's compute time at speed 1: [workers]; under a trace, that of its own times."""
-        ranks: dict[int, Iterator[int]] = defaultdict(count)
+        ranks: dict[int, Iterator[int]] = defaultdict(count)  # a worker's index among those with the same latency
         return [latency.of_member(next(ranks[id(latency)])) for latency in self.latencies()]
 
     def of_distributions(self, compute: Callable[[Latency], T]) -> list[T]:
@@ -225,7 +229,8 @@ class Cluster(Component):
             compute: the function, which is called once for workers with the same distribution.
         """
         distributions = self.distributions()
-        results = {key: compute(latency) for key, latency in {id(latency): latency for latency in distributions}.items()}
+        distinct = {id(latency): latency for latency in distributions}
+        results = {identity: compute(latency) for identity, latency in distinct.items()}
         return [results[id(latency)] for latency in distributions]
 
     def worker_speeds(self) -> list[float]:
@@ -248,20 +253,19 @@ class Cluster(Component):
             >>> fred.Cluster(workers=2, compute={"name": "constant", "seconds": 0.5}, speeds=[1.0, 0.25]).worker_rates()
             [2.0, 0.5]
         """
-        return self._rates(messages=0.0)
+        return self._rates(message_seconds=0.0)
 
     @cached_property
     def gradients_per_second(self) -> float:
         """Return the approximate gradients per second of virtual time of all workers, if they wait for messages only."""
-        messages = (
-            0.0 if self.network is None else sum(map(_typical_seconds, (self.network.latency, self.network.pull_latency)))
-        )
-        return sum(self._rates(messages))
+        network = self.network
+        message_seconds = 0.0 if network is None else sum(map(_typical_seconds, (network.latency, network.pull_latency)))
+        return sum(self._rates(message_seconds))
 
-    def _rates(self, messages: float) -> list[float]:
+    def _rates(self, message_seconds: float) -> list[float]:
         """Return each worker's gradients per second if it waits this long, s, for the messages of each gradient."""
-        members = zip(self.of_distributions(_typical_seconds), self.worker_speeds(), strict=True)
-        return [1 / max(seconds / speed + messages, 1 / NANOSECONDS) for seconds, speed in members]
+        pairs = zip(self.of_distributions(_typical_seconds), self.worker_speeds(), strict=True)
+        return [1 / max(seconds / speed + message_seconds, 1 / NANOSECONDS) for seconds, speed in pairs]
 
     def loads(self, seed: int) -> list[Load]:
         """Start every contention regime, in the order of `contention`; `seed` is the run's."""
@@ -304,14 +308,14 @@ def _naming(part: str) -> Iterator[None]:
         raise ValueError(f"`{part}`: {error}") from error
 
 
-def _other_sum(cluster: Cluster, workers: int) -> int:
-    """Return the number of workers in groups if it is not that of all workers."""
-    number = sum(group.workers for group in cluster.groups)
-    return number if cluster.groups and number != workers else 0
+def _wrong_group_total(cluster: Cluster, workers: int) -> int:
+    """Return the number of workers in groups if it is not that of all workers; else 0."""
+    total = sum(group.workers for group in cluster.groups)
+    return total if cluster.groups and total != workers else 0
 
 
-def _other_number(cluster: Cluster, values: Any) -> int:
-    """Return the number of values if it is not that of the workers. The name of a law gives as many as there are."""
+def _wrong_speed_count(cluster: Cluster, values: Any) -> int:
+    """Return the number of speeds if it is not that of the workers; else 0, also for a law, such as `1/i`."""
     return len(values) if isinstance(values, tuple) and len(values) != cluster.size else 0
 
 
@@ -322,14 +326,14 @@ def _speed_options(cluster: Cluster, _: Any) -> str:
 
 
 def _unknown_worker(cluster: Cluster, routes: Any) -> int:
-    """Return the largest number of a worker in routes, if there is no such worker."""
+    """Return the largest number of a worker in routes if there is no such worker; else 0."""
     groups = [group for route in routes for group in route.between if not isinstance(group, str)]
     number = max((worker for group in groups for worker in group), default=0)
     return number if number >= cluster.size else 0
 
 
 def _unknown_server(cluster: Cluster, entries: Any) -> int:
-    """Return the largest number of a server in the network's entries, if there is no such server."""
+    """Return the largest number of a server in the network's entries if there is no such server; else 0."""
     number = max((server for entry in entries for server in entry.servers), default=0)
     return number if number >= cluster.servers else 0
 
@@ -338,11 +342,11 @@ _RULES: tuple[Rule[Cluster], ...] = (
     Rule("", lambda cluster, _: cluster.workers is None and not cluster.groups, "needs `workers` or `groups`"),
     Rule(
         "workers",
-        _other_sum,
+        _wrong_group_total,
         "`groups` hold {fact} workers, but `workers` says {value}: leave it out, or change the groups",
     ),
     Rule("", _speed_options, "give one of {fact}"),
-    Rule("speeds", _other_number, "{self.size} workers need as many `{option}`, not {fact}"),
+    Rule("speeds", _wrong_speed_count, "{self.size} workers need as many `{option}`, not {fact}"),
     Rule(
         "",
         lambda cluster, _: cluster.size > MOST_WORKERS,

@@ -39,11 +39,11 @@ NCCL_ROUNDS = 4  # latencies of an allreduce of 4 to 32 members
 GLOO_VOLUME = 1.02  # the same for Gloo's rings
 GLOO_GATHER = 1.12  # for its allgather
 GLOO_ALL_TO_ALL = 1.65  # where all send to all at once: confirmations of one direction wait behind data of the other
-_GATHERED_AHEAD = 0.4  # share of its halves of parts that hides their latencies
+_GATHERED_AHEAD = 0.4  # share of the time of its transfers that hides latencies
 GLOO_PAIR = 1.55  # where only two members gather, or send all to all
 PARTS_IN_USE = 16.4  # allreduces of one synchronization in use
 RING_IN_USE = 16  # members from which such allreduces go around a ring if their parts are small
-_SMALL_PART = 2**25  # bytes: between the parts of 256 MB (in a ring) and those of 1 GB (not) of one source
+_SMALL_PART = 2**25  # bytes; measured parts of models of 256 MB went around a ring, and those of 1 GB did not
 SERVERS_VOLUME, SERVERS_ROUNDS = 1.31, 3.0  # of sharded servers in use; latencies for each other member
 _FIRST_WINDOW = 10 * 8949  # bytes of a connection's first window on Linux: ten segments, with jumbo frames
 _WINDOW = 2.7 * 2**20  # bytes: of a receive buffer of 6 MiB, Linux's default, 2.6 to 2.8 MiB are data, with any size of frames
@@ -80,11 +80,12 @@ class Segments(NamedTuple):
             size: size of the model (or message), bytes.
             connection: between two members.
         """
-        number = max(self.number, self.share * size / SEGMENT - self.left_out if self.limited else 0)
-        latencies = number + (self.passes if self.ahead else 0)
-        saved = self.left_out * min(size / max(1, self.number + self.left_out), SEGMENT) / connection.rate
-        waits = latencies * connection.latency - self.ahead * self.share * size / connection.rate
-        return max(2 * self.passes * connection.latency, waits) - saved
+        count = max(self.number, self.share * size / SEGMENT - self.left_out if self.limited else 0)
+        latencies = count + (self.passes if self.ahead else 0)  # a segment costs one, and the first of a pass a second one
+        hidden = self.ahead * self.share * size / connection.rate  # s, while another segment is sent
+        segment_size = min(size / max(1, self.number + self.left_out), SEGMENT)
+        saved = self.left_out * segment_size / connection.rate  # s: the volume of the operation includes what is left out
+        return max(2 * self.passes * connection.latency, latencies * connection.latency - hidden) - saved
 
 
 class Effort(NamedTuple):
@@ -129,7 +130,10 @@ class Effort(NamedTuple):
         waits += self.chunks * min(size, SEGMENT) / connection.rate
         waits += self.segments.waits(size, connection) if self.segments else 0.0
         moving = self.volume * size / connection.rate
-        return waits + moving if self.parts == 1 else max(waits + self.volume * size / connection.bandwidth, moving)
+        if self.parts == 1:
+            return waits + moving
+        # The rate differs from the bandwidth only if windows limit it. Then the next part begins in the waits of the last.
+        return max(waits + self.volume * size / connection.bandwidth, moving)
 
     def times(self, factor: float) -> "Effort":
         """Return the same operation with messages `factor` times as large.
@@ -192,8 +196,8 @@ def rabenseifner(members: int) -> Effort:
     """
     phases, excess = _butterfly(members)
     core = members - excess
-    moved = 2 * (core - 1)
-    return Effort(2 * phases, moved / core, 2 * phases * core, moved).followed_by(_folded(excess))
+    sent = 2 * (core - 1)  # by all members of the core; each sends all but its own part, twice
+    return Effort(2 * phases, sent / core, 2 * phases * core, sent).followed_by(_folded(excess))
 
 
 def tree(members: int) -> Effort:
@@ -282,7 +286,7 @@ ALLGATHER: dict[str, Callable[[int], Effort]] = {
 
 
 def _butterfly(members: int) -> tuple[int, int]:
-    """Return the exchanges among the largest power of two of members, and the number of members beyond it."""
+    """Return the sequential exchanges among the largest power of two of members, and the number of members beyond it."""
     phases = members.bit_length() - 1
     return phases, members - (1 << phases)
 
@@ -424,7 +428,8 @@ def list_passages(operation: Operation, collective: AnyCollective, members: int,
     if collective not in LIBRARIES:
         return [Passage((ALLREDUCE if operation == "allreduce" else ALLGATHER)[collective](members), way)]
     effort = LIBRARIES[collective][operation](members)
-    return [Passage(effort if operation == "allreduce" else effort.times(members), way)]  # gathered: of the whole result
+    # A library's allgather is relative to the whole result, which is as large as the messages of all members.
+    return [Passage(effort if operation == "allreduce" else effort.times(members), way)]
 
 
 def _depth(members: int) -> int:
@@ -433,7 +438,10 @@ def _depth(members: int) -> int:
 
 
 def _exchange_parts(members: int, rounds: float, volume: float, passes: int = 1) -> Effort:
-    """Return the cost of an operation in which every member sends all of a model but its own part, `passes` times."""
+    """Return the cost of an operation in which every member sends all of a model but its own part, `passes` times.
+
+    `volume` is the number of bytes on the wire per byte of a model.
+    """
     peers = members - 1
     return Effort(rounds, passes * volume * peers / members, passes * peers * members, float(passes * peers))
 
@@ -461,7 +469,8 @@ def _segments(members: int, share: float, passes: int = 1, left_out: int = 0) ->
     """Return the segments of a ring of all members: two or more of each member's part in each pass."""
     if members == 1:
         return None
-    return Segments(share, 2 * passes * (members - 1), passes, 0.0 if members == 2 else 0.5, left_out=left_out)
+    ahead = 0.0 if members == 2 else 0.5  # between two members, requests wait behind segments
+    return Segments(share, number=2 * passes * (members - 1), passes=passes, ahead=ahead, left_out=left_out)
 
 
 def _gloo_broadcast(members: int) -> Effort:
@@ -469,29 +478,34 @@ def _gloo_broadcast(members: int) -> Effort:
 
     They share its card, so a member with k children needs the time of k models [gloo/broadcast.cc].
     """
-    depth, volume = _longest_branch(members)
-    return _root_operation(members, depth + 1, volume)._replace(streams=max(1, round(volume / max(1, depth))))
+    depth, volume = _slowest_branch(members)
+    streams = max(1, round(volume / max(1, depth)))  # mean number of children to whom a member of this branch sends at once
+    return _root_operation(members, depth + 1, volume)._replace(streams=streams)
 
 
-def _longest_branch(members: int, member: int = 0, first_bit: int = 0) -> tuple[int, int]:
-    """Return the depth, and the models that the cards send one after the other, of the slowest branch below a member."""
-    bits = [bit for bit in range(first_bit, members.bit_length()) if member + (1 << bit) < members]
-    below = [_longest_branch(members, member + (1 << bit), bit + 1) for bit in bits]
-    depth, volume = max(below, key=lambda branch: branch[1], default=(-1, 0))
-    return depth + 1, volume + len(bits)
+def _slowest_branch(members: int, member: int = 0, first_bit: int = 0) -> tuple[int, int]:
+    """Return the depth, and the models that the cards send one after the other, of the slowest branch below a member.
+
+    The children of a member differ from it in one bit, `first_bit` or a higher one.
+    """
+    child_bits = [bit for bit in range(first_bit, members.bit_length()) if member + (1 << bit) < members]
+    branches = [_slowest_branch(members, member + (1 << bit), bit + 1) for bit in child_bits]
+    depth, volume = max(branches, key=lambda branch: branch[1], default=(-1, 0))  # -1: a leaf has depth 0
+    return depth + 1, volume + len(child_bits)
 
 
 def _gloo_allgather(members: int) -> Effort:
     """Return the cost of an allgather in a ring, of each part in two halves [gloo/allgather.cc]."""
     if members <= 2:
         return _exchange_parts(members, 2 * (members - 1), GLOO_PAIR)
-    effort = _exchange_parts(members, 0, GLOO_GATHER)
-    return effort._replace(segments=Segments(effort.volume, 2 * (members - 1), ahead=_GATHERED_AHEAD, limited=False))
+    effort = _exchange_parts(members, 0, GLOO_GATHER)  # 0: the segments have all waits
+    halves = Segments(effort.volume, number=2 * (members - 1), ahead=_GATHERED_AHEAD, limited=False)
+    return effort._replace(segments=halves)
 
 
 def _gloo_ring(members: int, volume: float, passes: int) -> Effort:
     """Return the cost of going around a ring in segments: once to reduce and scatter, twice to allreduce."""
-    effort = _exchange_parts(members, 0, volume, passes)
+    effort = _exchange_parts(members, 0, volume, passes)  # 0: the segments have all waits
     return effort._replace(segments=_segments(members, effort.volume, passes))
 
 
@@ -499,9 +513,9 @@ def _gloo_reduce(members: int) -> Effort:
     """Return the cost of a reduce: a ring all around but for two segments, then the root gathers all parts [gloo/reduce.cc]."""
     peers = members - 1
     return Effort(
-        2,
-        GLOO_VOLUME + peers / members,
-        peers * (members + 1),
-        peers * (1 + 1 / members),
+        rounds=2,  # of the gather, as in Gloo's `gather`
+        volume=GLOO_VOLUME + peers / members,
+        messages=peers * (members + 1),  # `members` for each step of the ring, and one from each peer to the root
+        sent=peers * (1 + 1 / members),
         segments=_segments(members, GLOO_VOLUME, left_out=2),
     )

@@ -173,9 +173,9 @@ class _Switching(Load):
         self._draw = lambda entity, start, count: numerics.uniforms(seed, stream, entity, start, count)
         slow_share = regime.slow_seconds / (regime.slow_seconds + regime.fast_seconds)
         entities = np.unique(entity_of)
-        starts_slow = numerics.uniforms(seed, stream, entities, 0, 1)[:, 0] < slow_share
-        self._starts_slow = dict(zip(entities.tolist(), starts_slow.tolist(), strict=True))
-        self._switches: dict[int, list[int]] = {entity: [] for entity in self._starts_slow}  # times of switches, ns
+        is_slow = numerics.uniforms(seed, stream, entities, 0, 1)[:, 0] < slow_share
+        self._is_slow_at_start = dict(zip(entities.tolist(), is_slow.tolist(), strict=True))
+        self._switches: dict[int, list[int]] = {entity: [] for entity in self._is_slow_at_start}  # times of switches, ns
 
     def slowdown(self, worker: int, now: int) -> tuple[float, int]:
         entity = self._entity_of[worker]
@@ -186,20 +186,20 @@ class _Switching(Load):
                     f"`contention`: more than {_MOST_SWITCHES:,} changes in the first {now / NANOSECONDS:g} s; "
                     "give longer `fast_seconds` and `slow_seconds`, or stop the run earlier"
                 )
-            self._extend(entity, switches, min(max(16, len(switches)), 1 << 16))
-        past = bisect_right(switches, now)
-        slow = self._starts_slow[entity] ^ bool(past % 2)
-        return (self._regime.slowdown if slow else 1.0), switches[past]
+            self._extend(entity, switches, min(max(16, len(switches)), 1 << 16))  # doubles the list, within limits
+        switch_count = bisect_right(switches, now)  # until now
+        is_slow = self._is_slow_at_start[entity] ^ bool(switch_count % 2)
+        return (self._regime.slowdown if is_slow else 1.0), switches[switch_count]
 
     def _extend(self, entity: int, switches: list[int], count: int) -> None:
         """Draw the next switches of an entity; draw 0 has decided its first state."""
-        means = self._regime.fast_seconds, self._regime.slow_seconds
-        draws = -log(self._draw(entity, 1 + len(switches), count))
-        start = switches[-1] if switches else 0
-        slow = (np.arange(count) + len(switches) + self._starts_slow[entity]) % 2
-        dwell = np.clip(np.rint(draws * np.where(slow, means[1], means[0]) * NANOSECONDS), 1, FOREVER)
-        switches += accumulate((int(duration) for duration in dwell), initial=start)
-        del switches[-count - 1]  # the start itself
+        exponentials = -log(self._draw(entity, 1 + len(switches), count))  # of mean 1
+        is_slow = (np.arange(count) + len(switches) + self._is_slow_at_start[entity]) % 2  # before each of the new switches
+        means = np.where(is_slow, self._regime.slow_seconds, self._regime.fast_seconds)
+        dwell_times = np.clip(np.rint(exponentials * means * NANOSECONDS), 1, FOREVER)  # ns
+        last_switch = switches[-1] if switches else 0
+        switches += accumulate((int(dwell) for dwell in dwell_times), initial=last_switch)
+        del switches[-count - 1]  # `accumulate` repeats the last switch
 
 
 class Job(Contention):
@@ -262,6 +262,8 @@ class RandomDelays(Contention):
 
 
 class _Delayed(Load):
+    """Delays of exactly the given number of workers at each step: those with the smallest random words."""
+
     def __init__(self, regime: RandomDelays, seed: int, stream: str, workers: int):
         self._delay = round(regime.seconds * NANOSECONDS)
 
@@ -277,25 +279,29 @@ class _Delayed(Load):
 
 
 class _Injected(Load):
+    """Delays as the paper's code injects them, with the name `published` in scenarios."""
+
     def __init__(self, regime: RandomDelays, seed: int, stream: str, workers: int):
         self._delay, self._tries = round(regime.seconds * NANOSECONDS), regime.workers
-        self._drawn: list[int] = []  # one stream for all workers
+        self._drawn: list[int] = []  # one stream for all workers, of numbers below `workers`
         self._draw = lambda start, count: numerics.words(seed, stream, 0, start + np.arange(count)) * workers >> np.uint64(32)
-        self._places = [0] * workers  # each worker's position in the stream
+        self._positions = [0] * workers  # of each worker in the stream
         self._delayed: list[list[bool]] = [[] for _ in range(workers)]  # by worker and step
 
     def delay(self, worker: int, step: int) -> int:
         delayed = self._delayed[worker]
         while len(delayed) <= step:
+            # `any` stops at the first match, so that a delayed worker draws fewer numbers, as in the paper's code.
             delayed.append(any(self._draw_number(worker) == worker for _ in range(self._tries)))
         return self._delay if delayed[step] else 0
 
     def _draw_number(self, worker: int) -> int:
-        place = self._places[worker]
-        self._places[worker] += 1
-        if place >= len(self._drawn):
+        """Return the number at the worker's position in the stream, and move on by one."""
+        position = self._positions[worker]
+        self._positions[worker] += 1
+        if position >= len(self._drawn):
             self._drawn += self._draw(len(self._drawn), 1024).tolist()
-        return self._drawn[place]
+        return self._drawn[position]
 
 
 class Drawn(Load):
@@ -323,7 +329,7 @@ def entities(scope: Scope, node_of: NodeOf) -> list[int]:
     return {"worker": np.arange(len(node_of)), "node": node_of, "cluster": np.zeros_like(node_of)}[scope].tolist()
 
 
-def _checked(load: Load) -> Callable[[int, int], tuple[float, int]]:
+def _check_values(load: Load) -> Callable[[int, int], tuple[float, int]]:
     """Return the load's `slowdown`; for a user's class, with a check of the returned values."""
     if type(load).__module__.startswith("fred."):
         return load.slowdown
@@ -347,32 +353,32 @@ def _checked(load: Load) -> Callable[[int, int], tuple[float, int]]:
     return slowdown
 
 
-def _limited(function: Callable[[int, int], Any], only: frozenset[int] | None, nothing: Any) -> Callable[[int, int], Any]:
-    """Limit the function to these workers, and return `nothing` for others."""
+def _limit(function: Callable[[int, int], Any], only: frozenset[int] | None, neutral: Any) -> Callable[[int, int], Any]:
+    """Limit a load's method to these workers; for others it returns a neutral value."""
     if only is None:
         return function
-    return lambda worker, moment: function(worker, moment) if worker in only else nothing
+    return lambda worker, time_or_step: function(worker, time_or_step) if worker in only else neutral
 
 
 class Loads:
     """All contention regimes of one run; each is called only for the methods that it overrides."""
 
     def __init__(self, loads: list[Load]):
-        slowdowns = ((_checked(load), load) for load in loads if type(load).slowdown is not Load.slowdown)
+        slowdowns = ((_check_values(load), load) for load in loads if type(load).slowdown is not Load.slowdown)
         stretches = ((load.stretch, load) for load in loads if type(load).stretch is not Load.stretch)
         delays = ((load.delay, load) for load in loads if type(load).delay is not Load.delay)
-        self._slowdowns = [_limited(function, load.only, (1.0, FOREVER)) for function, load in slowdowns]
-        self._stretches = [_limited(function, load.only, 1.0) for function, load in stretches]
-        self._delays = [_limited(function, load.only, 0) for function, load in delays]
+        self._slowdowns = [_limit(slowdown, load.only, neutral=(1.0, FOREVER)) for slowdown, load in slowdowns]
+        self._stretches = [_limit(stretch, load.only, neutral=1.0) for stretch, load in stretches]
+        self._delays = [_limit(delay, load.only, neutral=0) for delay, load in delays]
 
     def slowdown(self, worker: int, now: int) -> tuple[float, int]:
         """Return the worker's current slowdown factor, and the time, ns, until which it holds."""
         factor, until = 1.0, FOREVER
         for slowdown in self._slowdowns:
-            single, end = slowdown(worker, now)
-            factor *= single
-            if end < until:
-                until = end
+            load_factor, load_until = slowdown(worker, now)
+            factor *= load_factor
+            if load_until < until:
+                until = load_until
         return factor, until
 
     def stretch(self, worker: int, begin: int) -> float:

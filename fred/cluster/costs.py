@@ -63,24 +63,27 @@ def spent(schedule: Schedule, cluster: Cluster, times: Ints, rows: Ints) -> Spen
 
 def _spent_on_workers(schedule: Schedule, cluster: Cluster, prices: Prices, times: Ints) -> tuple[Floats, Floats]:
     """Return the cost of workers, in the unit of prices x ns, and their energy, W ns, until some times: [times] each."""
-    absences, cost, energy = schedule.intervals.select(What.AWAY, What.BROKEN), np.zeros(len(times)), np.zeros(len(times))
-    busy_intervals, entries = _busy_intervals(schedule) if prices.have_power else None, prices.of_workers(cluster.workers_place)
+    cost, energy = np.zeros(len(times)), np.zeros(len(times))
+    absences = schedule.intervals.select(What.AWAY, What.BROKEN)
+    busy_intervals = _busy_intervals(schedule) if prices.have_power else None
+    entry_of = prices.of_workers(cluster.workers_place)
     for number, entry in enumerate(prices.workers):
-        priced_machines = entries == number
+        priced_machines = entry_of == number
         available = _outside(priced_machines, absences.worker, absences.begin_ns, absences.end_ns)
         cost += _integral(_always(priced_machines) if entry.paid_while_away else available, entry.steps, times)
         energy += _integral(available, ((0.0, entry.idle_watts),), times)
-        if busy_intervals is not None:
+        if busy_intervals is not None:  # a busy worker is available, so its `idle_watts` are counted already
             energy += _integral(_inside(priced_machines, *busy_intervals), ((0.0, entry.busy_watts - entry.idle_watts),), times)
     return cost, energy
 
 
 def _spent_on_servers(schedule: Schedule, cluster: Cluster, prices: Prices, times: Ints) -> tuple[Floats, Floats]:
     """Return the cost of servers and their energy, as of workers; a protocol without servers pays for none."""
-    absences, cost, energy = schedule.intervals.select(What.SERVER_AWAY), np.zeros(len(times)), np.zeros(len(times))
-    entries = prices.of_servers(cluster.servers_place)
+    cost, energy = np.zeros(len(times)), np.zeros(len(times))
+    absences = schedule.intervals.select(What.SERVER_AWAY)
+    entry_of = prices.of_servers(cluster.servers_place)
     for number, entry in enumerate(prices.servers if schedule.on_servers else ()):
-        priced_machines = entries == number
+        priced_machines = entry_of == number
         available = _outside(priced_machines, absences.other, absences.begin_ns, absences.end_ns)
         cost += _integral(_always(priced_machines) if entry.paid_while_away else available, entry.steps, times)
         energy += _integral(available, ((0.0, entry.watts),), times)
@@ -125,11 +128,12 @@ def _outside(counted_machines: NDArray[np.bool_], machine: Ints, begin: Ints, en
 
 def _integral(number: _Steps, price: tuple[tuple[float, float], ...], times: Ints) -> Floats:
     """Return the integral of a number times a price (by time, s) from 0 to some times, in units of the price x ns."""
+    # Prices that begin after the last time do not count.
     begins = np.rint(NANOSECONDS * np.minimum([begin for begin, _ in price], times.max() / NANOSECONDS)).astype(np.int64)
-    priced = _Steps(begins, np.array([amount for _, amount in price]))
+    prices = _Steps(begins, np.array([amount for _, amount in price]))
     # Between two breaks, number and price are constant. Later changes than the last time do not count.
-    breaks = np.unique(np.concatenate(([0], number.times, priced.times, times)).clip(0, times.max(initial=0)))
-    pieces = number.at(breaks[:-1]) * priced.at(breaks[:-1]) * np.diff(breaks)
+    breaks = np.unique(np.concatenate(([0], number.times, prices.times, times)).clip(0, times.max(initial=0)))
+    pieces = number.at(breaks[:-1]) * prices.at(breaks[:-1]) * np.diff(breaks)
     return np.concatenate(([0.0], np.cumsum(pieces)))[np.searchsorted(breaks, times)]
 
 
@@ -143,51 +147,55 @@ def _busy_intervals(schedule: Schedule) -> tuple[Ints, Ints, Ints]:
 
 def _spent_on_messages(schedule: Schedule, cluster: Cluster, prices: Prices) -> Floats:
     """Return the cost of each row's messages: [rows]."""
-    sent, regions = schedule["bytes"] / _GB, cluster.network.regions if cluster.network else None
-    if regions is None:  # a table needs regions
-        return np.asarray(sent * prices.per_gb, np.float64)
+    sent_gb, regions = schedule["bytes"] / _GB, cluster.network.regions if cluster.network else None
+    if regions is None:  # then `per_gb` is a number, because a table needs regions
+        return np.asarray(sent_gb * prices.per_gb, np.float64)
     is_between_regions = 1 - np.eye(len(regions.bandwidth))
     table = np.array(prices.per_gb) if isinstance(prices.per_gb, tuple) else prices.per_gb * is_between_regions
-    rows, row_prices = np.flatnonzero(sent > 0), np.zeros(len(sent))
-    served, pulled = schedule.is_on_servers(rows), schedule["verb"][rows] == Verb.PULL
-    row_prices[rows[served]] = _with_servers(schedule, cluster, table, rows[served], pulled[served])
-    row_prices[rows[~served & pulled]] = _between_workers(schedule, cluster, table, rows[~served & pulled])
-    if len(averaged := rows[~served & ~pulled]):
-        row_prices[averaged] = _allreduce_price(cluster, table, float(sent[averaged].max()) * _GB)
-    return sent * row_prices
+    rows, row_prices = np.flatnonzero(sent_gb > 0), np.zeros(len(sent_gb))
+    on_servers, is_pull = schedule.is_on_servers(rows), schedule["verb"][rows] == Verb.PULL
+    row_prices[rows[on_servers]] = _price_of_server_messages(schedule, cluster, table, rows[on_servers], is_pull[on_servers])
+    between_workers = rows[~on_servers & is_pull]
+    row_prices[between_workers] = _price_between_workers(schedule, cluster, table, between_workers)
+    if len(allreduced := rows[~on_servers & ~is_pull]):
+        # The largest one decides for all: the size of the messages only selects the ring.
+        row_prices[allreduced] = _price_of_allreduce(cluster, table, float(sent_gb[allreduced].max()) * _GB)
+    return sent_gb * row_prices
 
 
-def _with_servers(schedule: Schedule, cluster: Cluster, table: Floats, rows: Ints, down: NDArray[np.bool_]) -> Floats:
+def _price_of_server_messages(
+    schedule: Schedule, cluster: Cluster, table: Floats, rows: Ints, is_pull: NDArray[np.bool_]
+) -> Floats:
     """Return the price of a GB in messages between workers and servers: [rows]. Servers that act as one share a message."""
     worker_region, server_regions = cluster.workers_place.region[schedule["worker"][rows]], cluster.servers_place.region
-    if len(schedule.on_servers) > 1:  # one each; the only server of `halos` has two
+    if len(schedule.on_servers) > 1:  # each replica has its own server, except that `halos` may have two on its only server
         server = (schedule["replica"][rows] - schedule.on_servers.start).clip(0, len(server_regions) - 1)
-    elif schedule.blocks == len(server_regions):
+    elif schedule.blocks == len(server_regions):  # each server holds a block of the model
         server = schedule["block"][rows]
     else:
         from_servers, to_servers = table[server_regions].mean(axis=0), table[:, server_regions].mean(axis=1)
-        return np.where(down, from_servers[worker_region], to_servers[worker_region])
+        return np.where(is_pull, from_servers[worker_region], to_servers[worker_region])
     server_region = server_regions[server]
-    return np.where(down, table[server_region, worker_region], table[worker_region, server_region])
+    return np.where(is_pull, table[server_region, worker_region], table[worker_region, server_region])
 
 
-def _between_workers(schedule: Schedule, cluster: Cluster, table: Floats, rows: Ints) -> Floats:
+def _price_between_workers(schedule: Schedule, cluster: Cluster, table: Floats, rows: Ints) -> Floats:
     """Return the price of a GB in models that workers send to each other: [rows]. Without receiver: the mean over all."""
     region = cluster.workers_place.region
     trips = schedule.intervals.select(What.TRIP)
     has_receiver = trips.row != NONE
-    row = trips.row[has_receiver]
+    trip_rows = trips.row[has_receiver]
     trip_prices = table[region[trips.worker[has_receiver]], region[trips.other[has_receiver]]]
-    total, number = (np.bincount(row, weights, len(schedule)) for weights in (trip_prices, None))
-    usual = table[:, region].mean(axis=1)[region[schedule["worker"][rows]]]
-    return np.where(number[rows] > 0, total[rows] / np.maximum(number[rows], 1), usual)
+    total, trip_count = (np.bincount(trip_rows, weights, len(schedule)) for weights in (trip_prices, None))  # by row
+    mean_price = table[:, region].mean(axis=1)[region[schedule["worker"][rows]]]
+    return np.where(trip_count[rows] > 0, total[rows] / np.maximum(trip_count[rows], 1), mean_price)
 
 
-def _allreduce_price(cluster: Cluster, table: Floats, size: float) -> float:
+def _price_of_allreduce(cluster: Cluster, table: Floats, size: float) -> float:
     """Return the mean price of a GB in an allreduce among all workers, each of which sends `size` bytes."""
     network = cluster.network
     if network is None or network.regions is None or cluster.size < 2:
         return 0.0
     members = np.bincount(cluster.workers_place.region, minlength=len(table)).tolist()
-    part = size / (2 * (cluster.size - 1))
+    part = size / (2 * (cluster.size - 1))  # bytes of a message in a ring
     return float((table * network.regions.shares(members, part, network.latency_without_table)).sum())

@@ -112,7 +112,7 @@ class Devices(Component):
         if path is None:
             return options
         try:
-            return {"kinds": _kinds(path), **{key: value for key, value in options.items() if key != "file"}}
+            return {"kinds": _read_kinds(path), **{key: value for key, value in options.items() if key != "file"}}
         except FredError as error:
             raise ValueError(str(error)) from error
 
@@ -163,28 +163,29 @@ class Devices(Component):
 
 
 def _uniforms(quantity: str, workers: int) -> NDArray[np.float64]:
+    """Return one draw for each worker; the seed is 0, because all runs have the same devices."""
     return numerics.uniforms(0, f"device {quantity}", 0, 0, workers)
 
 
-def _kinds(path: Path) -> list[dict[str, float]]:
-    """Return the kinds in a file. Raises FredError."""
+def _read_kinds(path: Path) -> list[dict[str, float]]:
+    """Return the options of each kind in a file. Raises FredError."""
     table = read_table(path, _TABLE)
     file, numbers = table.file, table.numbers
     columns = (column.tolist() for column in numbers.values())
-    rows = [dict(zip(numbers, row, strict=True)) for row in zip(*columns, strict=True)]
-    for place, row in enumerate(rows):
-        if not all(0 < number < math.inf for number in row.values()):
-            values = listed([f"{number:g}" for number in row.values()])
+    kinds = [dict(zip(numbers, row, strict=True)) for row in zip(*columns, strict=True)]
+    for row, options in enumerate(kinds):
+        if not all(0 < number < math.inf for number in options.values()):
+            values = listed([f"{number:g}" for number in options.values()])
             cure = ""
-            if any(map(math.isnan, row.values())):
+            if any(map(math.isnan, options.values())):
                 cure = f"; fill empty cells, or leave their rows out: {rewrite_command(read_content(path), '.dropna()')}"
-            raise FredError(f"{file.describe_row(place)}: expected positive numbers; found {values}{cure}")
+            raise FredError(f"{file.describe_row(row)}: expected positive numbers; found {values}{cure}")
     for header in file.header:
-        way, _ = match_column(file, header, _TABLE) or ("", 1.0)
+        way, _ = match_column(file, header, _TABLE) or ("", 1.0)  # `upload`, `download` or another column
         has_unit = any(bandwidth_in(unit) for _, unit in split_name(header))
         if way in ("upload", "download") and not has_unit and (most := float(numbers[way].max())) < _LEAST_BANDWIDTH:
             raise FredError(
                 f"{path}: column `{header}` has at most {most:g} bytes/s; if it is in Mbit/s, name it `{way}_mbps`; if it is "
                 f"not, `{way}_Bps`"
             )
-    return rows
+    return kinds

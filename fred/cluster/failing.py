@@ -59,12 +59,14 @@ class Failing:
             self._draws(seed, f"failure {i} repair", cause.repair, i) if cause.repair else []
             for i, cause in enumerate(failures.causes)
         ]
-        self._machines = list(range(cluster.size))  # of each worker
+        self._machines = list(range(cluster.size))  # number of each worker's machine
         self._rates = {i: self._draw_rates(seed, i, cause.rate) for i, cause in enumerate(failures.causes) if cause.rate}
-        self._coming = [(self._next_time(i, j), i, j) for i, up in enumerate(self._up) for j in range(len(up))]
-        heapify(self._coming)  # by time exposed
-        self._recorded = _together(failures)  # last first
-        self._exposed = self._since = 0  # time exposed before the job last went on, ns; when that was
+        # Heap of the next strike of each cause at each of its domains: exposed time, ns, cause and domain. Time is exposed
+        # while machines can fail.
+        self._coming = [(self._draw_time(i, j), i, j) for i, domains in enumerate(self._domains) for j in range(len(domains))]
+        heapify(self._coming)
+        self._recorded = _group_recorded(failures)  # last first
+        self._exposed = self._since = 0  # exposed time before the job last went on, ns; when that was
         self._detect, self._join, self._load = (
             durations(seed, f"failures {name}", [latency], [1.0])[0]
             for name, latency in (("detect", failures.detect), ("join", failures.join), ("load", failures.load))
@@ -79,7 +81,7 @@ class Failing:
 
     def next_failure(self) -> int:
         """Return when the job fails next, ns; NEVER if it does not."""
-        drawn_time = self._since + self._coming[0][0] - self._exposed if self._coming else NEVER
+        drawn_time = self._since + (self._coming[0][0] - self._exposed) if self._coming else NEVER
         return min(drawn_time, self._next_recorded())
 
     def add(self, now: int, workers: list[int], repair: int) -> None:
@@ -87,42 +89,50 @@ class Failing:
         self._recorded.append((now, now + repair, workers))
 
     def fail(self, now: int) -> Outage:
-        """Let the next machines fail `now`, ns; return when the job goes on."""
+        """Let the next machines fail `now`, ns; return when the job goes on.
+
+        Workers take free machines in the order of their numbers. Without enough of them, the job does not go on.
+        """
         failure = self._strike(now)
         detected = now + self._detect()
         if failure.repaired is None:
             return Outage(failure.workers, detected, detected, detected + self._load())
         self._send_to_repair(failure, detected)
-        ready_times, machines = [NEVER] * len(failure.workers), dict[int, int]()
-        for place, worker in enumerate(failure.workers):
+        ready_times, machine_of = [NEVER] * len(failure.workers), dict[int, int]()
+        for i, worker in enumerate(failure.workers):
             if not self._free:
                 return Outage(failure.workers, detected, NEVER, NEVER, tuple(ready_times))
-            free, machines[worker] = heappop(self._free)
-            ready_times[place] = max(detected, free)
-        self._replace(machines)
+            free_at, machine_of[worker] = heappop(self._free)
+            ready_times[i] = max(detected, free_at)
+        self._replace(machine_of)
         complete = max(ready_times)
         return Outage(failure.workers, detected, complete, complete + self._join() + self._load(), tuple(ready_times))
 
     def _next_recorded(self) -> int:
+        """Return when the next recorded failure strikes, ns; one while the job stops strikes when the job goes on."""
         return max(self._recorded[-1][0], self._since) if self._recorded else NEVER
 
     def _strike(self, now: int) -> _Failure:
         """Return the next failure, and draw when its cause strikes the same workers again."""
-        recorded = self._next_recorded() <= now
+        is_recorded = self._next_recorded() <= now
         self._exposed += now - self._since
-        if recorded:
+        if is_recorded:
             _, up, workers = self._recorded.pop()
             return _Failure(workers, lambda begin: max(begin, up))
         exposed, cause, domain = self._coming[0]
-        heapreplace(self._coming, (exposed + max(1, self._next_time(cause, domain)), cause, domain))
+        # At the rate of the machines that fail; `_replace` changes the time if others replace them.
+        heapreplace(self._coming, (exposed + max(1, self._draw_time(cause, domain)), cause, domain))
         workers = self._domains[cause][domain].tolist()
         repair = self._repair[cause][domain] if self._repair[cause] else None
         return _Failure(workers, repair and (lambda begin: begin + repair()))
 
     def _send_to_repair(self, failure: _Failure, now: int) -> None:
-        """Repair broken machines that are not retired, as soon as a crew is free; note when they can be used again."""
+        """Repair broken machines that are not retired, as soon as a crew is free; note when they can be used again.
+
+        One crew repairs all machines that fail together.
+        """
         assert failure.repaired is not None
-        repaired = failure.repaired(max(now, self._crews[0]) if self._crews else now)
+        repaired = failure.repaired(max(now, self._crews[0]) if self._crews else now)  # no crews: any number of repairs
         if self._crews:
             heapreplace(self._crews, repaired)
         for worker in failure.workers:
@@ -131,32 +141,32 @@ class Failing:
             if self._failed[machine] != self._failures.retire_after:
                 heappush(self._free, (repaired, machine))
 
-    def _next_time(self, cause: int, domain: int) -> int:
-        """Draw the time until a cause strikes the present machines of a domain, ns."""
+    def _draw_time(self, cause: int, domain: int) -> int:
+        """Draw the exposed time until a cause strikes the present machines of a domain, ns."""
         time = self._up[cause][domain]()
-        return round(time / self._rate(cause, domain)) if cause in self._rates else time
+        return round(time / self._mean_rate(cause, domain)) if cause in self._rates else time
 
-    def _rate(self, cause: int, domain: int) -> float:
+    def _mean_rate(self, cause: int, domain: int) -> float:
         """Return the rate at which a cause strikes a domain: the mean of its machines'."""
         workers = self._domains[cause][domain].tolist()
         return sum(self._rates[cause][self._machines[worker]] for worker in workers) / len(workers)
 
-    def _replace(self, machines: dict[int, int]) -> None:
-        """Give workers other machines, and let these fail as often as their own rates say."""
-        replaced = {worker for worker, machine in machines.items() if self._machines[worker] != machine}
-        places = [
-            (place, cause, domain)
-            for place, (_, cause, domain) in enumerate(self._coming if replaced else ())
-            if cause in self._rates and not replaced.isdisjoint(self._domains[cause][domain].tolist())
+    def _replace(self, machine_of: dict[int, int]) -> None:
+        """Give workers these machines, and let the machines fail as often as their own rates say."""
+        changed_workers = {worker for worker, machine in machine_of.items() if self._machines[worker] != machine}
+        affected = [  # coming strikes, by their position in the heap
+            (position, cause, domain)
+            for position, (_, cause, domain) in enumerate(self._coming if changed_workers else ())
+            if cause in self._rates and not changed_workers.isdisjoint(self._domains[cause][domain].tolist())
         ]
-        rates = [self._rate(cause, domain) for _, cause, domain in places]
-        self._machines[:] = [machines.get(worker, machine) for worker, machine in enumerate(self._machines)]
-        for (place, cause, domain), rate in zip(places, rates, strict=True):
+        old_rates = [self._mean_rate(cause, domain) for _, cause, domain in affected]
+        self._machines[:] = [machine_of.get(worker, machine) for worker, machine in enumerate(self._machines)]
+        for (position, cause, domain), old_rate in zip(affected, old_rates, strict=True):
             # The same share of the machine's life is left: exact for exponential times, and the usual rule (accelerated
             # failure times) for others.
-            remaining = (self._coming[place][0] - self._exposed) * (rate / self._rate(cause, domain))
-            self._coming[place] = self._exposed + round(remaining), cause, domain
-        if places:
+            remaining = (self._coming[position][0] - self._exposed) * (old_rate / self._mean_rate(cause, domain))
+            self._coming[position] = self._exposed + round(remaining), cause, domain
+        if affected:
             heapify(self._coming)
 
     def _draw_rates(self, seed: int, cause: int, rate: Latency) -> list[float]:
@@ -167,19 +177,20 @@ class Failing:
             draws = draw_positive("rate", rate, u)
         except ValueError as error:
             raise FredError(f"`cluster.failures.causes.{cause}`: {error}") from error
-        rates = [1.0] * len(self._machines) + draws[len(domains) :]
+        rates = [1.0] * len(self._machines) + draws[len(domains) :]  # spares have the numbers after the workers' machines
         for domain, draw in zip(domains, draws, strict=False):
             for worker in domain.tolist():
                 rates[worker] = draw
         return rates
 
     def _draws(self, seed: int, purpose: str, latency: Latency, cause: int) -> list[Callable[[], int]]:
-        number = len(self._domains[cause])
-        return durations(seed, purpose, [latency] * number, [1.0] * number)
+        """Return, for each domain of a cause, a function that draws its next duration, ns."""
+        domains = len(self._domains[cause])
+        return durations(seed, purpose, [latency] * domains, [1.0] * domains)
 
 
-def _together(failures: Failures) -> list[tuple[int, int, list[int]]]:
+def _group_recorded(failures: Failures) -> list[tuple[int, int, list[int]]]:
     """Return recorded failures, last first: when they are down and up, ns, and the workers that fail together."""
     times = sorted((round(down * NANOSECONDS), round(up * NANOSECONDS), worker) for worker, down, up in failures.recorded)
-    groups = groupby(times, key=lambda row: row[:2])
+    groups = groupby(times, key=lambda down_up_worker: down_up_worker[:2])
     return [(down, up, sorted({worker for _, _, worker in group})) for (down, up), group in groups][::-1]

@@ -114,12 +114,13 @@ class Cause(Component):
 
         Raises ValueError if `only` names others.
         """
-        owners = {"workers": np.arange(len(node_of)), "nodes": node_of, "regions": np.asarray(region_of, np.int64)}[self.of]
-        group = np.unique(owners, return_inverse=True)[1] // self.together
-        number = int(group.max(initial=-1)) + 1
-        if self.only and max(self.only) >= number:
-            raise ValueError(f"`failures`: `only` names {self.of} {max(self.only)}; their numbers are 0 to {number - 1}")
-        return [np.flatnonzero(group == domain) for domain in sorted(set(self.only)) or range(number)]
+        machine_of = {"workers": np.arange(len(node_of)), "nodes": node_of, "regions": np.asarray(region_of, np.int64)}[self.of]
+        machine_ranks = np.unique(machine_of, return_inverse=True)[1]  # from 0 without gaps, also if a region has no worker
+        domain_of = machine_ranks // self.together
+        domains = int(domain_of.max(initial=-1)) + 1
+        if self.only and max(self.only) >= domains:
+            raise ValueError(f"`failures`: `only` names {self.of} {max(self.only)}; their numbers are 0 to {domains - 1}")
+        return [np.flatnonzero(domain_of == domain) for domain in sorted(set(self.only)) or range(domains)]
 
 
 class Checkpoint(Component):
@@ -224,8 +225,8 @@ class Failures(Dated):
     @model_serializer(mode="wrap")
     def _serialize(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
         """Leave `minibatches` and `at_updates` out if they are the default, so that files of such jobs do not mention them."""
-        usual = {"minibatches": "same", "at_updates": ()}
-        return {name: option for name, option in serialize(self).items() if name not in usual or option != usual[name]}
+        defaults = {"minibatches": "same", "at_updates": ()}
+        return {name: option for name, option in serialize(self).items() if name not in defaults or option != defaults[name]}
 
     @model_validator(mode="before")
     @classmethod
@@ -236,8 +237,8 @@ class Failures(Dated):
         if path is None:
             return options
         try:
-            rest = {key: value for key, value in options.items() if key not in ("file", "from")}
-            return {**rest, "recorded": _recorded(path, begin_of(options))}
+            other_options = {key: value for key, value in options.items() if key not in ("file", "from")}
+            return {**other_options, "recorded": _read_failures(path, begin_of(options))}
         except FredError as error:
             raise ValueError(str(error)) from error
 
@@ -253,8 +254,9 @@ class Failures(Dated):
                 raise ValueError(f"worker {worker} is up at {up:g} s, which is not after it was down at {down:g} s")
         for latency in (self.detect, self.load, self.join):
             check_median(latency, 1.0)
-        usual = type(self).model_fields  # a manifest names these, too
-        options = [name for name in ("spares", "crews", "retire_after", "join") if getattr(self, name) != usual[name].default]
+        fields = type(self).model_fields
+        # Compared with their defaults, because a manifest names all options.
+        options = [name for name in ("spares", "crews", "retire_after", "join") if getattr(self, name) != fields[name].default]
         if options and not any(cause.repair for cause in self.causes) and not listed:
             raise ValueError(f"`{options[0]}` needs a cause with `repair`: without it, the same machines start again at once")
         return self
@@ -265,8 +267,11 @@ class Failures(Dated):
             raise ValueError("`checkpoint.to: peers` needs 2 workers or more")
         if self.checkpoint.to == "store" and region_of:
             raise ValueError("`checkpoint.to: store` has no place in `network.regions`: use `to: peers`, or leave regions out")
-        failing = {"recorded": [row[0] for row in self.recorded], "at_updates": [row[1] for row in self.at_updates]}
-        for name, numbers in failing.items():
+        failing_workers = {
+            "recorded": [worker for worker, _, _ in self.recorded],
+            "at_updates": [worker for _, worker, _ in self.at_updates],
+        }
+        for name, numbers in failing_workers.items():
             if (worker := max(numbers, default=-1)) >= workers:
                 cure = "" if name != "recorded" else f"; give `workers: {worker + 1}`, or a file with names in place of numbers"
                 raise ValueError(f"there are {workers} workers, numbered from 0; `{name}` names {worker}{cure}")
@@ -275,16 +280,20 @@ class Failures(Dated):
         if node_of.max(initial=0) == 0 and any(cause.of == "nodes" for cause in self.causes):
             raise ValueError("`of: nodes` needs more than one node: give `cluster.nodes`, such as `nodes: 2`")
         for cause in self.causes:
-            cause.domains(node_of, region_of)
+            cause.domains(node_of, region_of)  # raises ValueError for `only`
 
 
-def _recorded(path: Path, begin: date | None) -> list[tuple[int, float, float]]:
-    """Return the failures in a file; those without an end last to the end of all runs. Raises FredError."""
+def _read_failures(path: Path, begin: date | None) -> list[tuple[int, float, float]]:
+    """Return the failures in a file: worker, down and up, s. Those without an end last to the end of all runs.
+
+    Raises FredError.
+    """
     table = read_table(path, _KIND, begin)
     for row, name in enumerate(table.names["worker"]):
         if not name:
             raise FredError(f"{table.file.describe_row(row)}: expected the number or the name of a worker; found none")
-    rows = intervals(table, "down", "up")
-    workers, order = number_names([table.names["worker"][row] for row, _, _ in rows], not table.is_record)
+    outages = intervals(table, "down", "up")  # row, down and up
+    # The numbers in a record are those of its machines, not of the scenario's workers.
+    workers, order = number_names([table.names["worker"][row] for row, _, _ in outages], are_numbers=not table.is_record)
     warn_of_order(path, order)
-    return [(worker, down, min(up, LONGEST)) for worker, (_, down, up) in zip(workers, rows, strict=True)]
+    return [(worker, down, min(up, LONGEST)) for worker, (_, down, up) in zip(workers, outages, strict=True)]

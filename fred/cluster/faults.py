@@ -23,10 +23,11 @@ MachineKind = Literal["worker", "server"]
 Way = Literal["to-servers", "to-workers", "between-workers"]
 Span = tuple[int, int]  # begin and end, ns
 NOT_AT_ALL: Span = (NEVER, NEVER)
-_WAYS = {"to-servers": "of", "to-workers": "for", "between-workers": "of"}
+_PREPOSITIONS = {"to-servers": "of", "to-workers": "for", "between-workers": "of"}  # "a message of worker 0"
 MOST_TRIES = 10_000  # attempts at one gradient, one collective operation, or one message
 _END = (1 << 63) - 1  # of virtual time, ns
-_MOST_CRASHES, _MOST_EARLY = 1 << 22, 64  # most crashes of one fault; at least this many for each entity
+_MOST_CRASHES = 1 << 22  # of one fault
+_ALWAYS_ALLOWED = 64  # crashes of each entity, however many entities there are
 _FEWEST_IN_A_CALL, _MOST_IN_A_CALL = 4, 1 << 12  # least and most crashes drawn at a time
 _AT_A_TIME = 64  # messages whose losses are drawn at a time
 
@@ -179,18 +180,20 @@ class Outage(Fault):
 
 
 class _Stated(FaultProcess):
+    """An outage at the times that its options state."""
+
     def __init__(self, outage: Outage):
-        self._of = {"worker": frozenset(outage.workers), "server": frozenset(outage.servers)}
+        self._numbers = {"worker": frozenset(outage.workers), "server": frozenset(outage.servers)}
         begin, end = round(outage.begin * NANOSECONDS), NEVER
         if outage.end is not None:
             end = round(outage.end * NANOSECONDS)
         elif outage.away is not None:
             end = begin + round(outage.away * NANOSECONDS)
-        # one that waits for an update has no time yet
+        # An outage after an update has no time before `place` has given it one.
         self._span = (begin, end) if outage.after_updates is None else NOT_AT_ALL
 
     def away(self, kind: MachineKind, number: int, after: int) -> Span:
-        return self._span if number in self._of[kind] and self._span[1] > after else NOT_AT_ALL
+        return self._span if number in self._numbers[kind] and self._span[1] > after else NOT_AT_ALL
 
 
 class Crashes(Fault):
@@ -221,47 +224,51 @@ class Crashes(Fault):
 
 
 class _AtRandom(FaultProcess):
+    """The crashes of all workers, or of all servers, drawn as far as `away` asks for them."""
+
     cure = "give a longer `mean_up` or `up` of `crashes`"
 
     def __init__(self, crashes: Crashes, seed: int, stream: str, number: int):
-        self._kind, self._mean = crashes.of[:-1], crashes.mean_up
+        self._kind, self._mean_up = crashes.of[:-1], crashes.mean_up  # "worker" or "server"
         self._up = durations(seed, f"{stream} up times", [crashes.up] * number, [1.0] * number) if crashes.up else []
         self._draw = lambda entity, start, count: numerics.uniforms(seed, f"{stream} up", entity, start, count)
         self._away = durations(seed, f"{stream} away", [crashes.away] * number, [1.0] * number)
         self._spans = [(array("q"), array("q")) for _ in range(number)]  # begin and end of each entity's offline times, ns
-        self._made = 0
+        self._drawn_crashes = 0  # of all entities
 
     def away(self, kind: MachineKind, number: int, after: int) -> Span:
         if kind != self._kind:
             return NOT_AT_ALL
-        goes, back = self._spans[number]
-        while not back or back[-1] <= after:
-            if back and back[-1] >= _END:
+        begins, ends = self._spans[number]
+        while not ends or ends[-1] <= after:
+            if ends and ends[-1] >= _END:
                 return NOT_AT_ALL
-            self._extend(number, goes, back)
-        first = bisect_right(back, after)
-        return goes[first], back[first]
+            self._extend(number, begins, ends)
+        first = bisect_right(ends, after)
+        return begins[first], ends[first]
 
-    def _extend(self, number: int, goes: "array[int]", back: "array[int]") -> None:
-        count = min(max(_FEWEST_IN_A_CALL, len(back)), _MOST_IN_A_CALL)
-        self._made += count
-        if self._made > max(_MOST_CRASHES, _MOST_EARLY * len(self._spans)):
+    def _extend(self, number: int, begins: "array[int]", ends: "array[int]") -> None:
+        """Draw as many further crashes of an entity as it has, within limits."""
+        count = min(max(_FEWEST_IN_A_CALL, len(ends)), _MOST_IN_A_CALL)
+        self._drawn_crashes += count
+        if self._drawn_crashes > max(_MOST_CRASHES, _ALWAYS_ALLOWED * len(self._spans)):
             raise FredError(
-                f"`cluster.faults`: more than {self._made - count:,} crashes; {self._kind} {number} alone has {len(back):,} "
-                f"in {(back or [0])[-1] / NANOSECONDS:g} s: give longer times between crashes, or stop the run earlier"
+                f"`cluster.faults`: more than {self._drawn_crashes - count:,} crashes; {self._kind} {number} alone has "
+                f"{len(ends):,} in {(ends or [0])[-1] / NANOSECONDS:g} s: give longer times between crashes, or stop the run "
+                "earlier"
             )
-        now, offline_time = back[-1] if back else 0, self._away[number]
-        for up in self._times(number, len(back), count):
-            begin = min(now + max(1, round(min(up, _END))), _END)
-            now = min(begin + max(1, offline_time()), _END)
-            goes.append(begin)
-            back.append(now)
+        now, draw_offline_time = ends[-1] if ends else 0, self._away[number]
+        for up_time in self._draw_up_times(number, len(ends), count):
+            begin = min(now + max(1, round(min(up_time, _END))), _END)
+            now = min(begin + max(1, draw_offline_time()), _END)
+            begins.append(begin)
+            ends.append(now)
 
-    def _times(self, number: int, position: int, count: int) -> Iterable[float]:
-        """Return the next times until a crash, ns."""
-        if self._mean is None:
+    def _draw_up_times(self, number: int, position: int, count: int) -> Iterable[float]:
+        """Return the entity's next times until a crash, from the crash at this position on, ns."""
+        if self._mean_up is None:
             return (float(self._up[number]()) for _ in range(count))
-        times: list[float] = (-log(self._draw(number, position, count)) * self._mean * NANOSECONDS).tolist()
+        times: list[float] = (-log(self._draw(number, position, count)) * self._mean_up * NANOSECONDS).tolist()
         return times
 
 
@@ -284,9 +291,11 @@ class LostMessages(Fault):
 
 
 class _Losing(FaultProcess):
+    """The losses of all messages, drawn for each direction and worker in the order of the messages."""
+
     def __init__(self, losses: LostMessages, seed: int, stream: str):
         self._losses = losses
-        self._again = NEVER if losses.again_after is None else round(losses.again_after * NANOSECONDS)
+        self._timeout = NEVER if losses.again_after is None else round(losses.again_after * NANOSECONDS)
         self._draw = lambda way, worker, start: numerics.uniforms(seed, f"{stream} {way}", worker, start, _AT_A_TIME)
         self._ahead: dict[tuple[Way, int], tuple[int, list[bool]]] = {}  # number of draws made, and unused draws, last first
 
@@ -294,22 +303,23 @@ class _Losing(FaultProcess):
         if way not in self._losses.ways:
             return 0, 0
         losses = 0
-        while losses * self._again < NEVER and self._draw_loss(way, worker):
+        while losses * self._timeout < NEVER and self._draw_loss(way, worker):  # without retransmission, one loss at most
             losses += 1
-            if losses > MOST_TRIES and self._again < NEVER:
+            if losses > MOST_TRIES and self._timeout < NEVER:
                 raise FredError(
-                    f"`cluster.faults`: a message {_WAYS[way]} worker {worker} is lost {MOST_TRIES:,} times in a row; "
+                    f"`cluster.faults`: a message {_PREPOSITIONS[way]} worker {worker} is lost {MOST_TRIES:,} times in a row; "
                     "give a smaller `share`"
                 )
-        return losses * self._again, losses
+        return losses * self._timeout, losses
 
     def _draw_loss(self, way: Way, worker: int) -> bool:
-        position, left = self._ahead.get((way, worker), (0, []))
-        if not left:
-            left = (self._draw(way, worker, position) < self._losses.share)[::-1].tolist()
+        """Return True if the next message is lost."""
+        position, unused = self._ahead.get((way, worker), (0, []))
+        if not unused:
+            unused = (self._draw(way, worker, position) < self._losses.share)[::-1].tolist()
             position += _AT_A_TIME
-        self._ahead[way, worker] = position, left
-        return left.pop()
+        self._ahead[way, worker] = position, unused
+        return unused.pop()
 
 
 class Faults:
@@ -329,8 +339,9 @@ class Faults:
 
     def offline_interval(self, kind: MachineKind, number: int, after: int) -> Span:
         """Return the first offline interval of a worker or server that ends after `after`, over all faults, ns."""
-        span = min((first_interval(kind, number, after) for first_interval in self._away), default=NOT_AT_ALL)
-        return span[0], self.next_available(kind, number, span[0]) if span[0] < NEVER else NEVER
+        begin, _ = min((first_interval(kind, number, after) for first_interval in self._away), default=NOT_AT_ALL)
+        # The interval ends later than that of its first fault if intervals of other faults overlap it.
+        return begin, self.next_available(kind, number, begin) if begin < NEVER else NEVER
 
     def absences(self, kind: MachineKind, number: int, until: int) -> Iterator[Span]:
         """Yield all offline intervals of a worker or server that begin before `until`, ns."""
@@ -356,10 +367,10 @@ class Faults:
     def lateness(self, way: Way, worker: int, now: int) -> tuple[int, int]:
         """Return the delay of a message sent now, ns (NEVER: lost for good), and the number of retransmissions."""
         draws = [lateness(way, worker) for lateness in self._lateness]
-        late = sum(delay for delay, _ in draws)
-        if late < NEVER:
-            return late, sum(retries for _, retries in draws)
-        self._lost.append(f"a message {_WAYS[way]} worker {worker} was lost at {now / NANOSECONDS:g} s")
+        total_delay = sum(delay for delay, _ in draws)
+        if total_delay < NEVER:
+            return total_delay, sum(retries for _, retries in draws)
+        self._lost.append(f"a message {_PREPOSITIONS[way]} worker {worker} was lost at {now / NANOSECONDS:g} s")
         return NEVER, 0
 
     def undisturbed(
@@ -375,6 +386,7 @@ class Faults:
         called with each attempt that a crash ends.
         """
         for _ in range(MOST_TRIES):
+            # At the latest of these times another worker may be offline. Then `crash` is no later, and the search goes on.
             begin = max(self.next_available("worker", worker, begin) for worker in workers)
             end = begin + lasts(begin)
             if begin >= NEVER or end <= (crash := min(self.offline_interval("worker", worker, begin)[0] for worker in workers)):
@@ -390,7 +402,7 @@ class Faults:
         )
 
     def describe_losses(self, workers: int, servers: int, now: int) -> list[str]:
-        """Describe workers and servers that never come back, now or after their next uptime, and the last lost messages."""
+        """Describe machines that are offline for good, now or after their next uptime, and the last lost messages."""
         machines: list[tuple[MachineKind, int]] = [("worker", worker) for worker in range(workers)]
         machines += [("server", server) for server in range(servers)]
         spans = [(kind, number, *self.offline_interval(kind, number, now)) for kind, number in machines]

@@ -214,16 +214,18 @@ class Normal(Latency):
         return self
 
     @cached_property
-    def _below(self) -> float:
+    def _share_below(self) -> float:
+        """Return the probability below the floor before truncation."""
         return float(scipy.special.ndtr((self.floor - self.mu) / self.sigma))
 
     def sample(self, u: Uniforms) -> Seconds:
-        return np.maximum(self.floor, self.mu + self.sigma * scipy.special.ndtri(self._below + (1 - self._below) * u))
+        untruncated_u = self._share_below + (1 - self._share_below) * u  # uniform above the share that is cut
+        return np.maximum(self.floor, self.mu + self.sigma * scipy.special.ndtri(untruncated_u))
 
     @property
     def mean(self) -> float:
-        a = (self.floor - self.mu) / self.sigma
-        return self.mu + self.sigma * math.exp(-a * a / 2) / math.sqrt(2 * math.pi) / (1 - self._below)
+        a = (self.floor - self.mu) / self.sigma  # mu + sigma x density(a) / P(Z > a), the mean of a truncated normal
+        return self.mu + self.sigma * math.exp(-a * a / 2) / math.sqrt(2 * math.pi) / (1 - self._share_below)
 
 
 class HalfNormal(Latency):
@@ -275,8 +277,9 @@ class LogNormal(Latency):
 
     @property
     def mean(self) -> float:
-        share = float(scipy.special.ndtr(self._highest - self.sigma) / scipy.special.ndtr(self._highest))
-        return self.shift + self.median * float(exp(self.sigma**2 / 2)) * share
+        # The mean without a limit, times the factor by which conditioning on `longest` lowers it.
+        truncation = float(scipy.special.ndtr(self._highest - self.sigma) / scipy.special.ndtr(self._highest))
+        return self.shift + self.median * float(exp(self.sigma**2 / 2)) * truncation
 
 
 class Gamma(Latency):
@@ -360,14 +363,14 @@ class Mixture(Latency):
         # as all latencies do. Clipping keeps rounding from giving 0 or 1, at which quantile functions may be infinite.
         edges = np.concatenate(([0.0], np.cumsum(self.weights) / sum(self.weights)))
         choice = np.searchsorted(edges[1:-1], u, side="right")
-        rest = np.clip((u - edges[choice]) / (edges[choice + 1] - edges[choice]), 2.0**-53, 1 - 2.0**-53)
+        position = np.clip((u - edges[choice]) / (edges[choice + 1] - edges[choice]), 2.0**-53, 1 - 2.0**-53)
         result = np.empty_like(u)
         for index, component in enumerate(self.components):
             mask = choice == index
-            result[mask] = component.sample(rest[mask])
+            result[mask] = component.sample(position[mask])
         return result
 
     @property
     def mean(self) -> float:
-        shares = zip(self.components, self.weights, strict=True)
-        return math.fsum(component.mean * weight for component, weight in shares if weight) / math.fsum(self.weights)
+        pairs = zip(self.components, self.weights, strict=True)  # a weight of 0 skips a mean that may be infinite
+        return math.fsum(component.mean * weight for component, weight in pairs if weight) / math.fsum(self.weights)

@@ -192,7 +192,7 @@ class Network(Component):
     def _with_preset(cls, options: Any, validate: ModelWrapValidatorHandler["Network"]) -> "Network":
         """Put the options of a preset in place of the defaults; `network: ethernet-25` is short for `{name: ethernet-25}`.
 
-        What a preset says of bandwidths or windows gives way to options that exclude it.
+        A preset's `bandwidth` or `window` is left out where given options exclude it.
         """
         options = {"name": options} if isinstance(options, str) else options
         name = options.get("name") if isinstance(options, dict) else None
@@ -212,7 +212,10 @@ class Network(Component):
 
     @model_serializer(mode="wrap")
     def _as_given(self, serialize: SerializerFunctionWrapHandler, info: SerializationInfo) -> dict[str, Any]:
-        """Leave out an absent preset or store; beside a preset, write what differs from it instead of from the defaults."""
+        """Leave out an absent preset or store, so that files without them do not mention them.
+
+        With a preset, `exclude_defaults` leaves out what equals the preset, instead of what equals the defaults.
+        """
         absent = [name for name in ("name", "store_bandwidth") if getattr(self, name) is None]
         if self.name is None or not info.exclude_defaults:
             return {name: option for name, option in serialize(self).items() if name not in absent}
@@ -241,9 +244,9 @@ class Network(Component):
 
     @model_validator(mode="after")
     def _servers_once(self) -> "Network":
-        named = [server for entry in self.servers for server in entry.servers]
-        if twice := sorted({server for server in named if named.count(server) > 1}):
-            raise ValueError(f"`servers` names {twice[0]} more than once")
+        numbers = [server for entry in self.servers for server in entry.servers]
+        if repeated := sorted({server for server in numbers if numbers.count(server) > 1}):
+            raise ValueError(f"`servers` names {repeated[0]} more than once")
         return self
 
     @model_validator(mode="after")
@@ -256,7 +259,7 @@ class Network(Component):
     def _regions_alone(self) -> "Network":
         names = ("bandwidth", "upload", "download", "within", "node_bandwidth", "servers")
         settings = {name: getattr(self, name) for name in names}
-        settings["collective"] = None if self.collective == "ring" else self.collective
+        settings["collective"] = None if self.collective == "ring" else self.collective  # "ring" is the default
         if self.regions is not None and (conflicts := [name for name, value in settings.items() if value]):
             raise ValueError(f"`regions` define bandwidths and the algorithm of allreduces: leave out `{conflicts[0]}`")
         return self
@@ -340,14 +343,15 @@ class Network(Component):
             assert not isinstance(members, int)
             messages, sent = self.regions.mean_traffic(list(members))
             return _cost_of(self.regions.seconds(list(members), size, self.latency_without_table), sent * size, messages)
-        number = members if isinstance(members, int) else sum(members)
-        nodes = [1] * number if isinstance(members, int) else list(members)
-        exchange = partial(list_passages, "allreduce", algorithm or self.collective)
-        if not self._has_leaders(len(nodes), algorithm or self.collective):
-            return self._cost(number, size, exchange(number, "inside" if self.two_levels else "between"))
-        followers = number - len(nodes)  # workers that are not leaders of their node
-        inside = Passage(one_way(max(nodes))._replace(messages=followers, sent=followers), "inside")
-        return self._cost(number, size, [inside, *exchange(len(nodes), "between"), inside])
+        workers = members if isinstance(members, int) else sum(members)
+        node_sizes = [1] * workers if isinstance(members, int) else list(members)
+        list_exchange = partial(list_passages, "allreduce", algorithm or self.collective)
+        if not self._has_leaders(len(node_sizes), algorithm or self.collective):
+            return self._cost(workers, size, list_exchange(workers, "inside" if self.two_levels else "between"))
+        followers = workers - len(node_sizes)  # workers that are not leaders of their node
+        # The largest node decides the time of the trees; all nodes' followers send messages.
+        trees = Passage(one_way(max(node_sizes))._replace(messages=followers, sent=followers), "inside")
+        return self._cost(workers, size, [trees, *list_exchange(len(node_sizes), "between"), trees])
 
     def allgather(self, members: int | Collection[int], size: int) -> Cost:
         """Return the cost of an allgather: every worker gets the `size` bytes of every other one.
@@ -368,22 +372,23 @@ class Network(Component):
         """
         if self.regions is not None:
             assert not isinstance(members, int)
-            messages = sum(members) - 1
+            messages = sum(members) - 1  # of each member
             seconds = self.regions.allgather_seconds(list(members), size, self.latency_without_table)
             return _cost_of(seconds, messages * size, messages)
-        number = members if isinstance(members, int) else sum(members)
-        nodes = [1] * number if isinstance(members, int) else list(members)
-        exchange = partial(list_passages, "allgather", self.collective)
-        if not self._has_leaders(len(nodes), self.collective):
-            return self._cost(number, size, exchange(number, "inside" if self.two_levels else "between"))
-        most, followers = max(nodes), number - len(nodes)  # on one node; not leaders of their node
-        collected = Passage(Effort(most - 1, most - 1, followers, followers), "inside")
-        spread = Passage(one_way(most).times(number)._replace(messages=followers, sent=followers * number), "inside")
-        exchanged = [
-            part._replace(effort=part.effort.times(most)._replace(sent=part.effort.sent * number / len(nodes)))
-            for part in exchange(len(nodes), "between")
+        workers = members if isinstance(members, int) else sum(members)
+        node_sizes = [1] * workers if isinstance(members, int) else list(members)
+        list_exchange = partial(list_passages, "allgather", self.collective)
+        if not self._has_leaders(len(node_sizes), self.collective):
+            return self._cost(workers, size, list_exchange(workers, "inside" if self.two_levels else "between"))
+        followers = workers - len(node_sizes)  # workers that are not leaders of their node
+        largest = max(node_sizes)  # decides the time of each part; `messages` and `sent` count all nodes
+        gather = Passage(Effort(largest - 1, largest - 1, followers, followers), "inside")
+        broadcast = Passage(one_way(largest).times(workers)._replace(messages=followers, sent=followers * workers), "inside")
+        exchange = [
+            part._replace(effort=part.effort.times(largest)._replace(sent=part.effort.sent * workers / len(node_sizes)))
+            for part in list_exchange(len(node_sizes), "between")
         ]
-        return self._cost(number, size, [collected, *exchanged, spread])
+        return self._cost(workers, size, [gather, *exchange, broadcast])
 
     def _has_leaders(self, nodes: int, collective: AnyCollective) -> bool:
         """Return True if one worker of each of these nodes exchanges messages with those of other nodes.
@@ -398,30 +403,32 @@ class Network(Component):
         return 0.0 if self.regions is not None and self.regions.latency else mean_latency(self)
 
     def _cost(self, members: int, size: int, parts: list[Passage]) -> Cost:
-        """Return the cost of parts in sequence."""
+        """Return the cost of parts in sequence, with the mean traffic of a member."""
         seconds = sum(self._seconds(part, size) for part in parts)
         messages, sent = (sum(getattr(part.effort, name) for part in parts) / members for name in ("messages", "sent"))
         return _cost_of(seconds, sent * size, messages)
 
     def _seconds(self, part: Passage, size: int) -> float:
+        """Return the duration of a part at the slowest bandwidth on its way, s."""
         effort, inside = part.effort, part.way == "inside"
         link = self.within if inside and self.within is not None else self
-        cards = [None if inside else self.node_bandwidth]
+        bandwidths = [None if inside else self.node_bandwidth]
         if isinstance(link, Within):
-            cards.append(link.bandwidth)
+            bandwidths.append(link.bandwidth)
         else:
-            excluded = {"to-store": "download", "from-store": "upload"}.get(part.way)
-            cards += [bandwidth for direction, bandwidth in link.directions.items() if direction != excluded]
+            idle_direction = {"to-store": "download", "from-store": "upload"}.get(part.way)  # others use both at once
+            bandwidths += [bandwidth for direction, bandwidth in link.directions.items() if direction != idle_direction]
         if self.store_bandwidth and part.way in ("to-store", "from-store"):
-            cards.append(self.store_bandwidth / part.sharers)
-        slowest = min((bandwidth for bandwidth in cards if bandwidth is not None), default=math.inf)
+            bandwidths.append(self.store_bandwidth / part.sharers)
+        slowest = min((bandwidth for bandwidth in bandwidths if bandwidth is not None), default=math.inf)
+        # A single member sends nothing, so it needs no finite mean.
         latency = mean_latency(link) if effort.rounds or effort.segments else 0.0
         return effort.seconds(size, Connection(latency, slowest, self.window or math.inf, self.initial_window or math.inf))
 
 
-def _cost_of(seconds: float, size: float, messages: float) -> Cost:
+def _cost_of(seconds: float, sent_bytes: float, messages: float) -> Cost:
     nanoseconds = round(seconds * NANOSECONDS)
-    return Cost(nanoseconds, round(size), round(messages), nanoseconds)
+    return Cost(nanoseconds, round(sent_bytes), round(messages), moving=nanoseconds)
 
 
 def mean_latency(link: Network | Within) -> float:

@@ -60,13 +60,14 @@ def stages(
     name = network.collective if operation == "allgather" or algorithm is None else algorithm
     if len(groups) == 1 and not (name == "store" and network.two_levels):
         return [_exchanged(operation, name, groups[0])]
-    leaders = _exchanged(operation, name, [group[0] for group in groups])
+    between_leaders = _exchanged(operation, name, [group[0] for group in groups])
     if operation == "allreduce":
-        return [[_reduction(group) for group in groups], leaders, [_broadcast(group) for group in groups]]
-    most, number = max(map(len, groups)), sum(map(len, groups))
-    collected = [[Phase(_latencies(len(group) - 1), tuple((other, group[0], 1.0) for other in group[1:]))] for group in groups]
-    broadcast = [[phase.times(number) for phase in _broadcast(group)] for group in groups]
-    return [collected, [[phase.times(most) for phase in messages] for messages in leaders], broadcast]
+        return [[_reduction(group) for group in groups], between_leaders, [_broadcast(group) for group in groups]]
+    largest, workers = max(map(len, groups)), sum(map(len, groups))
+    gathers = [[Phase(_latencies(len(group) - 1), tuple((other, group[0], 1.0) for other in group[1:]))] for group in groups]
+    broadcasts = [[phase.times(workers) for phase in _broadcast(group)] for group in groups]
+    # A leader sends the messages of its node; all send as many as the leader of the largest node.
+    return [gathers, [[phase.times(largest) for phase in chain_of_leaders] for chain_of_leaders in between_leaders], broadcasts]
 
 
 def _exchanged(operation: Operation, collective: AnyCollective, members: Sequence[int]) -> list[Chain]:
@@ -127,12 +128,14 @@ def _ring_phase(members: Sequence[int], waits: Effort, volume: float) -> Chain:
     """Return the messages of all rounds in a ring: each member sends this volume to the next one."""
     if len(members) == 1:
         return []
-    return [Phase(waits, tuple((member, members[place - len(members) + 1], volume) for place, member in enumerate(members)))]
+    successors = (*members[1:], members[0])
+    return [Phase(waits, tuple((member, successor, volume) for member, successor in zip(members, successors, strict=True)))]
 
 
 def _shifted(members: Sequence[int], distance: int, volume: float) -> Phase:
-    """Return the messages of all members to those at a distance before them."""
-    return Phase(_latencies(1), tuple((member, members[at - distance], float(volume)) for at, member in enumerate(members)))
+    """Return the messages of all members to those `distance` places before them; the first ones send to the last ones."""
+    receivers = (*members[-distance:], *members[:-distance])
+    return Phase(_latencies(1), tuple((a, b, float(volume)) for a, b in zip(members, receivers, strict=True)))
 
 
 def _as_library(effort: Effort, members: Sequence[int]) -> Chain:
@@ -146,15 +149,15 @@ def _ring(members: Sequence[int]) -> Chain:
 
 
 def _recursive_doubling(members: Sequence[int]) -> Chain:
-    core, folded, unfolded = _folded(members)
-    return folded + [_exchange(core, 1 << k, 1.0) for k in range(len(core).bit_length() - 1)] + unfolded
+    core, folding, unfolding = _fold(members)
+    return folding + [_exchange(core, 1 << k, 1.0) for k in range(len(core).bit_length() - 1)] + unfolding
 
 
 def _rabenseifner(members: Sequence[int]) -> Chain:
-    core, folded, unfolded = _folded(members)
+    core, folding, unfolding = _fold(members)
     distances = [len(core) >> k for k in range(1, len(core).bit_length())]
     halvings = [_exchange(core, distance, distance / len(core)) for distance in distances]
-    return folded + halvings + halvings[::-1] + unfolded
+    return folding + halvings + halvings[::-1] + unfolding  # the doublings are the halvings backwards
 
 
 def _tree(members: Sequence[int]) -> Chain:
@@ -169,10 +172,10 @@ _FLAT: dict[str, Callable[[Sequence[int]], Chain]] = {
 }
 
 
-def _folded(members: Sequence[int]) -> tuple[Sequence[int], Chain, Chain]:
+def _fold(members: Sequence[int]) -> tuple[Sequence[int], Chain, Chain]:
     """Return the largest power of two of members, and what those beyond it send to them first and get from them last."""
-    number = 1 << (len(members).bit_length() - 1)
-    core, excess = members[:number], members[number:]
+    core_size = 1 << (len(members).bit_length() - 1)
+    core, excess = members[:core_size], members[core_size:]
     if not excess:
         return core, [], []
     inward = tuple((member, partner, 1.0) for partner, member in zip(core, excess, strict=False))
@@ -181,22 +184,22 @@ def _folded(members: Sequence[int]) -> tuple[Sequence[int], Chain, Chain]:
 
 
 def _exchange(members: Sequence[int], distance: int, volume: float) -> Phase:
-    """Return the messages between partners whose places differ in one bit."""
+    """Return the messages between partners whose places differ in one bit, that of `distance`."""
     return Phase(_latencies(1), tuple((member, members[place ^ distance], volume) for place, member in enumerate(members)))
 
 
 def _reduction(members: Sequence[int]) -> Chain:
-    """Return the messages of a reduction to the first member, along a binomial tree."""
+    """Return the messages of a reduction to the first member, along a binomial tree: those of a broadcast, backwards."""
     return [Phase(phase.waits, tuple((b, a, volume) for a, b, volume in phase.messages)) for phase in _broadcast(members)[::-1]]
 
 
 def _broadcast(members: Sequence[int]) -> Chain:
     """Return the messages of a broadcast from the first member, along a binomial tree."""
     distances = [1 << k for k in reversed(range((len(members) - 1).bit_length()))]
-    senders = [range(0, len(members) - distance, 2 * distance) for distance in distances]
+    sender_places = [range(0, len(members) - distance, 2 * distance) for distance in distances]
     return [
         Phase(_latencies(1), tuple((members[place], members[place + distance], 1.0) for place in places))
-        for distance, places in zip(distances, senders, strict=True)
+        for distance, places in zip(distances, sender_places, strict=True)
     ]
 
 
@@ -210,22 +213,27 @@ def _exchange_all(members: Sequence[int], operation: Operation) -> Chain:
 def _between_regions(
     regions: Regions, operation: Operation, groups: Sequence[Sequence[int]], size: float, latency: float
 ) -> Stages:
-    """Return the messages of an operation whose ring passes the regions in the best order."""
+    """Return the messages of an operation by the `collective` of the regions. FRED's rings pass them in the best order.
+
+    `groups` has the workers of each region, `size` is in bytes, and `latency` (s) holds between regions that give none.
+    """
     if regions.collective == "nccl" or regions.collective == "gloo":
-        form = flat if operation == "allreduce" else gathered
-        return [[form(regions.collective, list(chain.from_iterable(groups)))]]
+        list_messages = flat if operation == "allreduce" else gathered
+        return [[list_messages(regions.collective, list(chain.from_iterable(groups)))]]
     if regions.collective == "all-to-all":
         return [[_exchange_all(list(chain.from_iterable(groups)), operation)]]
     occupied = tuple(region for region, group in enumerate(groups) if group)
-    number = sum(map(len, groups))
+    workers = sum(map(len, groups))
 
-    def ring(part: float) -> list[Sequence[int]]:
-        return [groups[region] for region in regions.best_ring(occupied, part, latency)[1]]
+    def order_groups(message_bytes: float) -> list[Sequence[int]]:
+        """Return the groups in the order in which a ring for messages of this size passes them."""
+        return [groups[region] for region in regions.best_ring(occupied, message_bytes, latency)[1]]
 
     if operation == "allgather":
-        return [[gathered("ring", list(chain.from_iterable(ring(size))))]]
+        return [[gathered("ring", list(chain.from_iterable(order_groups(size))))]]
     if regions.collective == "ring":
-        return [[_ring(list(chain.from_iterable(ring(size / number))))]]
-    inside = [groups[region] for region in occupied]
-    leaders = [group[0] for group in ring(size / len(occupied))]
-    return [[_reduction(group) for group in inside], [_ring(leaders)], [_broadcast(group) for group in inside]]
+        return [[_ring(list(chain.from_iterable(order_groups(size / workers))))]]
+    occupied_groups = [groups[region] for region in occupied]  # hierarchical: a tree in each, and a ring of their leaders
+    leaders = [group[0] for group in order_groups(size / len(occupied))]
+    reductions, broadcasts = list(map(_reduction, occupied_groups)), list(map(_broadcast, occupied_groups))
+    return [reductions, [_ring(leaders)], broadcasts]

@@ -133,8 +133,8 @@ class Machines(Dated):
         times = [begin for begin, _ in price]
         if not times or times[0] != 0:
             raise ValueError(f"the first step begins at {times[0]:g} s; expected 0" if times else "expected at least one step")
-        if late := [time for before, time in pairwise(times) if time <= before]:
-            raise ValueError(f"the step at {late[0]:g} s is not after the one before it; expected increasing times")
+        if unordered := [time for previous, time in pairwise(times) if time <= previous]:
+            raise ValueError(f"the step at {unordered[0]:g} s is not after the one before it; expected increasing times")
         if len(times) > _MOST_STEPS:
             raise ValueError(f"{len(times):,} steps; expected at most {_MOST_STEPS:,}")
         return price
@@ -218,8 +218,9 @@ class Prices(Component):
                 _check_numbers(kind, "groups", getattr(entry, "groups", ()), groups)
                 _check_numbers(kind, "regions", entry.regions, regions)
                 _check_numbers(kind, kind, getattr(entry, kind), size)
-        for kind, applied in (("worker", self.of_workers(workers)), ("server", self.of_servers(servers))):
-            if len(unpriced := np.flatnonzero(applied < 0)) and getattr(self, f"{kind}s"):
+        for kind, entry_of in (("worker", self.of_workers(workers)), ("server", self.of_servers(servers))):
+            # Without any entries, all machines of this kind are free.
+            if len(unpriced := np.flatnonzero(entry_of < 0)) and getattr(self, f"{kind}s"):
                 raise ValueError(f"`{kind}s` has no price for {kind} {unpriced[0]}: put an entry for all {kind}s first")
         if isinstance(self.per_gb, tuple) and [len(row) for row in self.per_gb] != [regions] * regions:
             expected = f"{regions} rows of {regions} numbers" if regions else "a number, as there are no `network.regions`"
@@ -245,13 +246,14 @@ class Prices(Component):
 
 def _fits(place: Place, numbers: Sequence[int], groups: Sequence[int], regions: Sequence[int]) -> NDArray[np.bool_]:
     """Return True for machines that an entry names: [machines]."""
-    named = ((np.arange(len(place.group)), numbers), (place.group, groups), (place.region, regions))
-    return np.logical_and.reduce(
-        [np.isin(values, selection) if selection else np.ones(len(values), bool) for values, selection in named]
+    conditions = ((np.arange(len(place.group)), numbers), (place.group, groups), (place.region, regions))
+    return np.logical_and.reduce(  # an empty selection means all
+        [np.isin(values, selection) if selection else np.ones(len(values), bool) for values, selection in conditions]
     )
 
 
 def _last_fitting(fits: Sequence[NDArray[np.bool_]], machines: int) -> NDArray[np.int64]:
+    """Return the number of the last entry that fits each machine, -1 for none: [machines]."""
     entries = np.full(machines, -1)
     for number, fitting in enumerate(fits):
         entries[fitting] = number
@@ -275,20 +277,20 @@ def _read_steps(path: Path, begin: date | None) -> list[Step]:
     table = read_table(path, _KIND, begin)
     begins, prices = table.numbers["begin"], table.numbers["per_hour"]
     for row in np.flatnonzero(~(np.isfinite(begins) & (prices >= 0) & (prices < np.inf))):
-        place = table.file.describe_row(int(row))
-        raise FredError(f"{place}: expected a time from 0 s on and a price; found {begins[row]:g} and {prices[row]:g}")
+        where = table.file.describe_row(int(row))
+        raise FredError(f"{where}: expected a time from 0 s on and a price; found {begins[row]:g} and {prices[row]:g}")
     order = np.argsort(begins, kind="stable")
     if not np.array_equal(order, np.arange(len(order))):
         warnings.warn(f"{path}: the rows are not in the order of time; FRED has sorted them", stacklevel=2)
     for position in np.flatnonzero((np.diff(begins[order]) == 0) & (np.diff(prices[order]) != 0)):
-        first, second = (int(order[position + i]) for i in (0, 1))
-        places = [table.file.describe_row(row) for row in (first, second)]
+        first, second = (int(row) for row in order[position : position + 2])
         raise FredError(
-            f"{places[1]}: another price at the same time as in {places[0]}, {prices[second]:g} and {prices[first]:g}; "
+            f"{table.file.describe_row(second)}: another price at the same time as in {table.file.describe_row(first)}, "
+            f"{prices[second]:g} and {prices[first]:g}; "
             "expected those of one kind of machine in one place: keep their rows only"
         )
     steps = list(zip(begins[order].tolist(), prices[order].tolist(), strict=True))
-    prices_until_begin = [price for time, price in steps if time <= 0]
+    prices_until_begin = [price for time, price in steps if time <= 0]  # the last of them holds when the run begins
     if begin is not None and not prices_until_begin:  # without a date, `_in_order` refuses steps that begin after 0
         raise FredError(f"{path}: the first price begins {steps[0][0]:g} s after the date that `from` names: give a later one")
     if not prices_until_begin:

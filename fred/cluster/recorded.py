@@ -65,8 +65,9 @@ class Empirical(Latency):
         path = file_instead(options, info, "csv", "values")
         if path is None:
             return options
-        rest = {key: value for key, value in options.items() if key not in ("csv", "column")}
-        return {**rest, "values": _read_column(path, str(options.get("column", "seconds")))}  # self-contained manifest
+        other_options = {key: value for key, value in options.items() if key not in ("csv", "column")}
+        # With the values instead of the file, a manifest is complete without it.
+        return {**other_options, "values": _read_column(path, str(options.get("column", "seconds")))}
 
     @model_validator(mode="after")
     def _check_values(self) -> "Empirical":
@@ -99,8 +100,10 @@ def _read_column(path: Path, column: str) -> list[float]:
             raise ValueError(f"{path} has no column `{column}`; it has {listed(file.header)}: give one of them as `column`")
         if any(map(quantities.is_date, file.texts(column))):
             raise ValueError(f"{path}: column `{column}` holds dates; expected durations")
+        # The unit ends the name, as in `delay_ms`, or is the whole name, as in `ms`; 1 stands for s, and for no unit.
         factors = [*(factor for _, factor in split_unit(column, quantities.seconds_in)), quantities.seconds_in(column) or 1.0]
-        seconds = read_seconds(file, column, next((factor for factor in factors if factor != 1), 1.0))
+        factor = next((factor for factor in factors if factor != 1), 1.0)
+        seconds = read_seconds(file, column, factor)
         invalid = np.flatnonzero(~((seconds >= 0) & (seconds < np.inf)))
         if len(invalid):
             value = "none" if np.isnan(seconds[invalid[0]]) else f"{seconds[invalid[0]]:g}"
@@ -174,7 +177,7 @@ class RecordedTrace(Reading, Latency):
             )
 
     def draws(self, seed: int, purpose: str, members: ArrayLike, ranks: ArrayLike, position: int, size: int) -> Seconds:
-        """Return, by rank, the worker's times in the rows at these positions, which are the same for all workers."""
+        """Return, by rank, the worker's times in the rows at these positions, s; the rows are the same for all workers."""
         columns = np.asarray(ranks) % len(self.trace.workers)
         return self.trace.seconds[self._rows(seed, f"{purpose} rows", position, size), columns[..., None]]
 
@@ -193,15 +196,16 @@ class RecordedTrace(Reading, Latency):
         return [Empirical.model_construct(values=tuple(column)) for column in self.trace.seconds.T.tolist()]
 
     def _rows(self, seed: int, purpose: str, position: int, size: int) -> NDArray[np.int64]:
-        """Return the rows of the trace, in the order of use."""
+        """Return the row of the trace that is used at each of `size` positions: [size]."""
         iterations, positions = self.trace.iterations, position + np.arange(size)
         if self.rows == "cycled":
             return positions % iterations
-        length = self.block or 1
+        length = self.block or 1  # "resampled" rows are blocks of one
         blocks = positions // length
-        draws = numerics.uniforms(seed, purpose, 0, int(blocks[0]), int(blocks[-1] - blocks[0]) + 1)
-        starts = (draws * iterations).astype(np.int64)
-        return (starts[blocks - blocks[0]] + positions % length) % iterations
+        first_block = int(blocks[0])
+        draws = numerics.uniforms(seed, purpose, 0, first_block, int(blocks[-1] - blocks[0]) + 1)
+        starts = (draws * iterations).astype(np.int64)  # first row of each block
+        return (starts[blocks - first_block] + positions % length) % iterations
 
     def sample(self, u: Uniforms) -> Seconds:
         """Return any of the times, whatever the worker or row: the marginal distribution of the trace."""
@@ -227,7 +231,7 @@ def _state(path: Path) -> tuple[int, int]:
 
 @lru_cache(maxsize=8)
 def _read_trace(reading: Reading, paths: tuple[Path, ...], states: tuple[tuple[int, int], ...]) -> Trace:
-    """Read the files, once for all runs of a scenario."""
+    """Read the files, once for all runs of a scenario, and again if their `states` have changed."""
     return reading.read(paths)
 
 

@@ -64,7 +64,7 @@ class _Noise(Load):
         self._regime, self._entity_of = regime, entity_of
         self._step = max(1, round(regime.every * NANOSECONDS))
         self._draw = lambda entity, start, count: scipy.special.ndtri(numerics.uniforms(seed, stream, entity, start, count))
-        self._last = dict.fromkeys(entity_of, 0.0)  # x / deviation
+        self._last = dict.fromkeys(entity_of, 0.0)  # x / deviation of each entity in its last drawn step
         self._factors = {entity: array("d") for entity in self._last}
 
     def stretch(self, worker: int, begin: int) -> float:
@@ -76,15 +76,17 @@ class _Noise(Load):
                     f"`contention`: more than {_MOST_STEPS:,} steps of noise in the first {begin / NANOSECONDS:g} s; "
                     "give a longer `every`, or stop the run earlier"
                 )
-            self._extend(entity, factors, min(max(64, len(factors)), 1 << 16))
+            self._extend(entity, factors, min(max(64, len(factors)), 1 << 16))  # doubles the array, within limits
         return factors[step]
 
     def _extend(self, entity: int, factors: "array[float]", count: int) -> None:
+        """Draw the factors of the next steps of an entity."""
         persistence = self._regime.persistence
-        innovation = math.sqrt(1 - persistence * persistence)
-        x, states = self._last[entity], list[float]()
+        innovation_scale = math.sqrt(1 - persistence * persistence)
+        x, states = self._last[entity], list[float]()  # in units of the deviation
         for draw in self._draw(entity, len(factors), count).tolist():
-            x = persistence * x + innovation * draw if factors or states else draw
+            # The very first state is a draw from the stationary distribution.
+            x = persistence * x + innovation_scale * draw if factors or states else draw
             states.append(x)
         self._last[entity] = x
         factors.extend(exp(self._regime.deviation * np.array(states)))
@@ -110,16 +112,19 @@ class Diurnal(Contention):
 
 class _Day(Load):
     def __init__(self, regime: Diurnal):
+        # A step lasts 1 ns or more, so that time goes on.
         self._steps, self._period = regime.steps, max(regime.steps, round(regime.period * NANOSECONDS))
-        middles = (np.arange(regime.steps) + 0.5) / regime.steps - regime.peak / regime.period
-        linear = regime.shape == "linear"
-        shape = np.abs(1 - 2 * (middles % 1)) if linear else (1 + cos(2 * math.pi * middles)) / 2
-        self._factors = (1 + (regime.slowdown - 1) * shape).tolist()
+        # The middle of each step, in periods after the peak.
+        phases = (np.arange(regime.steps) + 0.5) / regime.steps - regime.peak / regime.period
+        is_linear = regime.shape == "linear"
+        heights = np.abs(1 - 2 * (phases % 1)) if is_linear else (1 + cos(2 * math.pi * phases)) / 2  # from 0 to 1, at the peak
+        self._factors = (1 + (regime.slowdown - 1) * heights).tolist()
 
     def slowdown(self, worker: int, now: int) -> tuple[float, int]:
         day, time = divmod(now, self._period)
         step = time * self._steps // self._period
-        return self._factors[step], day * self._period - (-(step + 1) * self._period // self._steps)
+        step_end = -(-(step + 1) * self._period // self._steps)  # rounded up: the first ns of the next step
+        return self._factors[step], day * self._period + step_end
 
 
 class RareDelays(Contention):
@@ -156,22 +161,24 @@ class _Moving(Load):
         self._factor, self._node_of = job.slowdown, node_of.tolist()
         self._nodes = int(node_of.max()) + 1
         self._dwell, rest = max(1, round(job.dwell * NANOSECONDS)), round(job.rest * NANOSECONDS)
-        self._round = self._nodes * self._dwell + rest
-        self._order: Callable[[int], NDArray[np.int64]] | None = None
-        self._visited: tuple[int, list[int]] = (-1, list(range(self._nodes)))  # a round, and its order of nodes
+        self._round_length = self._nodes * self._dwell + rest
+        self._draw_order: Callable[[int], NDArray[np.int64]] | None = None  # None: the order of the nodes' numbers
+        self._last_order: tuple[int, list[int]] = (-1, list(range(self._nodes)))  # a round, and its order of nodes
         if job.order == "random":
-            numbers = np.arange(self._nodes)
-            self._order = lambda number: np.argsort(numerics.words(seed, stream, number, numbers), kind="stable")
+            nodes = np.arange(self._nodes)
+            self._draw_order = lambda round_number: np.argsort(numerics.words(seed, stream, round_number, nodes), kind="stable")
 
     def slowdown(self, worker: int, now: int) -> tuple[float, int]:
-        number, time = divmod(now, self._round)
-        stay = time // self._dwell
+        round_number, time = divmod(now, self._round_length)
+        stay = time // self._dwell  # place of the present node in the round's order
         if stay >= self._nodes:
-            return 1.0, (number + 1) * self._round
-        is_occupied = self._nodes_of(number)[stay] == self._node_of[worker]
-        return (self._factor if is_occupied else 1.0), min(number * self._round + (stay + 1) * self._dwell, FOREVER)
+            return 1.0, (round_number + 1) * self._round_length
+        is_occupied = self._order_in(round_number)[stay] == self._node_of[worker]
+        stay_end = round_number * self._round_length + (stay + 1) * self._dwell
+        return (self._factor if is_occupied else 1.0), min(stay_end, FOREVER)
 
-    def _nodes_of(self, number: int) -> list[int]:
-        if self._order is not None and self._visited[0] != number:
-            self._visited = number, self._order(number).tolist()
-        return self._visited[1]
+    def _order_in(self, round_number: int) -> list[int]:
+        """Return the nodes in the order of a round; the last order drawn is stored, because rounds follow each other."""
+        if self._draw_order is not None and self._last_order[0] != round_number:
+            self._last_order = round_number, self._draw_order(round_number).tolist()
+        return self._last_order[1]

@@ -83,18 +83,18 @@ class Regions(Component):
 
     @model_validator(mode="after")
     def _square(self) -> "Regions":
-        number = len(self.bandwidth)
-        if not 1 <= number <= MOST_REGIONS:
-            raise ValueError(f"there are {number} regions; expected 1 to {MOST_REGIONS}")
+        regions = len(self.bandwidth)
+        if not 1 <= regions <= MOST_REGIONS:
+            raise ValueError(f"there are {regions} regions; expected 1 to {MOST_REGIONS}")
         for name, table in (("bandwidth", self.bandwidth), ("latency", self.latency or ())):
-            if table and [len(row) for row in table] != [number] * number:
+            if table and [len(row) for row in table] != [regions] * regions:
                 raise ValueError(
-                    f"`{name}` has rows of {sorted({len(row) for row in table})} numbers; expected {number} of {number}"
+                    f"`{name}` has rows of {sorted({len(row) for row in table})} numbers; expected {regions} of {regions}"
                 )
         servers = self.servers if isinstance(self.servers, tuple) else (self.servers,)
         for name, region in (("workers", max(self.workers, default=0)), ("servers", max(servers, default=0))):
-            if region >= number:
-                raise ValueError(f"`{name}` names region {region}; expected 0 to {number - 1}")
+            if region >= regions:
+                raise ValueError(f"`{name}` names region {region}; expected 0 to {regions - 1}")
         return self
 
     def of_workers(self, workers: int) -> tuple[int, ...]:
@@ -123,7 +123,8 @@ class Regions(Component):
             return self._flat_seconds("allreduce", members, size, latency)
         occupied = tuple(region for region, number in enumerate(members) if number)
         tree_seconds = max(one_way(members[region]).rounds * self.link(region, region, size, latency) for region in occupied)
-        return 2 * tree_seconds + 2 * (len(occupied) - 1) * self.best_ring(occupied, size / len(occupied), latency)[0]
+        slowest_message, _ = self.best_ring(occupied, size / len(occupied), latency)
+        return 2 * tree_seconds + 2 * (len(occupied) - 1) * slowest_message  # trees: reduce, and later broadcast
 
     def allgather_seconds(self, members: Sequence[int], size: int, latency: float = 0.0) -> float:
         """Return the duration of an allgather, s: of `hierarchical`, too, in a ring.
@@ -139,14 +140,15 @@ class Regions(Component):
         self, operation: Literal["allreduce", "allgather"], members: Sequence[int], size: int, latency: float
     ) -> float:
         """Return the duration of an operation without leaders of regions, s: the slowest sender and receiver decide."""
-        number = sum(members)
-        part = size / number if operation == "allreduce" else float(size)
+        workers = sum(members)
+        part = size / workers if operation == "allreduce" else float(size)  # bytes of a message
         pairs = self._pairs(members, part, latency)
         if self.collective in LIBRARIES:
-            effort = self.library_effort(operation, number)
+            effort = self.library_effort(operation, workers)
             connections = [Connection(self._latency(*pair, latency), self.bandwidth[pair[0]][pair[1]]) for pair in pairs]
             return max(effort.seconds(size, connection) for connection in connections)
-        messages = (2 if operation == "allreduce" else 1) * (1 if self.collective == "all-to-all" else number - 1)
+        passes = 2 if operation == "allreduce" else 1  # reduce-scatter and allgather, or allgather alone
+        messages = passes * (1 if self.collective == "all-to-all" else workers - 1)  # one after the other
         return messages * max((self.link(*pair, part, latency) for pair in pairs), default=0.0)
 
     def library_effort(self, operation: Literal["allreduce", "allgather"], members: int) -> Effort:
@@ -163,23 +165,25 @@ class Regions(Component):
         """Return the regions of senders and receivers of messages at one time, each with the number of its pairs of workers."""
         occupied = tuple(region for region, number in enumerate(members) if number)
         if self.collective == "all-to-all":
-            every = {(a, b): members[a] * (members[b] - (a == b)) for a in occupied for b in occupied}
-            return Counter({pair: number for pair, number in every.items() if number})
+            # A worker does not send to itself.
+            counts = {(a, b): members[a] * (members[b] - (a == b)) for a in occupied for b in occupied}
+            return Counter({pair: count for pair, count in counts.items() if count})
         order = occupied if self.collective in LIBRARIES else self.best_ring(occupied, part, latency)[1]
+        # The ring passes all workers of a region before it goes on to the next region.
         pairs = Counter({(region, region): members[region] - 1 for region in occupied if members[region] > 1})
         pairs.update(zip(order, (*order[1:], order[0]), strict=True))
         return pairs
 
     def mean_traffic(self, members: Sequence[int]) -> tuple[float, float]:
         """Return the messages, and models, that each member of an allreduce sends on average."""
-        number, occupied = sum(members), sum(1 for count in members if count)
+        workers, leaders = sum(members), sum(1 for count in members if count)  # each region with workers has a leader
         if self.collective in LIBRARIES:
-            effort = self.library_effort("allreduce", number)
-            return effort.messages / number, effort.sent / number
-        if self.collective != "hierarchical":
-            return 2.0 * (number - 1), 2 * (number - 1) / number
-        followers = number - occupied
-        return (2 * followers + 2 * occupied * (occupied - 1)) / number, (2 * followers + 2 * (occupied - 1)) / number
+            effort = self.library_effort("allreduce", workers)
+            return effort.messages / workers, effort.sent / workers
+        if self.collective != "hierarchical":  # in a ring or all to all, the same messages of 1 / workers of a model
+            return 2.0 * (workers - 1), 2 * (workers - 1) / workers
+        tree_messages = 2 * (workers - leaders)  # of whole models, up to the leaders and down
+        return (tree_messages + 2 * leaders * (leaders - 1)) / workers, (tree_messages + 2 * (leaders - 1)) / workers
 
     def shares(self, members: Sequence[int], part: float, latency: float = 0.0) -> list[list[float]]:
         """Return the share of an allreduce's bytes that goes from each region to each: [regions, regions], of sum 1.
@@ -193,17 +197,17 @@ class Regions(Component):
         [[0.25, 0.25], [0.25, 0.25]]
         """
         occupied = [region for region, number in enumerate(members) if number]
-        sent = [[0.0] * len(members) for _ in members]  # models
+        sent = [[0.0] * len(members) for _ in members]  # models, or any other unit: only their ratios count
         if self.collective != "hierarchical":
-            for (sender, receiver), pairs in self._pairs(members, part, latency).items():
-                sent[sender][receiver] = float(pairs)
+            for (sender, receiver), pair_count in self._pairs(members, part, latency).items():
+                sent[sender][receiver] = float(pair_count)  # all pairs send the same
         else:
             for region in occupied:  # each tree sends up and down
                 sent[region][region] = 2.0 * (members[region] - 1)
             _, ring = self.best_ring(tuple(occupied), part, latency)
             if len(occupied) > 1:
-                for region, following in zip(ring, (*ring[1:], ring[0]), strict=True):
-                    sent[region][following] += 2 * (len(occupied) - 1) / len(occupied)
+                for sender, receiver in zip(ring, (*ring[1:], ring[0]), strict=True):
+                    sent[sender][receiver] += 2 * (len(occupied) - 1) / len(occupied)
         total = sum(map(sum, sent))
         return [[bytes_sent / total for bytes_sent in row] for row in sent]
 
@@ -231,9 +235,10 @@ class Regions(Component):
         """
         if self.latency is None or len(members) < 2:
             return 0.0
-        number = Counter(members)
-        pairs = {(a, b): number[a] * (number[b] - (a == b)) for a in number for b in number}
-        return sum(times * self.latency[a][b] for (a, b), times in pairs.items()) / (len(members) * (len(members) - 1))
+        counts = Counter(members)  # workers in each region
+        pair_counts = {(a, b): counts[a] * (counts[b] - (a == b)) for a in counts for b in counts}
+        total = sum(pair_count * self.latency[a][b] for (a, b), pair_count in pair_counts.items())
+        return total / (len(members) * (len(members) - 1))
 
     def best_ring(self, regions: tuple[int, ...], part: float, latency: float = 0.0) -> tuple[float, tuple[int, ...]]:
         """Return the duration of the slowest message in the best ring of these regions, s (0 for one region), and its order.
@@ -246,7 +251,7 @@ class Regions(Component):
         if len(regions) == 1:
             return 0.0, regions
         slowest, order = _best_ring(tuple(tuple(self.link(a, b, part, latency) for b in regions) for a in regions))
-        return slowest, tuple(regions[place] for place in order)
+        return slowest, tuple(regions[row] for row in order)
 
 
 @lru_cache(maxsize=4096)
@@ -287,13 +292,15 @@ def _read_table(path: Path, name: str) -> list[list[float]]:
     example, unit = ("5 Gbit/s", "bytes/s") if is_bandwidth else ("35 ms", "s")
     for region, row in enumerate(rows):
         if not is_bandwidth and region < len(row) and math.isnan(row[region]):
-            row[region] = 0.0
+            row[region] = 0.0  # tables of latencies often leave out the diagonal
     for i, row in enumerate(rows):
         if missing := [j for j, value in enumerate(row) if math.isnan(value)]:
             raise ValueError(
                 f"{path}: no {name} from region {i} to region {missing[0]}; expected one between each two, in {unit}"
             )
-    values = [value for i, row in enumerate(rows) for j, value in enumerate(row) if i != j]
-    if values and (max(values) < _LEAST_BANDWIDTH if is_bandwidth else min(values) >= _MOST_LATENCY):
-        raise ValueError(f"{path}: a {name} of {values[0]:g} {unit} is unlikely: write units in the cells, such as {example}")
+    between_regions = [value for i, row in enumerate(rows) for j, value in enumerate(row) if i != j]
+    if between_regions and (max(between_regions) < _LEAST_BANDWIDTH if is_bandwidth else min(between_regions) >= _MOST_LATENCY):
+        raise ValueError(
+            f"{path}: a {name} of {between_regions[0]:g} {unit} is unlikely: write units in the cells, such as {example}"
+        )
     return rows

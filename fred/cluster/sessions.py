@@ -82,9 +82,9 @@ class Sessions(Dated, Fault):
         path = file_instead(options, info, "file", "sessions")
         if path is None:
             return options
-        rest = {key: value for key, value in options.items() if key not in ("file", "from")}
+        other_options = {key: value for key, value in options.items() if key not in ("file", "from")}
         try:
-            return {**_read_file(path, begin_of(options)), **rest}
+            return {**_read_file(path, begin_of(options)), **other_options}  # a given `length` replaces the file's
         except FredError as error:
             raise ValueError(str(error)) from error
 
@@ -112,9 +112,10 @@ class Sessions(Dated, Fault):
         absences = [_absences(sessions, length_ns) for sessions in self.sessions]  # of each member of the record
         members = len(absences)
         if self.assignment == "in-order":
-            absences_of = {worker: (absences[place % members], 0) for place, worker in enumerate(selected)}
+            absences_of = {worker: (absences[position % members], 0) for position, worker in enumerate(selected)}
             return _RepeatedAbsences(_LONGER, length_ns, absences_of)
         draws = {worker: numerics.uniforms(seed, f"{name} member", worker, 0, 2).tolist() for worker in selected}
+        # Of the two draws, the first one selects the member, and the second one the time in the record.
         absences_of = {worker: (absences[int(u * members)], int(v * length_ns)) for worker, (u, v) in draws.items()}
         return _RepeatedAbsences(_LONGER, length_ns, absences_of)
 
@@ -140,15 +141,12 @@ class Periodic(Fault):
 
     def start(self, seed: int, name: str, workers: int, servers: int) -> FaultProcess:
         period, up = round(self.period * NANOSECONDS), round(self.available * NANOSECONDS)
-        selected = list(enumerate(_select(self.workers, workers)))
-        begins = {
-            worker: round((self.begin + self.shifts[place % len(self.shifts)]) * NANOSECONDS) for place, worker in selected
-        }
-        return _RepeatedAbsences(
-            "give a longer `available` of `periodic`",
-            period,
-            {worker: ([(up, period)], -begin % period) for worker, begin in begins.items()},
-        )
+        selected = enumerate(_select(self.workers, workers))
+        shifts = {worker: self.shifts[position % len(self.shifts)] for position, worker in selected}
+        begins = {worker: round((self.begin + shift) * NANOSECONDS) for worker, shift in shifts.items()}
+        # Counted from the begin of the available time, a worker is offline from `up` to the end of the period.
+        absences_of = {worker: ([(up, period)], -begin % period) for worker, begin in begins.items()}
+        return _RepeatedAbsences("give a longer `available` of `periodic`", period, absences_of)
 
 
 class _RepeatedAbsences(FaultProcess):
@@ -157,7 +155,7 @@ class _RepeatedAbsences(FaultProcess):
     Args:
         cure: what makes them shorter, for messages.
         length: time after which they begin again, ns.
-        spans_of: by worker, the intervals within that time, in order, and the place in it at which the run begins, ns.
+        spans_of: by worker, the intervals within that time, in order, and the time in it at which the run begins, ns.
     """
 
     def __init__(self, cure: str, length: int, spans_of: dict[int, tuple[list[Span], int]]):
@@ -168,11 +166,11 @@ class _RepeatedAbsences(FaultProcess):
         if not spans:
             return NOT_AT_ALL
         rounds, offset = divmod(after + shift, self._length)
-        place = bisect_right(spans, offset, key=lambda span: span[1])
-        if place == len(spans):
-            rounds, place = rounds + 1, 0
-        begin, end = (rounds * self._length + time - shift for time in spans[place])
-        return max(0, begin), end
+        index = bisect_right(spans, offset, key=lambda span: span[1])  # of the first span that ends after `after`
+        if index == len(spans):
+            rounds, index = rounds + 1, 0
+        begin, end = (rounds * self._length + time - shift for time in spans[index])
+        return max(0, begin), end  # the run may begin inside a span
 
 
 def spans_of_counts(counts: Sequence[int], gap: float) -> list[list[tuple[float, float]]]:
@@ -187,11 +185,11 @@ def spans_of_counts(counts: Sequence[int], gap: float) -> list[list[tuple[float,
     """
     sessions: list[list[tuple[float, float]]] = [[] for _ in range(max(counts, default=0))]
     begins: list[float] = []  # of the machines that are available now
-    for place, count in enumerate([*counts, 0]):
-        time = place * gap
+    for i, count in enumerate([*counts, 0]):  # the last machines go at the end of the record
+        time = i * gap
         while len(begins) > count:
             begin = begins.pop()
-            sessions[len(begins)].append((begin, time))
+            sessions[len(begins)].append((begin, time))  # the number of the machine that goes is that of those which stay
         begins += [time] * (count - len(begins))
     return sessions
 
@@ -229,6 +227,7 @@ def _read_file(path: Path, begin: date | None) -> dict[str, Any]:
 
 
 def _read_counts(file: Content) -> dict[str, Any]:
+    """Return the options that numbers of machines at equal distances give. Raises FredError."""
     path = file.path
     try:
         document = json.loads(file.data)
@@ -242,9 +241,9 @@ def _read_counts(file: Content) -> dict[str, Any]:
         raise FredError(f"{path}: expected {_COUNTS}")
     if not any(counts):
         raise FredError(f"{path}: no machine is ever available")
-    number = sum(max(0, following - count) for count, following in pairwise([0, *counts]))
-    if number > _MOST_SESSIONS:  # before lists of them are built
-        raise FredError(f"{path}: {number:,} sessions; expected at most {_MOST_SESSIONS:,}: take a part of the record")
+    session_count = sum(max(0, count - previous) for previous, count in pairwise([0, *counts]))
+    if session_count > _MOST_SESSIONS:  # before lists of them are built
+        raise FredError(f"{path}: {session_count:,} sessions; expected at most {_MOST_SESSIONS:,}: take a part of the record")
     return {"sessions": spans_of_counts(counts, gap), "length": float(gap * len(counts))}
 
 
