@@ -40,12 +40,12 @@ def apart(function: F) -> F:
         function: function of arrays, and of keywords that are no arrays.
     """
 
-    def called(options: tuple[tuple[str, Any], ...], *operands: jax.Array) -> Any:
+    def run(options: tuple[tuple[str, Any], ...], *operands: jax.Array) -> Any:
         with set_xla_metadata(inlineable="true"):  # calls inside, such as that of `jnp.pad`
             return function(*operands, **dict(options))
 
-    called.__name__ = function.__name__  # of the call in the compiled program
-    compiled = jax.jit(called, static_argnums=0)
+    run.__name__ = function.__name__  # names the call in the compiled program
+    compiled = jax.jit(run, static_argnums=0)
 
     @wraps(function)
     def call(*operands: jax.Array, **options: Any) -> Any:

@@ -37,7 +37,7 @@ from fred.portable.sums import places_of, strided
 _SMALLEST = 8  # XLA does not use YNNPACK if all sides are below this
 _CACHE = 1 << 15  # numbers
 _STRIP = 64  # most columns in a strip
-_COPIED_ROWS = 61  # rows of the left side from which AVX2's kernel copies strips of the right side
+_COPIED_ROWS = 61  # rows of the left side from which AVX2's kernel, too, copies strips of the right side
 AS_ON_X86 = platform.machine() in ("x86_64", "AMD64")
 
 
@@ -48,7 +48,8 @@ def _dot_general(lhs: jax.Array, rhs: jax.Array, *, dimension_numbers: Any, pref
     left, right = _Operand(lhs, batch, contracted), _Operand(rhs, right_batch, right_contracted)
     shape = (*left.sizes(left.batch), *left.sizes(left.free), *right.sizes(right.free))
     if left.lies_in_columns and right.lies_in_columns and not left.is_cheap_to_turn(right):
-        # The gradient of a weight is computed the other way round; JAX's next transposition cancels this one.
+        # As it is, `lhs` would be transposed, and JAX would transpose the product, which is the gradient of a weight. The other
+        # way round, `rhs` is transposed, and JAX's transposition of the product cancels the one here.
         numbers = (right_contracted, contracted), (right_batch, batch)
         return _products(rhs, lhs, numbers=numbers, kind=kind).swapaxes(-1, -2).reshape(shape)
     return _products(lhs, rhs, numbers=dimension_numbers, kind=kind).reshape(shape)
@@ -85,12 +86,12 @@ class _Operand:
         return tuple(self.array.shape[axis] for axis in axes)
 
     def is_cheap_to_turn(self, other: "_Operand") -> bool:
-        """Return True if turning it, and the product that JAX then turns back, moves fewer numbers than turning the other."""
-        product = math.prod((*self.sizes((*self.batch, *self.free)), *other.sizes(other.free)))
-        return self.array.size + product < other.array.size
+        """Return True if transposing it, and the product as JAX then does, moves fewer numbers than transposing the other."""
+        product_size = math.prod((*self.sizes((*self.batch, *self.free)), *other.sizes(other.free)))
+        return self.array.size + product_size < other.array.size
 
     def in_rows(self) -> jax.Array:
-        """Return the operand as [(batch,) free, sums]."""
+        """Return the operand as a matrix [(batch,) free, summed], with a batch axis if there is one."""
         return self._matrix(self.free, self.contracted)
 
     def in_columns(self) -> jax.Array:
@@ -111,17 +112,19 @@ def _product(left: jax.Array, right: jax.Array, transposed: bool) -> jax.Array:
     m, k, n = *left.shape[-2:], right.shape[-2 if transposed else -1]
     if not left.size or not right.size:
         return jnp.zeros((*left.shape[:-2], m, n), left.dtype)
-    if n == 1 and m > 1 and k > 1:
+    if n == 1 and m > 1 and k > 1:  # as the product of one row, which the next case handles
         vector = right if transposed else right.swapaxes(-1, -2)
         return _product(vector, left, transposed=True).swapaxes(-1, -2)
-    if m == 1 and k > 1:  # XLA computes products with vectors itself, in an order that depends on the code around them
+    if m == 1 and k > 1:
+        # XLA computes products with vectors itself, in an order that depends on the code around them. A second row, and a
+        # second column, make this one of matrices.
         return _product(
             jnp.concatenate([left, jnp.zeros_like(left)], -2),
             right if n > 1 else jnp.concatenate([right, right], -2 if transposed else -1),
             transposed,
         )[..., :1, :n]
     if AS_ON_X86:
-        rows, columns = agreeable(m, k, n, transposed)
+        rows, columns = _agreeing_sides(m, k, n, transposed)
         left, right = _lengthened(left, -2, rows), _lengthened(right, -2 if transposed else -1, columns)
         product = _in_one_row(left, right, transposed)
         return product if product.shape[-2:] == (m, n) else product[..., :m, :n]
@@ -129,47 +132,50 @@ def _product(left: jax.Array, right: jax.Array, transposed: bool) -> jax.Array:
 
 
 def _in_parts(left: jax.Array, right: jax.Array, transposed: bool) -> jax.Array:
-    """Sum over parts of the rows, and then over the parts."""
+    """Sum over each part of k, and then over the parts."""
     m, k, n = *left.shape[-2:], right.shape[-2 if transposed else -1]
-    strips = []
-    for strip, sums in parts(m, k, n, transposed):
-        blocks = [right[..., strip, part] if transposed else right[..., part, strip] for part in sums]
-        products = [_in_one_row(left[..., part], block, transposed) for part, block in zip(sums, blocks, strict=True)]
-        strips.append(functools.reduce(operator.add, products))
-    return jnp.concatenate(strips, -1) if strips else _in_one_row(left, right, transposed)
+    strip_products = []
+    for strip, k_parts in parts(m, k, n, transposed):
+        blocks = [right[..., strip, part] if transposed else right[..., part, strip] for part in k_parts]
+        products = [_in_one_row(left[..., part], block, transposed) for part, block in zip(k_parts, blocks, strict=True)]
+        strip_products.append(functools.reduce(operator.add, products))
+    return jnp.concatenate(strip_products, -1) if strip_products else _in_one_row(left, right, transposed)
 
 
-def agreeable(m: int, k: int, n: int, transposed: bool) -> tuple[int, int]:
+def _agreeing_sides(m: int, k: int, n: int, transposed: bool) -> tuple[int, int]:
     """Return the least rows and columns of [m, k] x [k, n] with which the AVX2 and AVX-512 kernels split it alike."""
-    if not _copied(m, n, transposed) or k * max(_strip(n), _width(m, k, n)) <= _CACHE:
-        return m, n
-    return m if transposed else max(m, _COPIED_ROWS), max(n, _strip(n))
+    if not _is_copied(m, n, transposed) or k * max(_strip_width(n), _task_width(m, k, n)) <= _CACHE:
+        return m, n  # they differ only in long sums, if the AVX-512 kernel copies
+    return m if transposed else max(m, _COPIED_ROWS), max(n, _strip_width(n))  # the AVX2 kernel copies the same strips
 
 
 def parts(m: int, k: int, n: int, transposed: bool) -> list[tuple[slice, list[slice]]]:
-    """Return strips of columns of [m, k] x [k, n], and the partial sums of each; empty if everything is in one row."""
-    if _copied(m, n, transposed):
-        strips = [(slice(0, n), list(_slices(k, _CACHE // _strip(n))))]
+    """Return strips of columns of [m, k] x [k, n], and the parts of k that each sums up; empty if no sum has several parts."""
+    if _is_copied(m, n, transposed):
+        strips = [(slice(0, n), list(_slices(k, _CACHE // _strip_width(n))))]  # the same parts in all strips
     else:
-        strips = [(strip, list(_slices(k, _CACHE // (strip.stop - strip.start)))) for strip in _slices(n, _width(m, k, n))]
-    return strips if any(len(sums) > 1 for _, sums in strips) else []
+        column_slices = _slices(n, _task_width(m, k, n))
+        strips = [(strip, list(_slices(k, _CACHE // (strip.stop - strip.start)))) for strip in column_slices]
+    return strips if any(len(k_parts) > 1 for _, k_parts in strips) else []
 
 
-def _copied(m: int, n: int, transposed: bool) -> bool:
+def _is_copied(m: int, n: int, transposed: bool) -> bool:
     """Return True if AVX-512's kernel copies strips of the right side: it is transposed, or read more than ten times."""
-    return transposed or m > 10 * (5 if n > 8 else 8)
+    rows_at_once = 5 if n > 8 else 8
+    return transposed or m > 10 * rows_at_once
 
 
-def _strip(n: int) -> int:
-    """Return the width of the strips that AVX-512's kernel copies."""
+def _strip_width(n: int) -> int:
+    """Return the number of columns in the strips that AVX-512's kernel copies: 8, or up to four vectors of 16."""
     return 8 if n <= 8 else min(_STRIP, -(-n // 16) * 16)
 
 
-def _width(m: int, k: int, n: int) -> int:
-    """Return the number of columns computed in one task, which grows until the task costs enough."""
+def _task_width(m: int, k: int, n: int) -> int:
+    """Return the number of columns that YNNPACK computes in one task: it doubles sides until the task costs enough."""
     rows, columns = min(m, 16), min(n, _STRIP)
-    least, depth = min(m, 64) * min(n, 64), min(k, 1024)
-    while rows * columns < least or ((rows + columns) * depth < 1 << 16 and rows * columns < 1 << 16):
+    least_results, depth = min(m, 64) * min(n, 64), min(k, 1024)
+    # Enough are `least_results`, and 65,536 numbers that the task reads or computes.
+    while rows * columns < least_results or ((rows + columns) * depth < 1 << 16 and rows * columns < 1 << 16):
         if columns < n and (4 * columns < rows or rows >= m):
             columns *= 2
         elif rows < m and (rows < 4 * columns or columns >= n):
@@ -188,7 +194,7 @@ def _in_one_row(left: jax.Array, right: jax.Array, transposed: bool) -> jax.Arra
     m, k, n = *left.shape[-2:], right.shape[-2 if transposed else -1]
     if k == 1:  # nothing to add up
         return left * (right.swapaxes(-1, -2) if transposed else right)
-    if n == 1:
+    if n == 1:  # a second column, because XLA computes products with vectors itself
         return _in_one_row(left, _lengthened(right, -2 if transposed else -1, 2), transposed)[..., :1]
     if max(m, k, n) < _SMALLEST:
         left, right = _lengthened(left, -1, _SMALLEST), _lengthened(right, -1 if transposed else -2, _SMALLEST)
@@ -233,8 +239,9 @@ def _convolution(
     kind = preferred_element_type or jnp.result_type(lhs, rhs)
     lhs, rhs = widened(lhs, kind), widened(rhs, kind)
     result = _channels_last(lhs.transpose(batch, *space, feature), rhs.transpose(*window, inputs, outputs), **options)
-    axes = np.argsort([dimension_numbers.out_spec[0], *dimension_numbers.out_spec[2:], dimension_numbers.out_spec[1]])
-    return result.transpose(axes).astype(kind)
+    out_batch, out_feature, *out_space = dimension_numbers.out_spec
+    inverse = np.argsort([out_batch, *out_space, out_feature])  # for each axis of the output, the axis of `result`
+    return result.transpose(inverse).astype(kind)
 
 
 def _channels_last(
@@ -249,17 +256,21 @@ def _channels_last(
     batch_group_count: int,
     **_: Any,
 ) -> jax.Array:
-    """Convolve an image [batch, space..., features] with a kernel [window..., features / groups, outputs]."""
+    """Convolve an image [batch, space..., features] with a kernel [window..., features / groups, outputs].
+
+    `features / groups` are the `inputs` of an output. At most one of the two group counts is above 1.
+    """
     margins = [(low, high, dilation - 1) for (low, high), dilation in zip(padding, lhs_dilation, strict=True)]
     image = lax.pad(image, jnp.zeros((), image.dtype), [(0, 0, 0), *margins, (0, 0, 0)])
     window, (inputs, outputs) = kernel.shape[:-2], kernel.shape[-2:]
     places = places_of(image.shape[1:-1], window, window_strides, rhs_dilation)
-    count = len(image) // batch_group_count
+    count = len(image) // batch_group_count  # images in the result
     if not math.prod((*image.shape, *kernel.shape, *places)):
         return jnp.zeros((count, *places, outputs), image.dtype)
     windows = patches(image, places, window, window_strides, rhs_dilation)  # [batch, places, window, features]
     groups = feature_group_count * batch_group_count
     windows = windows.reshape(batch_group_count, count, *windows.shape[1:3], feature_group_count, inputs)
+    # For each group, a matrix product: [images x places, window x inputs] x [window x inputs, outputs of the group].
     windows = windows.transpose(0, 4, 1, 2, 3, 5).reshape(groups, count * math.prod(places), math.prod(window) * inputs)
     kernel = kernel.reshape(math.prod(window) * inputs, groups, outputs // groups).swapaxes(0, 1)
     result = (windows @ kernel).reshape(groups, count, *places, outputs // groups)
@@ -271,7 +282,10 @@ def patches(
 ) -> jax.Array:
     """Return the inputs of every output place: [batch, places, window, features], sliced by the fewer of places and window."""
     by_place = math.prod(places) < math.prod(window)
-    (outer, outer_step), (inner, inner_step) = ((places, strides), (window, dilations))[:: 1 if by_place else -1]
+    if by_place:  # a slice for each place holds its whole window
+        outer, outer_step, inner, inner_step = places, strides, window, dilations
+    else:  # a slice for each position in the window holds it for all places
+        outer, outer_step, inner, inner_step = window, dilations, places, strides
     count, features = image.shape[0], image.shape[-1]
     slices = []
     for position in itertools.product(*map(range, outer)):

@@ -25,8 +25,8 @@ Operation = Callable[[Any, Any], Any]
 
 def _sum(operand: jax.Array, *, axes: Sequence[int], **_: Any) -> jax.Array:
     """Add up along axes; many sums of a large operand, as in a normalisation, apart from the code around them."""
-    number = math.prod(size for axis, size in enumerate(operand.shape) if axis not in axes)
-    return _many_sums(operand, axes=tuple(axes)) if number >= _MANY_SUMS else _reduce(operand, axes, operator.add, 0)
+    sum_count = math.prod(size for axis, size in enumerate(operand.shape) if axis not in axes)
+    return _many_sums(operand, axes=tuple(axes)) if sum_count >= _MANY_SUMS else _reduce(operand, axes, operator.add, 0)
 
 
 @apart
@@ -48,15 +48,16 @@ def _reduce(operand: jax.Array, axes: Sequence[int], operation: Operation, neutr
 
 
 def _reduce_axis(operand: jax.Array, axis: int, operation: Operation, neutral: int) -> jax.Array:
-    """Reduce an axis to length 1: cut it into parts, add these to each other, and repeat."""
+    """Reduce an axis to length 1: cut it into at most `_FAN_IN` equal parts, combine these elementwise, and repeat."""
     if not operand.shape[axis]:
         return jnp.full([1 if i == axis else size for i, size in enumerate(operand.shape)], neutral, operand.dtype)
     while (length := operand.shape[axis]) > 1:
-        size = -(-length // _FAN_IN)
-        parts = [lax.slice_in_dim(operand, start, min(start + size, length), axis=axis) for start in range(0, length, size)]
-        missing = [(0, size - parts[-1].shape[axis] if i == axis else 0, 0) for i in range(operand.ndim)]
+        part_size = -(-length // _FAN_IN)
+        starts = range(0, length, part_size)
+        parts = [lax.slice_in_dim(operand, start, min(start + part_size, length), axis=axis) for start in starts]
+        missing = [(0, part_size - parts[-1].shape[axis] if i == axis else 0, 0) for i in range(operand.ndim)]
         parts[-1] = lax.pad(parts[-1], operand.dtype.type(neutral), missing)
-        operand = _together(parts, operation)
+        operand = _combine(parts, operation)
     return operand
 
 
@@ -75,11 +76,11 @@ def _window_sum(
     places = places_of(operand.shape, window_dimensions, window_strides, window_dilation)
     if 0 in places:
         return jnp.zeros(places, operand.dtype)
-    shifted = [
+    shifted = [  # one array for each position in the window, of its elements at all places
         strided(operand, [i * width for i, width in zip(position, window_dilation, strict=True)], places, window_strides)
         for position in itertools.product(*map(range, window_dimensions))
     ]
-    return _together(shifted, operator.add)
+    return _combine(shifted, operator.add)
 
 
 def places_of(shape: Sequence[int], window: Sequence[int], strides: Sequence[int], dilations: Sequence[int]) -> tuple[int, ...]:
@@ -94,8 +95,8 @@ def strided(array: jax.Array, start: Sequence[int], count: Sequence[int], step: 
     return lax.slice(array, start, end, step)
 
 
-def _together(parts: Sequence[jax.Array], operation: Operation) -> jax.Array:
-    """Add the parts from left to right."""
+def _combine(parts: Sequence[jax.Array], operation: Operation) -> jax.Array:
+    """Combine the parts elementwise, from left to right."""
     total = parts[0]
     for part in parts[1:]:
         total = operation(total, part)
