@@ -60,17 +60,17 @@ class Arithmetic:
 
     def start(self, models: Sequence[Params], replicas: int, seed: int = 0) -> list[State]:
         """Return the initial state of each block of each replica; replicas start from `models`, cyclically."""
-        words = numerics.words(seed, "algorithm", 0, np.arange(2)).astype(np.uint32)
-        cuts = [self.blocks.split(model) for model in models[:replicas]]
+        words = numerics.words(seed, "algorithm", 0, np.arange(2)).astype(np.uint32)  # they seed the algorithm's draws
+        split_models = [self.blocks.split(model) for model in models[:replicas]]
         states = [
             [
-                wrapper.init_state(self.server_with_rate, self.blocks.block(cut, number), self.workers, words)
-                for number in range(self.blocks.count)
+                wrapper.init_state(self.server_with_rate, self.blocks.block(split_model, block), self.workers, words)
+                for block in range(self.blocks.count)
             ]
-            for cut in cuts
+            for split_model in split_models
         ]
         return [
-            self.server_with_rate.place(state, replica, replicas)
+            self.server_with_rate.place(state, replica, replicas)  # may differ in more than the model
             for replica in range(replicas)
             for state in states[replica % len(states)]
         ]
@@ -142,6 +142,7 @@ class Arithmetic:
         are real. The bits are the same as those of `begin` followed by `finish`.
         """
         halves, first = self._halves(examples, members, masked), (sources, indices, jnp.int32(count))
+        # The halves are compiled together here, but must not be optimized together. Inputs are behind the barrier of `sealed`.
         inputs = {id(leaf) for leaf in jax.tree.leaves(first)}
         stored = halves.begin(first, examples)
         stored = [array if id(array) in inputs else jax.lax.optimization_barrier(array) for array in stored]
@@ -163,17 +164,18 @@ class Arithmetic:
     def _full_message(self, members: int, masked: bool, first: Any, examples: Arrays, memory: Any) -> tuple[Message, Any]:
         """Return the message for parameters and a minibatch, and the worker's memory afterwards."""
         sources, indices, count = first
-        real = count * self.batch_size if masked else None
+        real_examples = count * self.batch_size if masked else None
         params = self.server.model(self.blocks.join(sources))
-        grads = self.loss.gradient(params, examples, indices, real, members, self.padded)
-        return self._encode(memory, params, grads, not self.local)
+        grads = self.loss.gradient(params, examples, indices, real_examples, members, self.padded)
+        return self._encode(memory, params, grads, on_the_way=not self.local)
 
     @sealed
     def pseudo_gradient(self, before: Sequence[Params], after: Sequence[Params], memory: Any) -> tuple[Message, Any]:
         """Return the message made of a pseudo-gradient, split into blocks, and the worker's memory afterwards."""
-        first, last = self.blocks.join(before), self.blocks.join(after)
-        start, end = self.server.model(first), self.server.model(last)
-        return self._encode(memory, start, jax.tree.map(jnp.subtract, start, end), True, last)
+        params_before, params_after = self.blocks.join(before), self.blocks.join(after)
+        model_before, model_after = self.server.model(params_before), self.server.model(params_after)
+        difference = jax.tree.map(jnp.subtract, model_before, model_after)
+        return self._encode(memory, model_before, difference, on_the_way=True, after=params_after)
 
     def _encode(
         self, memory: Any, params: Params, grads: Params, on_the_way: bool, after: Params | None = None
@@ -183,37 +185,40 @@ class Arithmetic:
 
     def apply(self, state: State, message: Message, timestamp: Scalar, worker: Scalar) -> State:
         """Apply one update with one message; parts of the state that it neither reads nor changes remain the same objects."""
-        untouched = {name: getattr(state, name) for name in self._needless(state, message, timestamp, worker)}
+        untouched = {name: getattr(state, name) for name in self._untouched_arrays(state, message, timestamp, worker)}
         rest = State(**{name: value for name, value in vars(state).items() if name not in untouched})
         return self._apply(rest, message, timestamp, worker).replace(**untouched)
 
     @sealed
     def _apply(self, state: State, message: Message, timestamp: Scalar, worker: Scalar) -> State:
         return wrapper.update_state(
-            self.server, lambda due: self.server.apply_update(due, message, timestamp, worker), state, 1
+            self.server, lambda current: self.server.apply_update(current, message, timestamp, worker), state, 1
         )
 
-    def _needless(self, state: State, *operands: Any) -> list[str]:
-        """Return the arrays of a state that an update with one message does not need; none for users' classes."""
-        if own_classes(self.server):
+    def _untouched_arrays(self, state: State, *operands: Any) -> list[str]:
+        """Return the names of the arrays of a state that an update with one message neither reads nor writes."""
+        if own_classes(self.server):  # a user's class may do anything when an attribute is missing
             return []
 
-        def works(name: str) -> bool:
+        def works_without(name: str) -> bool:
             reduced = State(**{key: value for key, value in vars(state).items() if key != name})
             try:
                 return name not in vars(jax.eval_shape(self._apply, reduced, *operands))
-            except AttributeError:
+            except AttributeError:  # the update reads it
                 return False
 
         arrays = [name for name, value in vars(state).items() if any(jnp.ndim(leaf) for leaf in jax.tree.leaves(value))]
-        return [name for name in arrays if works(name)]
+        return [name for name in arrays if works_without(name)]
 
     @sealed
     def commit(self, state: State, total: Message, weight: Scalar, count: Scalar) -> State:
         """Apply one update with weight x the sum of a round."""
         total = _scaled(total, weight)
         return wrapper.update_state(
-            self.server, lambda due: self.server.apply_round(due, total, due.clock, count), state, count
+            self.server,
+            lambda current: self.server.apply_round(current, total, current.clock, count),
+            state,
+            count,
         )
 
     @sealed
@@ -251,12 +256,12 @@ class Arithmetic:
     ) -> jax.Array:
         """Return the mean [loss, error] over the replicas that are the answer, each on its own `indices` [replicas, n]."""
 
-        def measured(replica: tuple[Sequence[State], jax.Array]) -> jax.Array:
+        def measure_replica(replica: tuple[Sequence[State], jax.Array]) -> jax.Array:
             states, indices = replica
             model = self.blocks.join([self.server.model(wrapper.evaluated_params(self.server, state)) for state in states])
             return self.loss.evaluate(model, (examples[0][indices], examples[1][indices]), calibration)
 
-        return jax.lax.map(measured, (list(states), indices)).mean(0)
+        return jax.lax.map(measure_replica, (list(states), indices)).mean(0)
 
     @partial(jax.jit, static_argnums=0)
     def disagreement(self, replicas: Params) -> jax.Array:
@@ -271,7 +276,8 @@ def _without_rate(server: Server, blocks: Blocks, workers: int) -> Server:
     """Return the server without its own learning rate, if its functions do not use it: they read the rate from the state."""
     try:
         unit_rate, double_rate = (server.model_copy(update={"learning_rate": rate}) for rate in (1.0, 2.0))
-        compared = server if own_classes(server) else double_rate  # FRED's own classes behave alike for every rate
+        # Unused if two rates give the same program. A user's class may branch on the rate, so its actual rate is traced.
+        compared = server if own_classes(server) else double_rate
         return unit_rate if _traced(unit_rate, blocks, workers) == _traced(compared, blocks, workers) else server
     except Exception:  # 1 is no valid rate for it, or the class has an error, which is reported elsewhere
         return server
@@ -281,7 +287,7 @@ def _without_rate(server: Server, blocks: Blocks, workers: int) -> Server:
 def _traced(server: Server, blocks: Blocks, workers: int) -> str:
     """Return all that a server does with arrays, as text, except for the creation of its first state."""
 
-    def everything(state: State, memory: Any, integer: Scalar, fraction: Scalar) -> Any:
+    def call_all(state: State, memory: Any, integer: Scalar, fraction: Scalar) -> Any:
         model = server.model(state.params)
         message, _ = server.send(memory, model, model)
         steps = server.send_steps(memory, model, model, state.params)
@@ -294,7 +300,7 @@ def _traced(server: Server, blocks: Blocks, workers: int) -> str:
 
     state = jax.eval_shape(lambda params: wrapper.init_state(server, params, workers), blocks.like)
     memory = jax.eval_shape(server.memory, blocks.like)
-    program = jax.make_jaxpr(everything)(state, memory, np.int32(0), np.float32(0.5))
+    program = jax.make_jaxpr(call_all)(state, memory, np.int32(0), np.float32(0.5))
     return f"{program} {[np.asarray(constant).tolist() for constant in program.consts]}"
 
 
@@ -302,8 +308,8 @@ def _traced(server: Server, blocks: Blocks, workers: int) -> str:
 def _halves(arithmetic: Arithmetic, examples: Any, members: int, masked: bool) -> Split:
     """Return the path from parameters to message, split where the least data lies between; small gradients stay whole."""
     params = arithmetic.blocks.like
-    shapes = jax.eval_shape(lambda params: [state.params for state in arithmetic.start([params], 1)], params)
-    first = shapes, jax.ShapeDtypeStruct((members * arithmetic.width,), np.int32), jax.ShapeDtypeStruct((), np.int32)
+    sources = jax.eval_shape(lambda params: [state.params for state in arithmetic.start([params], 1)], params)
+    first = sources, jax.ShapeDtypeStruct((members * arithmetic.width,), np.int32), jax.ShapeDtypeStruct((), np.int32)
     shared = tuple(jax.ShapeDtypeStruct(*shape) for shape in examples)
     memory = jax.eval_shape(arithmetic.remember, params)
     message = partial(arithmetic._full_message, members, masked)
@@ -323,9 +329,12 @@ def _shapes(arithmetic: Arithmetic, examples: Any) -> tuple[Message, list[Messag
         states = arithmetic.start([model], 1)
         sources, indices = [state.params for state in states], jnp.zeros(arithmetic.width, jnp.int32)
         message, _ = arithmetic.message(sources, examples, indices, arithmetic.remember(model))
-        firsts = [blocks.group_of_each.index(group) for group in range(len(blocks.groups))]
-        joining = [arithmetic.server.contribute(states[block], blocks.block(message, block), 0, 0) for block in firsts]
-        return message, joining
+        # the blocks of a group have the same shapes
+        first_blocks = [blocks.group_of_each.index(group) for group in range(len(blocks.groups))]
+        contributions = [
+            arithmetic.server.contribute(states[block], blocks.block(message, block), 0, 0) for block in first_blocks
+        ]
+        return message, contributions
 
     return jax.eval_shape(trace, blocks.like, tuple(jax.ShapeDtypeStruct(*shape) for shape in examples))
 
@@ -338,16 +347,16 @@ def _sizes(arithmetic: Arithmetic) -> Sizes:
 
     def trace(params: Params) -> tuple[Params, Message]:
         read = wrapper.init_state(server, params, arithmetic.workers).params
-        model = server.model(read)
-        return read, server.send(server.memory(params), model, model)[0]
+        model = gradient = server.model(read)  # they have the same shapes
+        return read, server.send(server.memory(params), model, gradient)[0]
 
     read, message = jax.eval_shape(trace, blocks.like)
     return Sizes(
-        blocks.shares,
-        blocks.sizes(read, lambda sent: size_in_bytes(server.published_bytes(sent), f"`published_bytes` of `{name}`")),
-        blocks.sizes(message, lambda sent: size_in_bytes(server.sent_bytes(sent), f"`sent_bytes` of `{name}`")),
-        server.codec is None or server.codec.summable,
-        tuple(size_in_bytes(size, f"`averaged_bytes` of `{name}`") for size in server.averaged_bytes(read)),
+        shares=blocks.shares,
+        model=blocks.sizes(read, lambda sent: size_in_bytes(server.published_bytes(sent), f"`published_bytes` of `{name}`")),
+        message=blocks.sizes(message, lambda sent: size_in_bytes(server.sent_bytes(sent), f"`sent_bytes` of `{name}`")),
+        summable=server.codec is None or server.codec.summable,
+        averages=tuple(size_in_bytes(size, f"`averaged_bytes` of `{name}`") for size in server.averaged_bytes(read)),
         params=sum(4 * math.prod(leaf.shape) for leaf in jax.tree.leaves(blocks.like)),
     )
 

@@ -188,6 +188,7 @@ class Blocks:
         return jax.tree.unflatten(self.structure, restored)
 
     def _parts(self, array: jax.Array) -> jax.Array:
+        """Return an array in equal parts [blocks, size], the last one padded with zeros."""
         size = -(-array.size // self.count)
         return jnp.pad(array.ravel(), (0, self.count * size - array.size)).reshape(self.count, size)
 
@@ -217,9 +218,10 @@ def _layers(paths: tuple[str, ...], shapes: tuple[tuple[int, ...], ...], count: 
     sizes = [sum(math.prod(shapes[array]) for array in arrays) for arrays in layers.values()]
     blocks: list[list[int]] = [[]]
     for number, (arrays, before) in enumerate(zip(layers.values(), accumulate(sizes, initial=0), strict=False)):
-        remaining = len(layers) - number
+        layers_left = len(layers) - number
+        # a new block begins where the others have their share, and where each layer left is needed for a block of its own
         full = before >= len(blocks) * sum(sizes) / count
-        if blocks[-1] and len(blocks) < count and (full or remaining == count - len(blocks)):
+        if blocks[-1] and len(blocks) < count and (full or layers_left == count - len(blocks)):
             blocks.append([])
         blocks[-1] += arrays
     return tuple(map(tuple, blocks))

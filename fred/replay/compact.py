@@ -96,7 +96,7 @@ def _lookup(values: Values, atom: Any) -> Any:
 
 
 def _evaluate(equations: Sequence[JaxprEqn], atoms: Sequence[Any], values: Values) -> list[Any]:
-    """Return the wanted values, computed with only those equations that the known values make necessary."""
+    """Return the values of these atoms, computed by only those equations that are necessary if `values` are known."""
     missing = {atom for atom in atoms if isinstance(atom, Var)} - values.keys()
     required = []
     for equation in reversed(equations):
@@ -113,7 +113,7 @@ def _variables(atoms: Iterable[Any]) -> list[Var]:
 
 
 def _reached(equations: Sequence[JaxprEqn], start: Sequence[Var]) -> dict[Var, None]:
-    """Return all values that depend on these, in order."""
+    """Return all values that depend on these, and these themselves, in order."""
     reached = dict.fromkeys(start)
     for equation in equations:
         if any(variable in reached for variable in _variables(equation.invars)):
@@ -132,22 +132,22 @@ def _minimum_cut(
     # the entries of its results are in the first half, so the second half never computes it again.
     late = _reached(equations, seconds)
     early = [variable for variable in _reached(equations, firsts) if variable not in late]
-    number = {variable: 2 + 3 * i for i, variable in enumerate(early)}  # entry; the next two: exit and computation
-    ends = [variable for variable in _variables(outputs) if variable in number]
-    edges = [(_SOURCE, number[variable], _UNCUTTABLE) for variable in firsts if variable in number]
-    edges += [(number[variable], number[variable] + 1, _words(variable)) for variable in early]
+    entry = {variable: 2 + 3 * i for i, variable in enumerate(early)}  # node; the next two: exit and computation
+    needed_late = [variable for variable in _variables(outputs) if variable in entry]  # early values that the second half reads
+    edges = [(_SOURCE, entry[variable], _UNCUTTABLE) for variable in firsts if variable in entry]
+    edges += [(entry[variable], entry[variable] + 1, _words(variable)) for variable in early]
     for equation in equations:
-        sources = [variable for variable in _variables(equation.invars) if variable in number]
-        targets = [number[variable] for variable in equation.outvars if variable in number]
-        edges += [(number[variable] + 1, target, _UNCUTTABLE) for variable in sources for target in targets]
-        edges += _repetition(targets, [number[variable] for variable in sources], _costly(equation))
+        sources = [variable for variable in _variables(equation.invars) if variable in entry]
+        targets = [entry[variable] for variable in equation.outvars if variable in entry]
+        edges += [(entry[variable] + 1, target, _UNCUTTABLE) for variable in sources for target in targets]
+        edges += _repetition(targets, [entry[variable] for variable in sources], costly=_is_costly(equation))
         if any(variable in late for variable in equation.outvars):
-            ends += sources
-    edges += [(number[variable] + 1, _SINK, _UNCUTTABLE) for variable in set(ends)]
-    if sum(map(_words, set(ends))) >= _UNCUTTABLE:
-        return [variable for variable in early if variable in ends]
+            needed_late += sources
+    edges += [(entry[variable] + 1, _SINK, _UNCUTTABLE) for variable in set(needed_late)]
+    if sum(map(_words, set(needed_late))) >= _UNCUTTABLE:  # a cut might take an edge that cannot be cut
+        return [variable for variable in early if variable in needed_late]
     sink_side = _sink_side(edges, 2 + 3 * len(early))
-    return [variable for variable in early if number[variable] not in sink_side and number[variable] + 1 in sink_side]
+    return [variable for variable in early if entry[variable] not in sink_side and entry[variable] + 1 in sink_side]
 
 
 def _repetition(targets: Sequence[int], sources: Sequence[int], costly: bool) -> list[tuple[int, int, int]]:
@@ -155,14 +155,14 @@ def _repetition(targets: Sequence[int], sources: Sequence[int], costly: bool) ->
     edges = [(target, target + 2, _UNCUTTABLE) for target in targets]
     edges += [(target + 2, source + 2, _UNCUTTABLE) for target in targets for source in sources]
     if costly:
-        edges += [(target + 2, other, _UNCUTTABLE) for target in targets for other in targets]
+        edges += [(target + 2, other, _UNCUTTABLE) for target in targets for other in targets]  # stays in the first half
     return edges
 
 
-def _costly(equation: JaxprEqn) -> bool:
+def _is_costly(equation: JaxprEqn) -> bool:
     inner = (inner_equation for part in jaxprs_in_params(equation.params) for inner_equation in part.eqns)
-    large = equation.primitive.name == "gather" and sum(map(_words, equation.outvars)) >= _MANY_WORDS
-    return large or equation.primitive.name in _COSTLY or any(map(_costly, inner))
+    is_large_lookup = equation.primitive.name == "gather" and sum(map(_words, equation.outvars)) >= _MANY_WORDS
+    return is_large_lookup or equation.primitive.name in _COSTLY or any(map(_is_costly, inner))
 
 
 def _shape(variable: Var) -> jax.ShapeDtypeStruct:
@@ -180,6 +180,7 @@ def _sink_side(edges: Sequence[tuple[int, int, int]], nodes: int) -> set[int]:
     capacities: dict[tuple[int, int], int] = {(start, end): size for start, end, size in edges}
     starts, ends = np.array(list(capacities)).T
     graph = scipy.sparse.csr_array((np.array(list(capacities.values()), np.int32), (starts, ends)), shape=(nodes, nodes))
+    # the capacities that remain; backwards from the sink along them, no edge of the cut is passed
     residual = scipy.sparse.csr_array(graph - scipy.sparse.csgraph.maximum_flow(graph, _SOURCE, _SINK).flow)
     residual.eliminate_zeros()
     return set(scipy.sparse.csgraph.breadth_first_order(residual.T.tocsr(), _SINK, return_predecessors=False).tolist())

@@ -67,15 +67,15 @@ def plan_of(tasks: Tasks, processes: int) -> Plan:
 
 
 def _local(tasks: Tasks) -> bool:
-    """Return True if workers have replicas, or memories, of their own."""
+    """Return True if workers have replicas, or memories (a message's second value), of their own."""
     return tasks.replicas > 1 or any(len(task.writes) > 1 for task in tasks.tasks if task.action in MESSAGES)
 
 
 def _by_worker(tasks: Tasks, processes: int) -> list[int]:
     """Return the process of each task: neighbouring workers share one, and so do their replicas."""
-    loads = Counter(task.sender for task in tasks.tasks if task.action in MESSAGES)
+    loads = Counter(task.sender for task in tasks.tasks if task.action in MESSAGES)  # messages of each worker
     home, load_before, total = dict[int, int](), 0.0, max(1, loads.total())
-    for worker in sorted(loads):
+    for worker in sorted(loads):  # each process gets an equal section of the load, with the workers whose middle is in it
         home[worker] = int((load_before + loads[worker] / 2) / total * processes)
         load_before += loads[worker]
     senders = _senders(tasks)
@@ -140,9 +140,9 @@ def _simulate(
                 heappush(running, (now + _cost(tasks, process_of, number), number))
         if not running:
             return order, now
-        now, done = heappop(running)
-        insort(idle, process_of[done])
-        for reader in [reader for value in tasks.tasks[done].writes for reader in readers[value]]:
+        now, finished_task = heappop(running)
+        insort(idle, process_of[finished_task])
+        for reader in [reader for value in tasks.tasks[finished_task].writes for reader in readers[value]]:
             reads_missing[reader] -= 1
             if not reads_missing[reader]:
                 offer(reader)
@@ -158,7 +158,7 @@ def _cost(tasks: Tasks, process_of: list[int], number: int) -> float:
 
 def _place_mixes(tasks: Tasks, readers: list[list[int]], process_of: list[int]) -> None:
     """Move each average to the process that reads it first."""
-    for number in reversed(range(len(tasks.tasks))):
+    for number in reversed(range(len(tasks.tasks))):  # an average may be read by another one, which is moved before
         task = tasks.tasks[number]
         if task.action == Action.MIX and readers[task.writes[0]]:
             process_of[number] = process_of[readers[task.writes[0]][0]]

@@ -68,8 +68,8 @@ class Side(NamedTuple):
 
     def minibatch(self, task: Task) -> NDArray[np.int32]:
         """Return the examples of a gradient."""
-        numbers = self.program.operands[task.kind]["minibatch"][task.position]
-        return self.batches.indices(*numbers.T).reshape(-1)
+        minibatches = self.program.operands[task.kind]["minibatch"][task.position]  # worker, step and rank of each [members, 3]
+        return self.batches.indices(*minibatches.T).reshape(-1)
 
 
 class Executor:
@@ -87,7 +87,7 @@ class Executor:
         self._side, self._plan, self._shared, self._process, self._check = side, plan, shared, process, check
         self._functions, self._tasks = jitted(side.arithmetic), plan.tasks.tasks
         self._blocks = side.arithmetic.blocks.count
-        self._values: dict[int, Any] = {}
+        self._values: dict[int, Any] = {}  # made or copied here, and still to be read
         if side.arithmetic.blocks.size >= _MANY_PARAMETERS:
             _return_freed_memory()
         self._remaining_reads = [0] * len(plan.tasks.maker)  # tasks of this process that have yet to read the value
@@ -100,45 +100,47 @@ class Executor:
         if carry is not None:
             for place, value in self._plan.tasks.initial.items():
                 self._keep(value, _stack(carry, place).item(place.number))
-            carry = _by_stack(carry, partial(_untouched, touched=self._plan.tasks.touched))
+            carry = _change_stacks(carry, partial(_shapes_if_touched, touched=self._plan.tasks.touched))
         waiting = list(self._plan.queues[self._process])
         while waiting:
             number = self._choose_task(waiting)
             task = self._tasks[number]
-            read = [self._take(value) for value in task.reads]
+            inputs = [self._take(value) for value in task.reads]
             if task.action == Action.MARK:
                 assert carry is not None
-                self._keep(task.writes[0], ())
-                values = dict(zip(task.reads, jax.device_put(read), strict=True))  # NumPy arrays that crossed become JAX's
+                self._keep(task.writes[0], ())  # an empty value, which lets the next mark follow
+                values = dict(zip(task.reads, jax.device_put(inputs), strict=True))  # NumPy arrays that crossed become JAX's
                 yield Reached(self._side, self._plan.tasks.points[number], values, carry)
             else:
-                results = self._results(task, read)
+                results = self._results(task, inputs)
                 if task.action in MESSAGES:
                     jax.block_until_ready(results)  # no queue, in which an urgent update would have to wait
-                for value, tree in zip(task.writes, results, strict=False):
+                for value, tree in zip(task.writes, results, strict=False):  # a memory is returned even if none is kept
                     self._keep(value, tree)
             waiting.remove(number)
 
     def _choose_task(self, waiting: list[int]) -> int:
         """Return the most urgent task that can be done: the first in the order of the program. Wait until there is one."""
-        candidates, looked = sorted(waiting[:_AHEAD]), time.monotonic()
+        candidates, check_time = sorted(waiting[:_AHEAD]), time.monotonic()
         while True:
             for number in candidates:
                 if self._is_runnable(self._tasks[number]):
                     return number
             time.sleep(_PAUSE)
-            if time.monotonic() - looked > _LOOK:
-                looked = time.monotonic()
+            if time.monotonic() - check_time > _LOOK:
+                check_time = time.monotonic()
                 self._check()
 
     def _is_runnable(self, task: Task) -> bool:
         """Return True if all that a task reads is there, and slots are free for the values that it writes."""
-        read = all(value in self._values or (not self._is_local(value) and self._shared.holds(value)) for value in task.reads)
-        return read and all(self._shared.is_vacant(value) for value in task.writes if value in self._plan.crossings)
+        readable = all(
+            value in self._values or (not self._is_local(value) and self._shared.holds(value)) for value in task.reads
+        )
+        return readable and all(self._shared.is_vacant(value) for value in task.writes if value in self._plan.crossings)
 
     def _is_local(self, value: int) -> bool:
         maker = self._plan.tasks.maker[value]
-        return (0 if maker == START else self._plan.process[maker]) == self._process
+        return (0 if maker == START else self._plan.process[maker]) == self._process  # process 0 has the initial values
 
     def _take(self, value: int) -> Any:
         if value not in self._values:
@@ -152,39 +154,39 @@ class Executor:
         if self._remaining_reads[value]:
             self._values[value] = tree
 
-    def _results(self, task: Task, read: list[Any]) -> Sequence[Any]:
+    def _results(self, task: Task, inputs: list[Any]) -> Sequence[Any]:
         """Return the values that a task writes."""
         operands = {name: array[task.position] for name, array in self._side.program.operands[task.kind].items()}
         if task.action in MESSAGES:
-            return self._message(task, read, operands)
+            return self._message(task, inputs, operands)
         if task.action == Action.MIX:
-            return (self._mix(read, operands["weights"]),)
+            return (self._mix(inputs, operands["weights"]),)
         if task.action == Action.ADD:
-            return (self._add(task, read, operands),)
-        return self._update(task, read, operands)
+            return (self._add(task, inputs, operands),)
+        return self._update(task, inputs, operands)
 
-    def _message(self, task: Task, read: list[Any], operands: dict[str, Any]) -> tuple[Message, Any]:
+    def _message(self, task: Task, inputs: list[Any], operands: dict[str, Any]) -> tuple[Message, Any]:
         """Return a message, and the worker's memory afterwards."""
-        memory = read.pop() if len(task.writes) > 1 else ()
+        memory = inputs.pop() if len(task.writes) > 1 else ()  # the task writes message and memory, and reads memory last
         if task.action == Action.DIFFERENCE:
-            return self._functions["pseudo_gradient"](read[: self._blocks], read[self._blocks :], memory)
+            return self._functions["pseudo_gradient"](inputs[: self._blocks], inputs[self._blocks :], memory)
         if task.action == Action.FINISH:
-            return halves(self._side.arithmetic)["finish"](read[0], self._side.examples, memory)
+            return halves(self._side.arithmetic)["finish"](inputs[0], self._side.examples, memory)
         count, options = 1, {}
-        if task.kind.op == Op.COMMIT:
+        if task.kind.op == Op.COMMIT:  # a round's gradients, as one batch
             count, options = int(operands["count"]), {"members": task.kind.members, "masked": task.kind.masked}
-        return self._functions["message"](read, self._side.examples, self._side.minibatch(task), memory, count, **options)
+        return self._functions["message"](inputs, self._side.examples, self._side.minibatch(task), memory, count, **options)
 
-    def _mix(self, read: list[Params], weights: NDArray[np.float64]) -> Params:
-        mixed = self._functions["scale"](read[0], np.float32(weights[0]))
-        for params, weight in zip(read[1:], weights[1:], strict=False):
+    def _mix(self, models: list[Params], weights: NDArray[np.float64]) -> Params:
+        mixed = self._functions["scale"](models[0], np.float32(weights[0]))
+        for params, weight in zip(models[1:], weights[1:], strict=False):
             mixed = self._functions["add_scaled"](mixed, params, np.float32(weight))
         return mixed
 
-    def _add(self, task: Task, read: list[Any], operands: dict[str, Any]) -> Message:
+    def _add(self, task: Task, inputs: list[Any], operands: dict[str, Any]) -> Message:
         # tasks.py lists the reads of an ADD in this order: message[, sum so far][, parameters, rest]. So two or three more
         # values contain the state, and an odd number contains the sum.
-        message, *rest = read
+        message, *rest = inputs
         part = self._part(message, task.block)
         if len(rest) > 1:
             state = self._state(rest[-2:], operands)
@@ -193,26 +195,26 @@ class Executor:
             part = self._functions["scale"](part, np.float32(operands["weight"]))
         return self._functions["add"](rest[0], part) if len(rest) % 2 else part
 
-    def _update(self, task: Task, read: list[Any], operands: dict[str, Any]) -> tuple[Params, dict[str, Any]]:
+    def _update(self, task: Task, inputs: list[Any], operands: dict[str, Any]) -> tuple[Params, dict[str, Any]]:
         """Return the parameters and the rest of a state after a change."""
-        state, inputs = self._state(read, operands), read[2:]
+        state, others = self._state(inputs, operands), inputs[2:]  # others: message, sum, mailbox or none
         if task.action == Action.APPLY:
-            message = self._part(inputs[0], task.block)
+            message = self._part(others[0], task.block)
             state = self._functions["apply"](state, message, int(operands["timestamp"]), int(operands["worker"]))
         elif task.action == Action.COMMIT:
-            if not inputs:
+            if not others:  # an empty round
                 total = Stack.zeros(self._shared.shapes["sum", task.kind.group], 1).values
             else:
-                total = inputs[0] if task.kind.how == How.SUM else self._part(inputs[0], task.block)
+                total = others[0] if task.kind.how == How.SUM else self._part(others[0], task.block)
             state = self._functions["commit"](state, total, np.float32(operands["weight"]), int(operands["count"]))
         else:
             assert task.action == Action.SYNC, task.action
             weights = np.float32(operands["keep"]), np.float32(operands["weight"])
-            state = self._functions["synchronize"](state, inputs[0], *weights)
+            state = self._functions["synchronize"](state, others[0], *weights)
         return state.params, _rest(state)
 
-    def _state(self, read: list[Any], operands: dict[str, Any]) -> State:
-        return State(params=read[0], clock=np.int32(operands["clock"]), **read[1])
+    def _state(self, values: list[Any], operands: dict[str, Any]) -> State:
+        return State(params=values[0], clock=np.int32(operands["clock"]), **values[1])
 
     def _part(self, message: Message, block: int) -> Message:
         """Return the part of a message that belongs to a block."""
@@ -226,40 +228,43 @@ class Reached:
         side: the run.
         point: the mark, and the values there.
         values: these values.
-        before: the values that the processes started from, as far as they are untouched.
+        start: the values that the processes started from, as far as they are untouched.
     """
 
-    def __init__(self, side: Side, point: Point, values: dict[int, Any], before: Carry):
-        self._side, self._point, self._values, self._before = side, point, values, before
+    def __init__(self, side: Side, point: Point, values: dict[int, Any], start: Carry):
+        self._side, self._point, self._values, self._start = side, point, values, start
         self.number, self.phase = point.number, point.phase
 
     @property
     def carry(self) -> Carry:
         """Return the values that evaluations read."""
-        return self._carry({"parameters", "rest"}, {})
+        return self._carry({"parameters", "rest"}, pending={})
 
     def full_mark(self) -> Mark:
         """Return the same progress with all values, for a replay by one process."""
         side, begin = self._side, halves(self._side.arithmetic)["begin"]
-        partials = {
+        # the tasks make whole messages, but the loop continues with gradients that are begun
+        pending = {
             Place("pending", 0, slot): begin([self._values[value] for value in task.reads], side.examples, side.minibatch(task))
             for slot, task in self._point.pending.items()
         }
-        return Mark(self.phase, self._carry(_FIELDS, partials))
+        return Mark(self.phase, self._carry(_FIELDS, pending))
 
     def snapshot(self) -> Snapshot:
         """Return the progress as copies of the arrays."""
         return self.full_mark().snapshot()
 
-    def _carry(self, kinds: Collection[str], partials: dict[Place, Any]) -> Carry:
+    def _carry(self, kinds: Collection[str], pending: dict[Place, Any]) -> Carry:
+        """Return the start's values; of these kinds the point's, where there is one, and `pending`: unfinished gradients."""
+        values = {place: self._values[value] for place, value in self._point.values.items()} | pending
         by_shape: dict[tuple[str, int], dict[int, Any]] = {}
-        for place, value in ({place: self._values[value] for place, value in self._point.values.items()} | partials).items():
+        for place, value in values.items():
             by_shape.setdefault(place.shape, {})[place.number] = value
 
-        def filled(stack: Stack, *shape: Any) -> Stack:
-            return _stacked(stack, by_shape.get(shape, {})) if shape[0] in kinds else stack
+        def fill(stack: Stack, kind: str, group: int) -> Stack:
+            return _replace_items(stack, by_shape.get((kind, group), {})) if kind in kinds else stack
 
-        return _by_stack(self._before, filled)
+        return _change_stacks(self._start, fill)
 
 
 @cached.code(64)
@@ -282,18 +287,18 @@ def _rest(state: State) -> dict[str, Any]:
     return {name: value for name, value in vars(state).items() if name not in ("params", "clock")}
 
 
-def _by_stack(carry: Carry, change: Callable[[Stack, str, int], Stack]) -> Carry:
+def _change_stacks(carry: Carry, change: Callable[[Stack, str, int], Stack]) -> Carry:
     """Return the values with each stack changed; `change` is given its kind and group, too."""
 
-    def changed(kind: str, stacks: Any) -> Any:
+    def change_field(kind: str, stacks: Any) -> Any:
         if isinstance(stacks, Stack):
             return change(stacks, kind, 0)
         return tuple(change(stack, kind, group) for group, stack in enumerate(stacks))
 
-    return Carry(**{field: changed(kind, getattr(carry, field)) for kind, field in _FIELDS.items()})
+    return Carry(**{field: change_field(kind, getattr(carry, field)) for kind, field in _FIELDS.items()})
 
 
-def _untouched(stack: Stack, kind: str, group: int, touched: set[Place]) -> Stack:
+def _shapes_if_touched(stack: Stack, kind: str, group: int, touched: set[Place]) -> Stack:
     """Return a stack, or only its shapes if all its items are touched: where they are not known, nothing reads them."""
     places = [Place(kind, group, number) for number in range(stack.count)]
     return jax.eval_shape(lambda: stack) if places and touched.issuperset(places) else stack
@@ -304,16 +309,16 @@ def _stack(carry: Carry, place: Place) -> Stack:
     return stacks if isinstance(stacks, Stack) else stacks[place.group]
 
 
-def _stacked(before: Stack, changed: dict[int, Any]) -> Stack:
-    """Return a copy of a stack with these items replaced."""
-    if not before.count:
-        return before
-    untouched = isinstance(jax.tree.leaves(before)[0], jax.Array)
-    nothing = None if untouched else before.nothing()
+def _replace_items(stack: Stack, items: dict[int, Any]) -> Stack:
+    """Return a copy of a stack with these items replaced. If it is only shapes (`_shapes_if_touched`), the others are zeros."""
+    if not stack.count:
+        return stack
+    has_values = isinstance(jax.tree.leaves(stack)[0], jax.Array)
+    zeros = None if has_values else stack.nothing()
 
     def item(number: int) -> Any:
-        if number in changed:
-            return changed[number]
-        return before.item(number) if untouched else nothing
+        if number in items:
+            return items[number]
+        return stack.item(number) if has_values else zeros
 
-    return Stack.from_items([item(number) for number in range(before.count)])
+    return Stack.from_items([item(number) for number in range(stack.count)])

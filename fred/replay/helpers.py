@@ -44,16 +44,16 @@ STRETCH = 20_000  # instructions that are planned at a time
 _SLICE = 0.3  # seconds between two looks at helpers that start
 _PROGRAM = """
 import ctypes, os, sys, threading, time
-if {main}:  # the system ends this process with the thread that has started it, even if this process is stopped
+if {is_main_thread}:  # the system ends this process with the thread that has started it, even if this process is stopped
     ctypes.CDLL(None).prctl(1, 9)  # PR_SET_PDEATHSIG, SIGKILL
 def end_with_the_run():  # even while this process imports, compiles or computes
-    while os.getppid() == {run}:
+    while os.getppid() == {parent}:
         time.sleep(0.3)
     os._exit(1)
 threading.Thread(target=end_with_the_run, daemon=True).start()
 sys.path[:] = {path!r}
 from fred.replay.helpers import help_out
-help_out{numbers}
+help_out{arguments}
 """
 
 
@@ -77,33 +77,35 @@ def replay(
     snapshot to keep them.
     """
     loop, pace = Loop(program, arithmetic, examples, batches), _Pace(program)
-    at: Mark | Reached = loop.start(models, resumed)
-    number = passed
+    progress: Mark | Reached = loop.start(models, resumed)
+    mark_number = passed  # of the next mark
     with Helpers(cores - 1, Side(program, arithmetic, models[0], examples, batches)) as helpers:
-        while number < len(program.marks):
-            at, mark = at.full_mark(), int(program.marks[number])
-            if at.phase < mark and helpers.all_idle():
-                for reached in helpers.work(at, number):
-                    at = reached  # and the earlier one is released
-                    if reached.number is not None:
-                        number = reached.number + 1
+        while mark_number < len(program.marks):
+            progress, mark_phase = progress.full_mark(), int(program.marks[mark_number])
+            if progress.phase < mark_phase and helpers.all_idle():
+                for reached in helpers.work(progress, mark_number):
+                    progress = reached  # and the earlier one is released
+                    if reached.number is not None:  # None: it only closes a stretch of the program
+                        mark_number = reached.number + 1
                         yield reached
                 continue
-            at = pace.advance(loop, at, mark) if helpers.number else loop.run_to(at, mark)
-            if pace.is_measured and helpers.number and not helpers.running:
-                helpers.start() if pace.slow(at.phase) and helpers.gain(at.phase, number) else helpers.end()
-            if at.phase >= mark:
-                number += 1
-                yield at
+            progress = pace.advance(loop, progress, mark_phase) if helpers.number else loop.run_to(progress, mark_phase)
+            if pace.is_measured and helpers.number and not helpers.running:  # decided once: `end` sets the number to 0
+                is_faster = pace.is_rest_long(progress.phase) and helpers.reduce_to_gain(progress.phase, mark_number)
+                helpers.start() if is_faster else helpers.end()
+            if progress.phase >= mark_phase:
+                mark_number += 1
+                yield progress
 
 
 class _Pace:
     """The speed of a replay by one process, measured until the helpers are ready."""
 
     def __init__(self, program: Program):
-        self._gradients = gradients_before(program)
-        self._number, self.seconds = 1, 0.0  # of gradients in the next slice; of each
-        self._elapsed, self._count = 0.0, 0  # time and gradients of all slices
+        self._gradients_before = gradients_before(program)  # each phase
+        self._slice_gradients = 1  # number of gradients in the next slice
+        self.seconds = 0.0  # time of a gradient; 0 until it is measured
+        self._elapsed, self._computed = 0.0, 0  # seconds and gradients of all slices
         self._compiled = False
 
     @property
@@ -111,26 +113,26 @@ class _Pace:
         """Return True if the slices took long enough to be measured, or helpers are needed at once."""
         return self.seconds > 0 or FORCE_HELPERS
 
-    def advance(self, loop: Loop, at: Mark, end: int) -> Mark:
+    def advance(self, loop: Loop, progress: Mark, end: int) -> Mark:
         """Execute some of the phases before `end`, and measure them; the first time, only compile them."""
         if not self._compiled:
             self._compiled = True
-            return at if FORCE_HELPERS else jax.block_until_ready(loop.compile(at))
-        stop = int(np.searchsorted(self._gradients, self._gradients[at.phase] + self._number))
-        stop, began = min(end, max(at.phase + 1, stop)), time.perf_counter()
-        after = jax.block_until_ready(loop.run_to(at, stop))
-        self._elapsed += time.perf_counter() - began
-        self._count += int(self._gradients[stop] - self._gradients[at.phase])
+            return progress if FORCE_HELPERS else jax.block_until_ready(loop.compile(progress))
+        stop = int(np.searchsorted(self._gradients_before, self._gradients_before[progress.phase] + self._slice_gradients))
+        stop, start_time = min(end, max(progress.phase + 1, stop)), time.perf_counter()
+        after = jax.block_until_ready(loop.run_to(progress, stop))
+        self._elapsed += time.perf_counter() - start_time
+        self._computed += int(self._gradients_before[stop] - self._gradients_before[progress.phase])
         if self._elapsed < _SLICE:
-            self._number = 1 + self._count
+            self._slice_gradients = 1 + self._computed  # they double, until the time can be measured
         else:
-            self.seconds = self._elapsed / max(1, self._count)
-            self._number = max(1, round(_SLICE / self.seconds))
+            self.seconds = self._elapsed / max(1, self._computed)
+            self._slice_gradients = max(1, round(_SLICE / self.seconds))
         return after
 
-    def slow(self, phase: int) -> bool:
+    def is_rest_long(self, phase: int) -> bool:
         """Return True if the rest, from this phase on, takes long enough to start helpers."""
-        return FORCE_HELPERS or is_worthwhile(self.seconds, int(self._gradients[-1] - self._gradients[phase]))
+        return FORCE_HELPERS or is_worthwhile(self.seconds, int(self._gradients_before[-1] - self._gradients_before[phase]))
 
 
 class Helpers:
@@ -153,7 +155,7 @@ class Helpers:
     def __exit__(self, *_: Any) -> None:
         self.end()
 
-    def gain(self, phase: int, mark: int) -> bool:
+    def reduce_to_gain(self, phase: int, mark: int) -> bool:
         """Keep as many processes as get gradients, and return True if together they are faster than one.
 
         A round that is computed as one batch has nothing to share.
@@ -161,8 +163,10 @@ class Helpers:
         if FORCE_HELPERS:
             return True
         plan = plan_stretch(self._side, stretch(self._side.program, phase, mark), 1 + self.number)
-        computing = {process for process, task in zip(plan.process, plan.tasks.tasks, strict=True) if task.action in MESSAGES}
-        self.number = len(computing - {0})
+        gradient_processes = {
+            process for process, task in zip(plan.process, plan.tasks.tasks, strict=True) if task.action in MESSAGES
+        }
+        self.number = len(gradient_processes - {0})  # 0: the run's own
         return plan.speed_up >= LEAST_SPEED_UP
 
     def start(self) -> None:
@@ -170,24 +174,26 @@ class Helpers:
         import cloudpickle
 
         try:
-            self._start(cloudpickle.dumps(((own_code.local_facts(), own_code.facts()), self._side)))
+            facts = own_code.local_facts(), own_code.facts()  # a helper with other code or another environment ends at once
+            self._start(cloudpickle.dumps((facts, self._side)))
         except Exception:  # a user's class may raise anything
             self.end()
 
-    def _start(self, packed: bytes) -> None:
-        memory, run = self._files = [new_memory(), new_memory()]
-        os.ftruncate(run, len(packed))
-        with open(run, "wb", closefd=False) as file:
-            file.write(packed)
+    def _start(self, pickled_run: bytes) -> None:
+        memory, run_file = self._files = [new_memory(), new_memory()]
+        os.ftruncate(run_file, len(pickled_run))
+        with open(run_file, "wb", closefd=False) as file:
+            file.write(pickled_run)
         for number in range(1, self.number + 1):
-            main = threading.current_thread() is threading.main_thread()
-            program = _PROGRAM.format(run=os.getpid(), main=main, path=sys.path, numbers=(memory, run, number))
+            is_main = threading.current_thread() is threading.main_thread()
+            arguments = memory, run_file, number
+            program = _PROGRAM.format(is_main_thread=is_main, parent=os.getpid(), path=sys.path, arguments=arguments)
             self.running.append(_Helper([sys.executable, "-c", program], self._files))
 
     def all_idle(self) -> bool:
         """Return True if all processes wait for work."""
         try:
-            while self._idle < len(self.running) and self.running[self._idle].answered():
+            while self._idle < len(self.running) and self.running[self._idle].answered():  # one after the other
                 self._idle += 1
         except LostError:
             self.end()
@@ -195,18 +201,18 @@ class Helpers:
 
     def work(self, at: Mark, number: int) -> Iterator[Reached]:
         """Execute the next stretch of the program together, and yield each mark. Stop if one of the processes has ended."""
-        phases = stretch(self._side.program, at.phase, number)
-        plan, shapes = plan_stretch(self._side, phases, 1 + self.number), self._side.shapes()
+        bounds = stretch(self._side.program, at.phase, number)  # two phases and a mark, as `plan_stretch` takes them
+        plan, shapes = plan_stretch(self._side, bounds, 1 + self.number), self._side.shapes()
         clear_memory(self._files[0], plan, shapes)
         self._idle = 0
         try:
             for helper in self.running:
-                helper.send_order((*phases, 1 + self.number))
+                helper.send_order((*bounds, 1 + self.number))
             executor = Executor(self._side, plan, SharedValues(plan, shapes, self._files[0], 0), 0, self._check)
             marks = executor.run(at.carry)
             del at  # the caller holds it, until the first mark
             yield from marks
-            while not self.all_idle() and self.running:
+            while not self.all_idle() and self.running:  # before the shared memory is cleared for the next stretch
                 time.sleep(0.001)
                 self._check()
         except LostError:
@@ -245,9 +251,10 @@ class _Helper:
 
     def answered(self) -> bool:
         """Return True if the process has reported that it is ready, and take its report."""
-        if not select.select([self._reports], [], [], 60.0 if FORCE_HELPERS else 0.0)[0]:
+        timeout = 60.0 if FORCE_HELPERS else 0.0
+        if not select.select([self._reports], [], [], timeout)[0]:
             return False
-        if not self._reports.read(1):
+        if not self._reports.read(1):  # at its end: the process has ended
             raise LostError
         return True
 
@@ -290,12 +297,12 @@ def help_out(memory: int, run: int, number: int) -> None:
     while True:
         os.write(reports, b".")
         try:
-            *phases, processes = pickle.load(sys.stdin.buffer)
+            *bounds, processes = pickle.load(sys.stdin.buffer)
         except EOFError:
             return
-        plan = plan_stretch(side, phases, processes)
+        plan = plan_stretch(side, bounds, processes)
         for _ in Executor(side, plan, SharedValues(plan, shapes, memory, number), number, check=lambda: None).run():
-            pass
+            pass  # never reached: the run's own process does all marks
 
 
 def is_worthwhile(seconds: float, gradients: int) -> bool:
@@ -316,13 +323,14 @@ def stretch(program: Program, phase: int, mark: int) -> tuple[int, int, int]:
         phase: first phase.
         mark: number of the first mark.
     """
-    instructions = program.offsets.sum(axis=1)
-    end = int(np.searchsorted(instructions, instructions[phase] + STRETCH))
-    return phase, min(len(instructions) - 1, max(phase + 1, end)), mark
+    instructions_before = program.offsets.sum(axis=1)  # each phase
+    end = int(np.searchsorted(instructions_before, instructions_before[phase] + STRETCH))
+    return phase, min(len(instructions_before) - 1, max(phase + 1, end)), mark
 
 
 def gradients_before(program: Program) -> NDArray[np.int64]:
     """Return the number of gradients before each phase [phases + 1]."""
+    # of one instruction of each kind; a gradient that is begun and later finished counts at its beginning
     counts = [kind.members * (kind.op in (Op.BEGIN, Op.TURN) or kind.how == How.GRADIENT) for kind in program.kinds]
     return program.offsets @ np.array(counts, np.int64)
 
@@ -344,16 +352,16 @@ def tasks_of_stretch(side: Side, phases: Sequence[int]) -> Tasks:
 
 
 def seconds_of_a_gradient(side: Side, models: Sequence[Params]) -> float:
-    """Return the time of a gradient as a replay measures it, s; 0 if the run ends before.
+    """Return the time of a gradient as a replay measures it, s; 0 if the run ends before it is measured.
 
     Args:
         side: the run.
         models: initial models.
     """
     loop, pace = Loop(side.program, side.arithmetic, side.examples, side.batches), _Pace(side.program)
-    at, end = loop.start(models, None), len(side.program.offsets) - 1
-    while not pace.is_measured and at.phase < end:
-        at = pace.advance(loop, at, end)
+    progress, end = loop.start(models, None), len(side.program.offsets) - 1
+    while not pace.is_measured and progress.phase < end:
+        progress = pace.advance(loop, progress, end)
     return pace.seconds
 
 

@@ -39,7 +39,7 @@ class Interpreter:
         self._examples, self._batches = examples, batches
         start = Memory(arithmetic.start(models, replicas, batches.seed), arithmetic.memories(models[0], batches.seed))
         self.memory = restore_memory(resumed, start, arithmetic, examples) if resumed else start
-        self._passed_over = self.memory.rows  # number of rows to skip
+        self._rows_to_skip = self.memory.rows  # number of rows executed before the snapshot
         self._statistics_read = 0  # number of statistics returned
         self._row = 0  # number of rows that `execute` has got
         self.loss: Callable[[], float]  # of the run's current model; set by the caller, which knows how to evaluate it
@@ -49,7 +49,7 @@ class Interpreter:
     def execute(self, row: Row) -> None:
         """Execute one row."""
         self._row += 1
-        if self._row <= self._passed_over:
+        if self._row <= self._rows_to_skip:
             return
         self.memory.rows = self._row  # so a snapshot of the memory tells where to go on
         cell = row.replica * self._arithmetic.blocks.count + row.block  # index into `memory.states`; a MIX has none
@@ -96,12 +96,12 @@ class Interpreter:
         """
         contributions = self.memory.rounds.pop(cell, [])
         weight = row.weight
-        fresh = all(entry.message is None and entry.clock == row.timestamp for entry in contributions)
-        mean = contributions and fresh and weight == 1.0 / len(contributions)
-        if mean and self._arithmetic.hooks.unbatched:
+        fresh = all(entry.message is None and entry.clock == row.timestamp for entry in contributions)  # no update since
+        is_fresh_mean = contributions and fresh and weight == 1.0 / len(contributions)
+        if is_fresh_mean and self._arithmetic.hooks.unbatched:
             contributions.sort(key=_by_worker)
-        if mean and not self._arithmetic.hooks.unbatched:
-            total, weight = self._part(self._mean_of_batch(contributions), row.block), 1.0
+        if is_fresh_mean and not self._arithmetic.hooks.unbatched:
+            total, weight = self._part(self._mean_of_batch(contributions), row.block), 1.0  # the batch's gradient is a mean
         elif contributions:
             total = reduce(self._do["add"], [self._contribution(entry) for entry in contributions])
         else:
@@ -151,11 +151,11 @@ class Interpreter:
         return self.memory.statistics[self._statistics_read - 1]
 
     def gradient_inputs(self, row: Row) -> tuple[Sequence[Params], Sequence[Params], NDArray[np.int32]]:
-        """Return a gradient's inputs before its use: its own blocks, the current blocks of its replica, and its minibatch."""
+        """Return a gradient's inputs before its use: the blocks that were read, the current ones, and its minibatch."""
         count = self._arithmetic.blocks.count
-        present = [state.params for state in self.memory.states[row.replica * count : (row.replica + 1) * count]]
-        ordinal = self.memory.ordinals.get(_key(row), self.memory.used)
-        return self._model(row.mailbox), present, self._batches.minibatch(row.worker, row.step, ordinal)
+        current = [state.params for state in self.memory.states[row.replica * count : (row.replica + 1) * count]]
+        ordinal = self.memory.ordinals.get(_key(row), self.memory.used)  # by default that of the next new gradient
+        return self._model(row.mailbox), current, self._batches.minibatch(row.worker, row.step, ordinal)
 
     def states(self, replicas: Sequence[int]) -> list[State]:
         """Return the states of these replicas: for each block, stacked over the replicas."""
@@ -183,7 +183,7 @@ class Interpreter:
         ordinals, key = self.memory.ordinals, _key(row)
         if key not in ordinals:
             ordinals[key] = self.memory.used
-            self.memory.used += row.step != NONE
+            self.memory.used += row.step != NONE  # pseudo-gradients are not counted
         return ordinals[key]
 
     def _message(self, row: Row) -> Message:
@@ -200,7 +200,7 @@ class Interpreter:
         else:
             indices = self._batches.minibatch(row.worker, row.step, ordinal)
             message = self._encode(row.worker, "message", model, self._examples, indices)
-        if key in self.memory.ordinals:  # the message is still held, and may be used again
+        if key in self.memory.ordinals:  # otherwise `forget_message` has been called: it is never used again
             messages[key] = message
         return message
 
@@ -218,9 +218,9 @@ class Interpreter:
         """Return the mean gradient of a round, computed as one batch in the order of the workers."""
         members = sorted(contributions, key=_by_worker)
         size = padded(len(members), self._arithmetic.workers)
-        rows = members + members[-1:] * (size - len(members))
-        minibatch = np.array([(entry.row.worker, entry.row.step, entry.ordinal) for entry in rows]).T
-        indices, masked = self._batches.indices(*minibatch).reshape(-1), len(members) < size
+        entries = members + members[-1:] * (size - len(members))  # absent members repeat the last one, and are masked
+        workers, steps, ordinals = np.array([(entry.row.worker, entry.row.step, entry.ordinal) for entry in entries]).T
+        indices, masked = self._batches.indices(workers, steps, ordinals).reshape(-1), len(members) < size
         message, _ = self._do["message"](
             members[0].sources, self._examples, indices, (), len(members), members=size, masked=masked
         )

@@ -119,33 +119,36 @@ def _announce_compilation(arithmetic: Arithmetic, kinds: tuple[Kind, ...], opera
 
 @cached.code(64)
 def _compiled_for(arithmetic: Arithmetic, kinds: tuple[Kind, ...]) -> set[Any]:
-    """Return the shapes of operands for which this loop has been compiled."""
+    """Return the shapes of operands for which this loop has been compiled: a cached set, to which the caller adds."""
     return set()
 
 
 def start(program: Program, arithmetic: Arithmetic, models: Sequence[Params], examples: Arrays, seed: int) -> Carry:
     """Return the values before the first instruction: replica r's parameters are in register r."""
     blocks = arithmetic.blocks
-    cells = program.replica_registers.shape[1]
+    cells = program.replica_registers.shape[1]  # blocks of all replicas
     states = [dict(vars(state)) for state in arithmetic.start(models, cells // blocks.count, seed)]
     params = [state.pop("params") for state in states]
     for state in states:
-        del state["clock"]  # part of the operands
-    cells_of = [
+        del state["clock"]  # an operand of each instruction
+    cells_by_group = [
         [cell for cell in range(cells) if blocks.place(cell % blocks.count)[0] == group] for group in range(len(blocks.groups))
     ]
-    pending, message, total = arithmetic.shapes(examples)
-    summed = {kind.group for kind in program.kinds if kind.op == Op.ADD}
-    summed |= set(range(len(blocks.groups))) if any(kind.op == Op.COLLECT for kind in program.kinds) else set()
+    pending, message, contributions = arithmetic.shapes(examples)
+    summed_groups = {kind.group for kind in program.kinds if kind.op == Op.ADD}
+    summed_groups |= set(range(len(blocks.groups))) if any(kind.op == Op.COLLECT for kind in program.kinds) else set()
+    registers = tuple(
+        Stack.from_items([params[cell] for cell in group_cells], rounded(count, params[group_cells[0]]) - len(group_cells))
+        for group_cells, count in zip(cells_by_group, program.registers, strict=True)
+    )
+    sums = tuple(
+        Stack.zeros(contributions[group], len(group_cells) if group in summed_groups else 0)
+        for group, group_cells in enumerate(cells_by_group)
+    )
     return Carry(
-        tuple(
-            Stack.from_items([params[cell] for cell in group_cells], rounded(count, params[group_cells[0]]) - len(group_cells))
-            for group_cells, count in zip(cells_of, program.registers, strict=True)
-        ),
-        tuple(Stack.from_items([states[cell] for cell in group_cells]) for group_cells in cells_of),
-        tuple(
-            Stack.zeros(total[group], len(group_cells) if group in summed else 0) for group, group_cells in enumerate(cells_of)
-        ),
+        registers,
+        tuple(Stack.from_items([states[cell] for cell in group_cells]) for group_cells in cells_by_group),
+        sums,
         Stack.zeros(pending, rounded(program.pending, pending)),
         Stack.zeros(message, rounded(program.slots, message)),
         Stack.from_items(arithmetic.memories(models[0], seed)),
@@ -153,20 +156,20 @@ def start(program: Program, arithmetic: Arithmetic, models: Sequence[Params], ex
 
 
 def states_at(
-    program: Program, number: int, mark: ReplayProgress, arithmetic: Arithmetic, replicas: Sequence[int]
+    program: Program, mark_number: int, progress: ReplayProgress, arithmetic: Arithmetic, replicas: Sequence[int]
 ) -> list[State]:
     """Return the states of these replicas at the program's mark of this number: for each block, stacked over the replicas."""
-    blocks, carry = arithmetic.blocks, mark.carry
-    result = []
+    blocks, carry = arithmetic.blocks, progress.carry
+    states = []
     for block in range(blocks.count):
-        group, index = blocks.place(block)
+        group, index_in_group = blocks.place(block)
         replica_cells = np.array(replicas) * blocks.count + block
-        registers = program.replica_registers[number][replica_cells]
-        cells = np.array(replicas) * blocks.groups[group] + index
-        memory = carry.states[group].take(cells)
-        clock = jax.device_put(program.clocks[number][replica_cells].astype(np.int32))
-        result.append(State(params=carry.registers[group].take(registers), clock=clock, **memory))
-    return result
+        registers = program.replica_registers[mark_number][replica_cells]
+        positions = np.array(replicas) * blocks.groups[group] + index_in_group
+        rest = carry.states[group].take(positions)
+        clock = jax.device_put(program.clocks[mark_number][replica_cells].astype(np.int32))
+        states.append(State(params=carry.registers[group].take(registers), clock=clock, **rest))
+    return states
 
 
 @cached.code(64)
@@ -207,26 +210,28 @@ class _Machine(NamedTuple):
 
     def apply(self, carry: Carry, operands: Operands) -> Carry:
         message, carry = self._message(carry, operands)
-        block, before = self._block(message, operands), self._state(carry, operands)
-        state = self.arithmetic.apply(before, block, operands["timestamp"], operands["worker"])
+        part, before = self._part(message, operands), self._state(carry, operands)
+        state = self.arithmetic.apply(before, part, operands["timestamp"], operands["worker"])
         return self._store_state(carry, state, operands, before)
 
     def add(self, carry: Carry, operands: Operands) -> Carry:
         message, carry = self._message(carry, operands)
-        block = self._block(message, operands)
+        part = self._part(message, operands)
         if self.arithmetic.hooks.contributes:
-            block = self.arithmetic.contribute(self._state(carry, operands), block, operands["timestamp"], operands["worker"])
+            part = self.arithmetic.contribute(self._state(carry, operands), part, operands["timestamp"], operands["worker"])
         if self.kind.weighted:
-            block = self.arithmetic.mix([block], [operands["weight"]])
+            part = self.arithmetic.mix([part], [operands["weight"]])
         sums = carry.sums[self.kind.group]
-        total = self.arithmetic.add(sums.item(operands["cell"]), block)
-        total = jax.tree.map(lambda first, summed: jnp.where(operands["opens"], first, summed), block, total)
+        total = self.arithmetic.add(sums.item(operands["cell"]), part)
+        # where the message opens a round, the stack still holds the sum of the last round
+        total = jax.tree.map(lambda first, summed: jnp.where(operands["opens"], first, summed), part, total)
         return carry._replace(sums=_put(carry.sums, self.kind.group, operands["cell"], total))
 
     def collect(self, carry: Carry, operands: Operands) -> Carry:
         message, carry = self._message(carry, operands)
         sums = []
         for group, (contribution, stack) in enumerate(zip(message, carry.sums, strict=True)):
+            # `opens` is [blocks]. Either each block is a group, if blocks are layers, or one group holds all.
             opens = operands["opens"][group] if self.arithmetic.blocks.layers else operands["opens"]
             total = self.arithmetic.add(stack.values, contribution.values)
             sums.append(Stack(jax.tree.map(partial(_opened, opens), contribution.values, total), stack.single))
@@ -236,11 +241,11 @@ class _Machine(NamedTuple):
         state = self._state(carry, operands)
         if self.kind.how == How.GRADIENT:
             message, carry = self._message(carry, operands)
-            total = self._block(message, operands)
+            total = self._part(message, operands)
         elif self.kind.how == How.SUM:
             total = carry.sums[self.kind.group].item(operands["cell"])
         else:
-            total = carry.sums[self.kind.group].nothing()
+            total = carry.sums[self.kind.group].nothing()  # the sum of an empty round
         return self._store_state(carry, self.arithmetic.commit(state, total, operands["weight"], operands["count"]), operands)
 
     def mix(self, carry: Carry, operands: Operands) -> Carry:
@@ -266,6 +271,7 @@ class _Machine(NamedTuple):
         return carry._replace(pending=carry.pending.put(operands["pending"], pending))
 
     def turn(self, carry: Carry, operands: Operands) -> Carry:
+        # `pending` is the gradient that the APPLY finishes, `begun` the one that the BEGIN begins
         return self.begin(self.apply(carry, operands), operands | {"pending": operands["begun"]})
 
     def _message(self, carry: Carry, operands: Operands) -> tuple[Message, Carry]:
@@ -294,7 +300,7 @@ class _Machine(NamedTuple):
         places = [self.arithmetic.blocks.place(block) for block in range(self.arithmetic.blocks.count)]
         return [carry.registers[group].item(registers[block]) for block, (group, _) in enumerate(places)]
 
-    def _block(self, message: Message, operands: Operands) -> Params:
+    def _part(self, message: Message, operands: Operands) -> Params:
         """Return the part of a message that belongs to the instruction's block."""
         return message[self.kind.group].item(operands["block"])
 
@@ -340,5 +346,5 @@ def _put(stacks: tuple[Stack, ...], group: int, index: Any, item: Any) -> tuple[
 
 
 def _opened(opens: jax.Array, first: jax.Array, total: jax.Array) -> jax.Array:
-    """Return the sum of a round so far: where it opens, the first message alone."""
+    """Return the sum of a round so far: where it opens, the first message alone. `opens` is [], or [blocks] for stacks."""
     return jnp.where(opens.reshape(-1, *(1,) * (first.ndim - 1)) if opens.ndim else opens, first, total)

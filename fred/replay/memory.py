@@ -126,19 +126,20 @@ class Memory:
         writer = SnapshotWriter()
         leaves = writer.leaves
 
-        def facts_of(entry: Contribution) -> dict[str, Any]:
+        def describe(entry: Contribution) -> dict[str, Any]:
             message = None if entry.message is None else leaves(entry.message)
             sources = [leaves(source) for source in entry.sources]
             return {"message": message, "row": list(entry.row), "ordinal": entry.ordinal, "sources": sources}
 
         facts = {
+            # parameters twice, since those that are one tree here become one tree again (`_MemoryReader`)
             "states": [[leaves(state.params), leaves(state)] for state in self.states],
             "workers": [leaves(worker) for worker in self.workers],
             "mailboxes": [
                 [number, [[block, leaves(part)] for block, part in blocks.items()]] for number, blocks in self.mailboxes.items()
             ],
             "messages": [[list(key), leaves(message)] for key, message in self.messages.items()],
-            "rounds": [[cell, [facts_of(entry) for entry in members]] for cell, members in self.rounds.items()],
+            "rounds": [[cell, [describe(entry) for entry in members]] for cell, members in self.rounds.items()],
             "ordinals": [[list(key), ordinal] for key, ordinal in self.ordinals.items()],
             "used": self.used,
             "statistics": [statistic.hex() for statistic in self.statistics],
@@ -157,8 +158,9 @@ class _MemoryReader:
 
     def __init__(self, snapshot: Snapshot, start: Memory, arithmetic: Arithmetic, examples: Arrays):
         self._tree, self._start, self._blocks = SnapshotReader(snapshot.arrays).tree, start, arithmetic.blocks
-        _, self._message, self._joining = arithmetic.shapes(examples)  # shapes from the model: states may have more arrays
-        self._params: dict[tuple[int, ...], Params] = {}
+        # shapes of a message, and of contributions by group: from the model, since states may have more arrays
+        _, self._message, self._contributions = arithmetic.shapes(examples)
+        self._params: dict[tuple[int, ...], Params] = {}  # by the numbers of their arrays
 
     def memory(self, facts: dict[str, Any]) -> Memory:
         """Return the restored memory."""
@@ -181,7 +183,7 @@ class _MemoryReader:
         )
 
     def _contribution(self, cell: int, entry: dict[str, Any]) -> Contribution:
-        like = self._joining[self._blocks.place(cell % self._blocks.count)[0]]
+        like = self._contributions[self._blocks.place(cell % self._blocks.count)[0]]
         message = None if entry["message"] is None else self._tree(entry["message"], like)
         sources = [self._part(block, source) for block, source in enumerate(entry["sources"])]
         return Contribution(message, Row(*entry["row"]), entry["ordinal"], sources)

@@ -99,10 +99,10 @@ class Program:
     pending: int  # number of unfinished gradients stored at a time
     slots: int  # number of messages stored at a time
 
-    def repeats(self, number: int) -> bool:
+    def repeats(self, mark: int) -> bool:
         """Return True if the replicas at a mark are those at the mark before: a replica may change without an instruction."""
-        facts = self.marks, self.replica_registers, self.clocks
-        return number > 0 and all(np.array_equal(fact[number - 1], fact[number]) for fact in facts)
+        arrays = self.marks, self.replica_registers, self.clocks
+        return mark > 0 and all(np.array_equal(array[mark - 1], array[mark]) for array in arrays)
 
 
 class _Batch(NamedTuple):
@@ -153,32 +153,36 @@ class _Placed:
 
 
 def _by_kind(batches: list[_Batch], ranks: list[Ints]) -> dict[Kind, _Placed]:
+    """Return the instructions of each kind, in order, from batches and the ranks of their instructions among all."""
     result = {}
     for kind in sorted({batch.kind for batch in batches}):
         parts = [(batch, rank) for batch, rank in zip(batches, ranks, strict=True) if batch.kind == kind]
         position = np.concatenate([rank for _, rank in parts])
-        sort = np.argsort(position)
+        order = np.argsort(position)
         names = parts[0][0].operands
-        operands = {name: np.concatenate([batch.operands[name] for batch, _ in parts])[sort] for name in names}
-        result[kind] = _Placed(position[sort], operands)
+        operands = {name: np.concatenate([batch.operands[name] for batch, _ in parts])[order] for name in names}
+        result[kind] = _Placed(position[order], operands)
     return result
 
 
 def _fuse(placed: dict[Kind, _Placed], marks: Ints) -> dict[Kind, _Placed]:
     """Merge each APPLY with a BEGIN that follows it immediately, unless a mark lies between."""
-    before, after = placed.get(_APPLY), placed.get(_BEGIN)
-    if before is None or after is None:
+    applies, begins = placed.get(_APPLY), placed.get(_BEGIN)
+    if applies is None or begins is None:
         return placed
-    following = np.minimum(np.searchsorted(after.position, before.position + 1), len(after.position) - 1)
-    fused = (after.position[following] == before.position + 1) & ~np.isin(before.position + 1, marks)
-    is_fused = np.zeros(len(after.position), bool)
-    is_fused[following[fused]] = True
-    apply, begin = before.select(fused), after.select(is_fused)
-    begin_operands = {"begun": begin.operands["pending"], **{name: begin.operands[name] for name in ("sources", "minibatch")}}
+    next_begin = np.minimum(np.searchsorted(begins.position, applies.position + 1), len(begins.position) - 1)
+    is_fused_apply = (begins.position[next_begin] == applies.position + 1) & ~np.isin(applies.position + 1, marks)
+    is_fused_begin = np.zeros(len(begins.position), bool)
+    is_fused_begin[next_begin[is_fused_apply]] = True
+    fused_applies, fused_begins = applies.select(is_fused_apply), begins.select(is_fused_begin)
+    begin_operands = {
+        "begun": fused_begins.operands["pending"],
+        **{name: fused_begins.operands[name] for name in ("sources", "minibatch")},
+    }
     parts = {
-        _APPLY: before.select(~fused),
-        _BEGIN: after.select(~is_fused),
-        Kind(Op.TURN, How.PENDING): _Placed(apply.position, apply.operands | begin_operands),
+        _APPLY: applies.select(~is_fused_apply),
+        _BEGIN: begins.select(~is_fused_begin),
+        Kind(Op.TURN, How.PENDING): _Placed(fused_applies.position, fused_applies.operands | begin_operands),
     }
     return {kind: part for kind, part in {**placed, **parts}.items() if len(part.position)}
 
@@ -186,24 +190,28 @@ def _fuse(placed: dict[Kind, _Placed], marks: Ints) -> dict[Kind, _Placed]:
 def _phases(
     placed: dict[Kind, _Placed], marks: Ints, longest: int
 ) -> tuple[tuple[Kind, ...], dict[Kind, Operands], Ints, Ints]:
-    """Begin a new phase where the order of kinds would go backwards, at each mark, and before a phase gets too long."""
+    """Begin a new phase where the order of kinds would go backwards, at each mark, and before a phase gets too long.
+
+    Return kinds, operands, offsets and marks of a Program; `marks` are positions here.
+    """
     position = np.concatenate([part.position for part in placed.values()] or [marks[:0]])
-    number = np.repeat(np.arange(len(placed)), [len(part.position) for part in placed.values()])
+    kind_of_each = np.repeat(np.arange(len(placed)), [len(part.position) for part in placed.values()])
     order = np.argsort(position)
-    position, number = position[order], number[order]
-    kinds, rank = _ordered(list(placed), number)  # `number` is the index of each instruction's kind
+    position, kind_of_each = position[order], kind_of_each[order]
+    kinds, rank = _order_kinds(list(placed), kind_of_each)
     opens = np.ones(len(rank), bool)
+    # at every multiple of `longest`, wherever the phase began: so none is longer
     opens[1:] = (rank[1:] < rank[:-1]) | (np.arange(1, len(rank)) % longest == 0)
-    marks = np.searchsorted(position, marks)
-    opens[marks[marks < len(opens)]] = True
-    phase = np.cumsum(opens) - 1
+    mark_indices = np.searchsorted(position, marks)  # of the first instruction after each mark
+    opens[mark_indices[mark_indices < len(opens)]] = True
+    phase = np.cumsum(opens) - 1  # of each instruction
     counts = np.zeros((int(opens.sum()) + 1, len(kinds)), np.int64)
     np.add.at(counts, (phase + 1, rank), 1)
     operands = {kind: placed[kind].operands for kind in kinds}
-    return kinds, operands, counts.cumsum(axis=0), np.append(phase, opens.sum())[marks]
+    return kinds, operands, counts.cumsum(axis=0), np.append(phase, opens.sum())[mark_indices]
 
 
-def _ordered(kinds: list[Kind], kind_of_each: Ints) -> tuple[tuple[Kind, ...], Ints]:
+def _order_kinds(kinds: list[Kind], kind_of_each: Ints) -> tuple[tuple[Kind, ...], Ints]:
     """Return the kinds in the order in which phases run them, and each instruction's rank in that order.
 
     `kind_of_each` is the index in `kinds` of each instruction's. Groups of blocks go forwards or, as gradients reach servers,
@@ -247,6 +255,7 @@ class Chunks:
     def __init__(self, program: Program, batches: Minibatches):
         self._program, self._batches = program, batches
         widths = [_width(kind, program.operands[kind], batches.width) for kind in program.kinds]
+        # instructions of each kind in a chunk; a whole phase must fit
         self._capacities = [max(LONGEST_PHASE, min(_PHASES, _INDICES // width)) for width in widths]
 
     def chunk_from(self, phase: int) -> Chunk:
@@ -263,7 +272,7 @@ class Chunks:
         for k, (kind, capacity) in enumerate(zip(self._program.kinds, self._capacities, strict=True)):
             part = {name: full[offsets[phase, k] : offsets[end, k]] for name, full in self._program.operands[kind].items()}
             if "minibatch" in part:
-                indices = self._batches.indices(*np.moveaxis(part.pop("minibatch"), -1, 0))
+                indices = self._batches.indices(*np.moveaxis(part.pop("minibatch"), -1, 0))  # of worker, step and rank
                 part["indices"] = indices.reshape(len(indices), kind.members * self._batches.width)
             operands.append({name: _padded(array, capacity) for name, array in part.items()})
         chunk_offsets = _padded(offsets[phase : end + 1] - offsets[phase], _PHASES + 1)
@@ -277,7 +286,7 @@ def _width(kind: Kind, operands: Operands, batch: int) -> int:
 
 def _padded(array: np.ndarray, length: int) -> np.ndarray:
     """Return the array as 32-bit numbers, padded with zeros to a fixed size so that nothing is compiled again."""
-    kind = np.float32 if array.dtype.kind == "f" else bool if array.dtype.kind == "b" else np.int32
-    result = np.zeros((length, *array.shape[1:]), kind)
+    dtype = np.float32 if array.dtype.kind == "f" else bool if array.dtype.kind == "b" else np.int32
+    result = np.zeros((length, *array.shape[1:]), dtype)
     result[: len(array)] = array
     return result

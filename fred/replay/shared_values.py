@@ -37,45 +37,47 @@ class SharedValues:
         self._slots, size = _layout(plan, shapes)
         self._map = mmap.mmap(file, size)
         processes, slots = len(plan.queues), sum(plan.slots.values())
-        numbers = np.frombuffer(self._map, np.int64, (1 + processes) * slots).reshape(1 + processes, slots)
-        self._written, self._copied = numbers[0], numbers[1:]  # the value in each slot plus 1; the one each process has copied
+        marks = np.frombuffer(self._map, np.int64, (1 + processes) * slots).reshape(1 + processes, slots)
+        # the number of a value plus 1, or 0: the value in each slot [slots], and the one each process has copied from it
+        self._written, self._copied = marks[0], marks[1:]
 
     def holds(self, value: int) -> bool:
         """Return True if another process has written the value."""
-        return bool(self._written[self._number(value)] == value + 1)
+        return bool(self._written[self._slot_number(value)] == value + 1)
 
     def is_vacant(self, value: int) -> bool:
         """Return True if all readers of the value that had the slot before have copied it."""
-        before = self._plan.crossings[value].before
-        if before is None:
+        previous_value = self._plan.crossings[value].before
+        if previous_value is None:
             return True
-        slot = self._number(value)
-        return all(self._copied[reader, slot] == before + 1 for reader in self._plan.crossings[before].readers)
+        slot, readers = self._slot_number(value), self._plan.crossings[previous_value].readers
+        return all(self._copied[reader, slot] == previous_value + 1 for reader in readers)
 
     def store(self, value: int, tree: Any) -> None:
         """Write a value into its slot, which is free."""
-        for view, leaf in zip(_arrays(self._bytes(value), self._fields(value)), jax.tree.leaves(tree), strict=True):
+        for view, leaf in zip(_arrays(self._slot_bytes(value), self._fields(value)), jax.tree.leaves(tree), strict=True):
             view[...] = to_numpy(leaf)
         _fence()
-        self._written[self._number(value)] = value + 1
+        self._written[self._slot_number(value)] = value + 1
 
     def load(self, value: int) -> Any:
         """Return a copy of a value that is there: NumPy arrays, which compiled functions take as they are."""
         _fence()
-        copy = _copy(self._bytes(value))
+        copy = _copy(self._slot_bytes(value))
         _fence()
-        self._copied[self._process, self._number(value)] = value + 1
+        self._copied[self._process, self._slot_number(value)] = value + 1
         leaves, structure = jax.tree.flatten(self.shapes[self._plan.tasks.shapes[value]])
         arrays = [key_like(array, leaf) for array, leaf in zip(_arrays(copy, self._fields(value)), leaves, strict=True)]
         return jax.tree.unflatten(structure, arrays)
 
-    def _number(self, value: int) -> int:
+    def _slot_number(self, value: int) -> int:
+        """Return the number of a value's slot among those of all shapes."""
         return self._slots[self._plan.tasks.shapes[value]].first + self._plan.crossings[value].slot
 
     def _fields(self, value: int) -> "_Fields":
         return self._slots[self._plan.tasks.shapes[value]].fields
 
-    def _bytes(self, value: int) -> NDArray[np.uint8]:
+    def _slot_bytes(self, value: int) -> NDArray[np.uint8]:
         """Return the memory of a value's slot."""
         slots = self._slots[self._plan.tasks.shapes[value]]
         return np.frombuffer(self._map, np.uint8, slots.size, slots.begin + self._plan.crossings[value].slot * slots.size)

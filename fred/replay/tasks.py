@@ -120,22 +120,23 @@ class _Tracing:
         """Trace the phases from `first` to `end`, and the marks from number `passed` on."""
         # A mark at a phase comes before that phase's instructions. What it must keep depends on later reads, so marks are
         # traced as tasks that read nothing, and get their reads at the end.
-        coming_marks = [entry for entry in enumerate(self._program.marks.tolist()) if entry[0] >= passed and entry[1] <= end]
+        numbered_phases = enumerate(self._program.marks.tolist())  # of all marks
+        coming_marks = [(number, phase) for number, phase in numbered_phases if number >= passed and phase <= end]
         for phase, kind, index in _instructions(self._program, first, end):
             while coming_marks and coming_marks[0][1] <= phase:
-                self._mark(*coming_marks.pop(0))
-            self._follow(kind, index)
+                self._add_mark(*coming_marks.pop(0))
+            self._add_instruction(kind, index)
         for mark in coming_marks:
-            self._mark(*mark)
+            self._add_mark(*mark)
         if end < len(self._program.offsets) - 1:
-            self._mark(None, end)
+            self._add_mark(None, end)
         self._restrict_marks()
         self._chain_marks()
         self.tasks.touched.update(self._current)
 
-    def _mark(self, number: int | None, phase: int) -> None:
+    def _add_mark(self, number: int | None, phase: int) -> None:
         for place in self._replica_places(number):
-            self._value_at(place)
+            self._current_value(place)  # so that each has a value at the mark
         self.tasks.points[len(self.tasks.tasks)] = Point(number, phase, dict(self._current), dict(self._pending))
         self.tasks.tasks.append(Task(Action.MARK, (), ()))
 
@@ -160,124 +161,129 @@ class _Tracing:
         for number, task in enumerate(self.tasks.tasks):
             for value in task.reads:
                 last_reader[value] = number
-        for at, point in reversed(self.tasks.points.items()):
+        for mark_task, point in reversed(self.tasks.points.items()):
             replica_places = set(self._replica_places(point.number))
             point.values = {
                 place: value
                 for place, value in (self.tasks.initial | point.values).items()
-                if place in replica_places or last_reader[value] > at or point.number is None
+                if place in replica_places or last_reader[value] > mark_task or point.number is None
             }
             sources = [value for task in point.pending.values() for value in task.reads]
             reads = dict.fromkeys([*point.values.values(), *sources])
-            self.tasks.tasks[at] = Task(Action.MARK, tuple(reads), ())
+            self.tasks.tasks[mark_task] = Task(Action.MARK, tuple(reads), ())
             for value in reads:  # earlier marks need it, too
-                last_reader[value] = max(last_reader[value], at)
+                last_reader[value] = max(last_reader[value], mark_task)
 
     def _chain_marks(self) -> None:
         """Have each mark read a value of the one before: the last needs no gradients in flight, and would be possible first."""
         before: tuple[int, ...] = ()
-        for at in self.tasks.points:
-            passed = (self._value(Place("mark", 0, 0), at),)
-            self.tasks.tasks[at] = Task(Action.MARK, self.tasks.tasks[at].reads + before, passed)
+        for mark_task in self.tasks.points:
+            passed = (self._add_value(Place("mark", 0, 0), mark_task),)
+            self.tasks.tasks[mark_task] = Task(Action.MARK, self.tasks.tasks[mark_task].reads + before, passed)
             before = passed
 
     def _place(self, block: int) -> tuple[int, int]:
         """Return the group of a block, and its number there."""
         return (block, 0) if self._block_is_group else (0, block)
 
-    def _value_at(self, place: Place) -> int:
+    def _current_value(self, place: Place) -> int:
+        """Return the value at a place now; one that nothing has written to has an initial value."""
         if place not in self._current:
-            self._current[place] = self.tasks.initial[place] = self._value(place, START)
+            self._current[place] = self.tasks.initial[place] = self._add_value(place, START)
         return self._current[place]
 
-    def _value(self, place: Place, maker: int) -> int:
+    def _add_value(self, place: Place, maker: int) -> int:
+        """Return the number of a new value, which the task `maker` writes to the place."""
         self.tasks.maker.append(maker)
         self.tasks.shapes.append(place.shape)
         return len(self.tasks.maker) - 1
 
-    def _task(self, task: Task, *places: Place) -> None:
+    def _add_task(self, task: Task, *places: Place) -> None:
         """Add a task that writes to these places."""
-        values = tuple(self._value(place, len(self.tasks.tasks)) for place in places)
+        values = tuple(self._add_value(place, len(self.tasks.tasks)) for place in places)
         self.tasks.tasks.append(task._replace(writes=values))
         self._current.update(zip(places, values, strict=True))
 
-    def _registers(self, registers: Sequence[int]) -> tuple[int, ...]:
+    def _register_values(self, registers: Sequence[int]) -> tuple[int, ...]:
         """Return the values in these registers, one for each block."""
         return tuple(
-            self._value_at(Place("parameters", self._place(block)[0], register)) for block, register in enumerate(registers)
+            self._current_value(Place("parameters", self._place(block)[0], register))
+            for block, register in enumerate(registers)
         )
 
-    def _follow(self, kind: Kind, index: int) -> None:
+    def _add_instruction(self, kind: Kind, index: int) -> None:
         operands = {name: array[index].tolist() for name, array in self._program.operands[kind].items()}
-        message = self._message(kind, index, operands)
+        message = self._add_message(kind, index, operands)
         if kind.op == Op.STORE:
             self._current[Place("message", 0, operands["slot"])] = message[0]
         elif kind.op == Op.BEGIN:
-            self._begin(kind, index, operands["pending"], operands["sources"])
+            self._begin_gradient(kind, index, operands["pending"], operands["sources"])
         elif kind.op == Op.COLLECT:
             for block in range(self._blocks):
                 group, position = self._place(block)
-                self._add(kind, index, block, Place("sum", group, position), message, operands["opens"][block], ())
+                self._add_to_sum(kind, index, block, Place("sum", group, position), message, operands["opens"][block], ())
         elif kind.op == Op.MIX:
             sources = operands["sources"][: operands["count"]]
-            reads = tuple(self._value_at(Place("parameters", kind.group, source)) for source in sources)
-            self._task(Task(Action.MIX, reads, (), kind, index), Place("parameters", kind.group, operands["into"]))
+            reads = tuple(self._current_value(Place("parameters", kind.group, source)) for source in sources)
+            self._add_task(Task(Action.MIX, reads, (), kind, index), Place("parameters", kind.group, operands["into"]))
         else:
-            self._update(kind, index, operands, message)
+            self._add_update(kind, index, operands, message)
         if kind.op == Op.TURN:
-            self._begin(kind, index, operands["begun"], operands["sources"])
+            self._begin_gradient(kind, index, operands["begun"], operands["sources"])
 
-    def _begin(self, kind: Kind, index: int, slot: int, sources: Sequence[int]) -> None:
+    def _begin_gradient(self, kind: Kind, index: int, slot: int, sources: Sequence[int]) -> None:
+        """Store the task of a gradient, with what it reads, until an instruction finishes it."""
         self.tasks.touched.add(Place("pending", 0, slot))
-        self._pending[slot] = Task(Action.GRADIENT, self._registers(sources), (), kind, index)
+        self._pending[slot] = Task(Action.GRADIENT, self._register_values(sources), (), kind, index)
 
-    def _message(self, kind: Kind, index: int, operands: dict[str, Any]) -> tuple[int, ...]:
+    def _add_message(self, kind: Kind, index: int, operands: dict[str, Any]) -> tuple[int, ...]:
         """Return the value that is an instruction's message, if it has one, and add the task that makes it."""
         if kind.how == How.SLOT:
-            return (self._value_at(Place("message", 0, operands["slot"])),)
+            return (self._current_value(Place("message", 0, operands["slot"])),)
         if kind.how in (How.NOTHING, How.SUM):
             return ()
         sender = operands.get("sender", 0)
         memory = (Place("memory", 0, sender),) if self._hooks.remembers else ()
-        remembered = tuple(self._value_at(place) for place in memory)
+        remembered = tuple(self._current_value(place) for place in memory)
         if kind.how == How.DIFFERENCE:
-            reads = self._registers(operands["sources"]) + self._registers(operands["ends"])
+            reads = self._register_values(operands["sources"]) + self._register_values(operands["ends"])
             task = Task(Action.DIFFERENCE, reads, (), kind, index)
         elif kind.how == How.GRADIENT:
-            task = Task(Action.GRADIENT, self._registers(operands["sources"]), (), kind, index)
+            task = Task(Action.GRADIENT, self._register_values(operands["sources"]), (), kind, index)
         elif operands["pending"] in self._pending:
-            task = self._pending.pop(operands["pending"])
-        else:
-            task = Task(Action.FINISH, (self._value_at(Place("pending", 0, operands["pending"])),), (), kind, index)
+            task = self._pending.pop(operands["pending"])  # one task for both halves of the gradient
+        else:  # begun before the first phase
+            task = Task(Action.FINISH, (self._current_value(Place("pending", 0, operands["pending"])),), (), kind, index)
         place = Place("message", 0, _NO_SLOT)
-        self._task(task._replace(reads=task.reads + remembered, sender=sender), place, *memory)
-        return (self._current.pop(place),)
+        self._add_task(task._replace(reads=task.reads + remembered, sender=sender), place, *memory)
+        return (self._current.pop(place),)  # a STORE puts it into its slot
 
-    def _update(self, kind: Kind, index: int, operands: dict[str, Any], message: tuple[int, ...]) -> None:
+    def _add_update(self, kind: Kind, index: int, operands: dict[str, Any], message: tuple[int, ...]) -> None:
         """Add the task of an instruction that reads and, except for an ADD, changes a block of a replica."""
         group, cell = kind.group, operands["cell"]
         block = group if self._block_is_group else operands["block"]
         rest = Place("rest", group, cell)
-        state = self._value_at(Place("parameters", group, operands["source"])), self._value_at(rest)
+        state = self._current_value(Place("parameters", group, operands["source"])), self._current_value(rest)
         if kind.op == Op.ADD:
             state_values = state if self._hooks.contributes else ()
-            self._add(kind, index, block, Place("sum", group, cell), message, operands["opens"], state_values)
+            self._add_to_sum(kind, index, block, Place("sum", group, cell), message, operands["opens"], state_values)
             return
         action, inputs = _ACTIONS[kind.op], message
         if kind.op == Op.COMMIT and kind.how == How.SUM:
-            inputs = (self._value_at(Place("sum", group, cell)),)
+            inputs = (self._current_value(Place("sum", group, cell)),)
         elif kind.op == Op.SYNC:
-            inputs = (self._value_at(Place("parameters", group, operands["synced_with"])),)
+            inputs = (self._current_value(Place("parameters", group, operands["synced_with"])),)
         replica = cell if self._block_is_group else cell // self._blocks
         task = Task(action, state + inputs, (), kind, index, block, replica=replica)
-        self._task(task, Place("parameters", group, operands["into"]), rest)
+        self._add_task(task, Place("parameters", group, operands["into"]), rest)
 
-    def _add(
+    def _add_to_sum(
         self, kind: Kind, index: int, block: int, total: Place, message: tuple[int, ...], opens: bool, state: tuple[int, ...]
     ) -> None:
-        before = () if opens else (self._value_at(total),)
+        """Add the task that adds a message to the sum of a round, which is at the place `total`, or opens the round."""
+        sum_before = () if opens else (self._current_value(total),)
         replica = total.number if self._block_is_group else total.number // self._blocks
-        self._task(Task(Action.ADD, message + before + state, (), kind, index, block, replica=replica), total)
+        self._add_task(Task(Action.ADD, message + sum_before + state, (), kind, index, block, replica=replica), total)
 
 
 _ACTIONS = {

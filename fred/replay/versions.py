@@ -72,14 +72,17 @@ def trace(schedule: Schedule, marks: Ints, groups: Sequence[int], hooks: Hooks) 
     cells = schedule.replicas * schedule.blocks
     if cells > 1 or len(schedule.rows(Verb.MIX, Verb.SYNC)) or (schedule["source"] != NONE).any():
         return _Tracer(schedule, groups, hooks).run(marks)
+    # One block of one replica, which only PULLs read: each row reads and writes register 0. A gradient whose parameters are
+    # overwritten before its use is begun at its PULL.
     zeros = np.zeros(len(schedule), np.int64)
     pulls = schedule.rows(Verb.PULL)
-    rows_of = np.zeros(int(schedule["mailbox"].max(initial=NONE)) + 1, np.int64)
-    rows_of[schedule["mailbox"][pulls]] = pulls
+    pull_rows = np.zeros(int(schedule["mailbox"].max(initial=NONE)) + 1, np.int64)  # by mailbox
+    pull_rows[schedule["mailbox"][pulls]] = pulls
     computable, fresh = np.full(len(schedule), NONE), np.zeros(len(schedule), bool)
     uses = schedule.ledger.uses
-    computable[uses] = rows_of[schedule["mailbox"][uses]]
-    fresh[uses] = schedule["timestamp"][uses] + schedule["staleness"][uses] == schedule.read_clocks(uses)
+    computable[uses] = pull_rows[schedule["mailbox"][uses]]
+    clocks = schedule["timestamp"][uses] + schedule["staleness"][uses]
+    fresh[uses] = clocks == schedule.read_clocks(uses)  # not `staleness == 0`: a timestamp may be later than the read
     registers = np.zeros((len(marks), 1), np.int64)
     sources, ends = zeros[:, None], np.full((len(schedule), 0), NONE)
     return Versions(sources, computable, fresh, zeros, zeros, zeros, ends, [], registers, (1,))
@@ -94,89 +97,100 @@ class _Tracer:
         self._rows = list(zip(*(schedule[name].tolist() for name in names), strict=True))
         blocks, rows = schedule.blocks, len(schedule)
         self._current = list(range(schedule.replicas * blocks))
-        self._birth_rows, self._last = [NONE] * len(self._current), [0] * len(self._current)  # rows, by version
+        self._birth_rows, self._last_reads = [NONE] * len(self._current), [0] * len(self._current)  # row of each, by version
         self._group = [groups[cell % blocks] for cell in self._current]  # by version
-        self._mailboxes: dict[int, list[tuple[int, int]]] = {}  # version, and row of its PULL or MIX, by block
-        self._lone = _lone_sources(schedule)
+        self._mailboxes: dict[int, list[tuple[int, int]]] = {}  # by mailbox and block: version, and row of its PULL or MIX
+        self._is_lone_mix = _lone_mixes(schedule)
         self._sources, self._ends = np.full((rows, blocks), NONE), np.full((rows, blocks), NONE)
-        self._computable, self._read, self._synced_with, self._outputs = (np.full(rows, NONE) for _ in range(4))
+        self._computable, self._read, self._synced_with, self._output = (np.full(rows, NONE) for _ in range(4))
         self._fresh = np.zeros(rows, bool)
         self._mixes: list[Mix] = []
         self._mixing: tuple[int, int] | None = None  # mailbox and block of the last MIX
 
     def run(self, marks: Ints) -> Versions:
-        current = np.empty((len(marks), len(self._current)), np.int64)
-        bounds = [0, *marks.tolist(), len(self._schedule)]
-        for number, (start, end) in enumerate(pairwise(bounds)):
+        versions_at_marks = np.empty((len(marks), len(self._current)), np.int64)
+        bounds = [0, *marks.tolist(), len(self._schedule)]  # of intervals of rows; each but the last one ends at a mark
+        for interval, (start, end) in enumerate(pairwise(bounds)):
             for row in range(start, end):
-                self._follow(row)
-            if number < len(marks):
-                current[number] = self._current
+                self._trace_row(row)
+            if interval < len(marks):
+                versions_at_marks[interval] = self._current
         for version in self._current:
-            self._reads(version, len(self._schedule))
-        registers, counts = self._registers()
+            self._note_read(version, len(self._schedule))
+        registers, counts = self._assign_registers()
         for mix in self._mixes:
             mix.target, mix.sources = int(registers[mix.target]), registers[mix.sources].tolist()
-        registers = np.append(registers, NONE)  # index NONE yields NONE
-        read, synced_with, outputs = (registers[versions] for versions in (self._read, self._synced_with, self._outputs))
+        registers = np.append(registers, NONE)  # index NONE, the last, yields NONE
+        read, synced_with, output = (registers[versions] for versions in (self._read, self._synced_with, self._output))
         sources, ends = registers[self._sources], registers[self._ends]
         return Versions(
-            sources, self._computable, self._fresh, read, synced_with, outputs, ends, self._mixes, registers[current], counts
+            sources,
+            self._computable,
+            self._fresh,
+            read,
+            synced_with,
+            output,
+            ends,
+            self._mixes,
+            registers[versions_at_marks],
+            counts,
         )
 
-    def _registers(self) -> tuple[Ints, tuple[int, ...]]:
-        """Return a register for each version, in its group's stack."""
-        birth_rows, group = np.array(self._birth_rows), np.array(self._group)
-        last = np.maximum(self._last, birth_rows + 1)
+    def _assign_registers(self) -> tuple[Ints, tuple[int, ...]]:
+        """Return a register for each version, in its group's stack [versions], and the number of registers of each group."""
+        birth_rows, group_of_version = np.array(self._birth_rows), np.array(self._group)
+        last_reads = np.maximum(self._last_reads, birth_rows + 1)  # even an unread version is written somewhere
         registers = np.empty(len(birth_rows), np.int64)
         counts = []
-        for number in range(max(self._groups) + 1):
-            mask = group == number
-            registers[mask] = assign_slots(birth_rows[mask], last[mask])
+        for group in range(max(self._groups) + 1):
+            mask = group_of_version == group
+            registers[mask] = assign_slots(birth_rows[mask], last_reads[mask])
             counts.append(int(registers[mask].max(initial=0)) + 1)
         return registers, tuple(counts)
 
-    def _follow(self, row: int) -> None:
+    def _trace_row(self, row: int) -> None:
         verb, replica, block, mailbox, source, step, weight, keep = self._rows[row]
         cell = replica * self._schedule.blocks + block
         if verb == _PULL:
-            self._fill(mailbox, block, self._current[cell], row)
+            self._put_into_mailbox(mailbox, block, self._current[cell], row)
         elif verb == _MIX:
             self._mix(row, block, mailbox, self._mailboxes[source][block], weight)
         elif verb == _SYNC:
             self._sync(row, cell, block, self._mailboxes[mailbox][block][0], keep, weight)
-        elif verb in (_PUSH, _ADD) and step == NONE:
-            self._sources[row], self._ends[row] = self._reads_all(source, row), self._reads_all(mailbox, row)
+        elif verb in (_PUSH, _ADD) and step == NONE:  # a pseudo-gradient, from the model in `source` to that in `mailbox`
+            self._sources[row], self._ends[row] = self._note_reads(source, row), self._note_reads(mailbox, row)
         elif verb in (_PUSH, _ADD):
             self._use(row, replica, mailbox)
         if verb in (_PUSH, _COMMIT):
             self._replace(row, cell, self._add_version(row, block))
         elif verb == _ADD:
             self._read[row] = self._current[cell]
-            self._reads(self._current[cell], row)
+            self._note_read(self._current[cell], row)
 
     def _add_version(self, row: int, block: int) -> int:
+        """Return the number of a new version, which this row makes."""
         self._birth_rows.append(row)
-        self._last.append(row)
+        self._last_reads.append(row)
         self._group.append(self._groups[block])
         return len(self._birth_rows) - 1
 
-    def _reads(self, version: int, row: int) -> None:
-        self._last[version] = max(self._last[version], row)
+    def _note_read(self, version: int, row: int) -> None:
+        self._last_reads[version] = max(self._last_reads[version], row)
 
-    def _reads_all(self, mailbox: int, row: int) -> list[int]:
+    def _note_reads(self, mailbox: int, row: int) -> list[int]:
+        """Note that a row reads a whole mailbox, and return its versions."""
         versions = [version for version, _ in self._mailboxes[mailbox]]
         for version in versions:
-            self._reads(version, row)
+            self._note_read(version, row)
         return versions
 
     def _replace(self, row: int, cell: int, version: int) -> None:
         """Replace a block of a replica by a version; the old one may be read until now."""
-        self._read[row], self._outputs[row] = self._current[cell], version
-        self._reads(self._current[cell], row)
+        self._read[row], self._output[row] = self._current[cell], version
+        self._note_read(self._current[cell], row)
         self._current[cell] = version
 
-    def _fill(self, mailbox: int, block: int, version: int, row: int) -> None:
+    def _put_into_mailbox(self, mailbox: int, block: int, version: int, row: int) -> None:
         contents = self._mailboxes.setdefault(mailbox, [(NONE, NONE)] * self._schedule.blocks)
         contents[block] = version, row
 
@@ -189,41 +203,41 @@ class _Tracer:
         blocks = self._schedule.blocks
         self._fresh[row] = versions == self._current[replica * blocks : (replica + 1) * blocks]
         if not self._fresh[row]:
-            for version in versions:
-                self._reads(version, self._computable[row] + 1)
+            for version in versions:  # + 1: the gradient is begun after that row, whose output must not take their registers
+                self._note_read(version, self._computable[row] + 1)
 
-    def _mix(self, row: int, block: int, mailbox: int, read: tuple[int, int], weight: float) -> None:
-        version, row_of_write = read
-        if weight == 1.0 and self._lone[row]:  # nothing is summed: the same version, known since it was read
-            self._fill(mailbox, block, version, row_of_write)
+    def _mix(self, row: int, block: int, mailbox: int, source: tuple[int, int], weight: float) -> None:
+        version, row_of_write = source
+        if weight == 1.0 and self._is_lone_mix[row]:  # nothing is summed: the same version, known since it was read
+            self._put_into_mailbox(mailbox, block, version, row_of_write)
             return
         if self._mixing != (mailbox, block):
-            self._mixing = mailbox, block
+            self._mixing = mailbox, block  # later rows of this mailbox and block add sources to the same version
             self._mixes.append(Mix(row, self._add_version(row, block)))
         mix = self._mixes[-1]
-        self._fill(mailbox, block, mix.target, row)
+        self._put_into_mailbox(mailbox, block, mix.target, row)
         mix.sources.append(version)
         mix.weights.append(weight)
         mix.row = self._birth_rows[mix.target] = row
-        for source in mix.sources:  # all are read once the last one is known
-            self._reads(source, row)
+        for mix_source in mix.sources:  # all are read once the last one is known
+            self._note_read(mix_source, row)
 
     def _sync(self, row: int, cell: int, block: int, version: int, keep: float, weight: float) -> None:
-        self._reads(version, row)
+        self._note_read(version, row)
         self._synced_with[row] = version
         if self._hooks.synchronizes:
             self._replace(row, cell, self._add_version(row, block))
         elif (keep, weight) == (0.0, 1.0):
-            self._replace(row, cell, version)
+            self._replace(row, cell, version)  # no new version
         else:
             parts = [(self._current[cell], keep), (version, weight)] if keep else [(version, weight)]
             mix = Mix(row, self._add_version(row, block), [part[0] for part in parts], [part[1] for part in parts])
             self._mixes.append(mix)
-            self._mixing = None
+            self._mixing = None  # `_mixes[-1]` is no longer that of the last MIX
             self._replace(row, cell, mix.target)
 
 
-def _lone_sources(schedule: Schedule) -> NDArray[np.bool_]:
+def _lone_mixes(schedule: Schedule) -> NDArray[np.bool_]:
     """Return True for each MIX that is the only one for its block of its mailbox: [rows]."""
     mixes = schedule.rows(Verb.MIX)
     keys = schedule["mailbox"][mixes] * schedule.blocks + schedule["block"][mixes]
@@ -264,7 +278,8 @@ class Uses:
 
     def __init__(self, schedule: Schedule, hooks: Hooks, versions: Versions):
         ledger = schedule.ledger
-        relevant = np.full(len(ledger.uses), hooks.remembers) | (ledger.updates != NONE)  # or changes a memory
+        # a message whose round is never committed is made only if that changes its worker's memory
+        relevant = np.full(len(ledger.uses), hooks.remembers) | (ledger.updates != NONE)
         self.row, self.update = ledger.uses[relevant], ledger.updates[relevant]
         self.origin = _origins(schedule, self.row, ledger.gradients[relevant])
         self.differs = self.origin >= len(ledger.workers)
@@ -274,17 +289,17 @@ class Uses:
 
     def _flat(self, schedule: Schedule, versions: Versions) -> Bools:
         """Return True for uses in rounds that are the mean of gradients at the current version, all used for the first time."""
-        first = np.zeros(len(self.row), bool)
-        first[np.unique(self.origin, return_index=True)[1]] = True
-        valid = self.adds & first & ~self.differs & (schedule["weight"][self.row] == 1.0)
+        is_first_use = np.zeros(len(self.row), bool)
+        is_first_use[np.unique(self.origin, return_index=True)[1]] = True
+        valid = self.adds & is_first_use & ~self.differs & (schedule["weight"][self.row] == 1.0)
         valid &= versions.fresh[self.row]
         clock = schedule["timestamp"][self.row] + schedule["staleness"][self.row]
-        valid[valid] &= clock[valid] == schedule["timestamp"][self.update[valid]]  # nothing has changed since
+        valid[valid] &= clock[valid] == schedule["timestamp"][self.update[valid]]  # no update since
         commits, members = np.unique(self.update[self.adds], return_counts=True)
         means = commits[(schedule["weight"][commits] == 1.0 / members) & (commits != NONE)]
         valid &= np.isin(self.update, means)
-        invalid = np.unique(self.update[~valid])
-        return valid & ~np.isin(self.update, invalid)
+        rounds_with_invalid_use = np.unique(self.update[~valid])
+        return valid & ~np.isin(self.update, rounds_with_invalid_use)
 
 
 class Messages:
@@ -303,24 +318,24 @@ class Messages:
     slots: int
 
     def __init__(self, schedule: Schedule, uses: Uses, hooks: Hooks, versions: Versions, marks: Ints, turns: bool):
-        separate = np.flatnonzero(~uses.flat)  # uses
-        self.origin, first, message, use_counts = np.unique(
+        separate = np.flatnonzero(~uses.flat)  # uses of messages made by themselves
+        self.origin, first_in_separate, message_of_each, use_counts = np.unique(
             uses.origin[separate], return_index=True, return_inverse=True, return_counts=True
         )
         self.of_use = np.full(len(uses.row), NONE)
-        self.of_use[separate] = message
-        self.first, last = separate[first], np.zeros_like(first)
-        last[message] = separate  # of several uses the last one wins
-        begin, end = uses.row[self.first], uses.row[last]  # rows between which it is needed
-        self.early = _early_gradients(~uses.differs[self.first], versions.fresh[begin], turns)
-        self.computable = versions.computable[begin]
-        self.pending, self.pending_slots = _slots(self.early, self.computable, begin)
+        self.of_use[separate] = message_of_each
+        self.first, last_use = separate[first_in_separate], np.zeros_like(first_in_separate)
+        last_use[message_of_each] = separate  # of several uses the last one wins
+        begin_rows, end_rows = uses.row[self.first], uses.row[last_use]  # of the first and the last use
+        self.early = _early_gradients(~uses.differs[self.first], versions.fresh[begin_rows], turns)
+        self.computable = versions.computable[begin_rows]
+        self.pending, self.pending_slots = _slots(self.early, self.computable, begin_rows)
         self.collected = np.zeros(len(use_counts), bool)
         if schedule.replicas == 1 < schedule.blocks and not hooks.contributes and not hooks.remembers:
             once_per_block = np.flatnonzero(use_counts == schedule.blocks)
-            self.collected[once_per_block] = _collectable(schedule, begin[once_per_block], end[once_per_block], marks)
+            self.collected[once_per_block] = _collectable(schedule, begin_rows[once_per_block], end_rows[once_per_block], marks)
         self.reused = (use_counts > 1) & ~self.collected
-        self.slot, self.slots = _slots(self.reused, begin, end)
+        self.slot, self.slots = _slots(self.reused, begin_rows, end_rows)
 
 
 def _origins(schedule: Schedule, row: Ints, gradient: Ints) -> Ints:
@@ -356,7 +371,7 @@ def _collectable(schedule: Schedule, begin: Ints, end: Ints, marks: Ints) -> Boo
 
 
 def _slots(mask: Bools, begin: Ints, end: Ints) -> tuple[Ints, int]:
-    """Return a slot for each of the chosen from row to row, [messages], and the number of slots."""
+    """Return a slot for each message of the mask, taken from row `begin` to row `end` [messages], and the number of slots."""
     slots = np.zeros(len(mask), np.int64)
     slots[mask] = assign_slots(begin[mask], end[mask])
     return slots, int(slots[mask].max(initial=NONE)) + 1
