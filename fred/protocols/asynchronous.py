@@ -171,14 +171,12 @@ class Dispatcher(Gates):
 
     def _dispatch(self, sim: Simulation) -> Process:
         workers, models = range(sim.workers), dict[int, Copy]()
-        fetch_gates, outboxes = (
-            [self.fetches(sim, worker) for worker in workers],
-            [self.pushes(sim, worker) for worker in workers],
-        )
+        fetch_paths = [self.fetches(sim, worker) for worker in workers]
+        outboxes = [self.pushes(sim, worker) for worker in workers]
 
         def fetch(worker: int) -> None:
             model = models.get(worker)
-            passes = fetch_gates[worker].passes(model)
+            passes = fetch_paths[worker].passes(model)
             models[worker] = sim.read(worker) if passes or model is None else self.unfetched(sim, model)
 
         for worker in workers:
@@ -186,5 +184,6 @@ class Dispatcher(Gates):
         for worker in self.selection.choices(sim.seed, sim.workers):
             gradient = sim.compute(worker, models[worker], duration=0)
             yield gradient.finished
-            outboxes[worker].update(outboxes[worker].put(gradient, outboxes[worker].sends(gradient)))
+            outbox = outboxes[worker]
+            outbox.update(outbox.put(gradient, outbox.sends(gradient)))
             fetch(worker)

@@ -106,11 +106,11 @@ class Buffered(Centred, Paced):
             raise ValueError(f"`concurrency` ({self.concurrency}) must be at most the number of workers ({cluster.size})")
 
     def start(self, sim: Simulation) -> None:
-        arrived = count(1)
+        arrivals = count(1)  # of pseudo-gradients from all workers
         group = None if self.grace is None else _StartingGroup(sim, round(self.grace * NANOSECONDS))
         places = None if self.concurrency is None else _Places(sim, self.concurrency)
         for worker, steps in enumerate(self.updates(sim.cluster)):
-            turns = partial(self._turns, sim, worker, steps, arrived, group, places)
+            turns = partial(self._turns, sim, worker, steps, arrivals, group, places)
             if places:
                 sim.work(worker, turns, partial(places.leave, worker))
             else:
@@ -121,11 +121,11 @@ class Buffered(Centred, Paced):
         sim: Simulation,
         worker: int,
         steps: int,
-        arrived: "count[int]",
+        arrivals: "count[int]",
         group: "_StartingGroup | None",
         places: "_Places | None",
     ) -> Process:
-        elapsed = 0
+        elapsed = 0  # ns since the last member of the worker's starting group arrived
         while True:
             if places:
                 yield from places.take(worker)
@@ -141,7 +141,7 @@ class Buffered(Centred, Paced):
                 sim.drop(pseudo_gradient, sim.global_replica)
             else:
                 sim.add(pseudo_gradient, sim.global_replica)
-                if next(arrived) % self.buffer == 0:
+                if next(arrivals) % self.buffer == 0:
                     sim.commit(sim.global_replica)
             if group:
                 elapsed = yield from group.join(worker)
@@ -159,10 +159,10 @@ class Buffered(Centred, Paced):
 class _Places:
     """The places of the workers that may work at once. A free one goes to a worker drawn from those that wait."""
 
-    def __init__(self, sim: Simulation, number: int):
-        self._sim, self._number, self._draws = sim, number, count()
+    def __init__(self, sim: Simulation, limit: int):
+        self._sim, self._limit, self._draw_numbers = sim, limit, count()
         self._working = set[int]()
-        self._waiting = dict[int, simpy.Event]()
+        self._waiting = dict[int, simpy.Event]()  # by worker; happens when it gets a place
 
     def take(self, worker: int) -> Process:
         """Wait for a place."""
@@ -178,8 +178,8 @@ class _Places:
             self._sim.later(0, self._fill)
 
     def _fill(self) -> None:
-        while self._waiting and len(self._working) < self._number:
-            draw = numerics.uniforms(self._sim.seed, "clients at work", 0, start=next(self._draws), count=1)
+        while self._waiting and len(self._working) < self._limit:
+            draw = numerics.uniforms(self._sim.seed, "clients at work", 0, start=next(self._draw_numbers), count=1)
             worker = sorted(self._waiting)[int(float(draw[0]) * len(self._waiting))]
             self._working.add(worker)
             self._waiting.pop(worker).succeed()

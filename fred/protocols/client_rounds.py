@@ -131,7 +131,7 @@ def relative(measure: str, sim: Simulation) -> np.ndarray:
         values = sim.sizes.examples
     elif measure == "speed":
         values = sim.cluster.worker_rates()
-    measured = np.array(values or [1.0] * sim.workers)
+    measured = np.array(values or [1.0] * sim.workers)  # sizes are empty if all are equal
     return measured / measured.mean()
 
 
@@ -222,7 +222,7 @@ class _Rounds:
         except simpy.Interrupt:
             pass
         del self._work[worker]
-        if message is not None and current_round.accepts:
+        if message is not None and current_round.accepts:  # only now are the steps needed
             sim.take_steps(gradients, message, _STEPS)
             current_round.add(message)
         else:

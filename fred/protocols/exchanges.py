@@ -49,7 +49,7 @@ class Exchanges:
         iteration.begins[worker] = self._sim.now
         iteration.models[worker], iteration.deliver[worker] = model, deliver
         iteration.missing -= messages.within_reach[:, worker]
-        decided = np.flatnonzero((iteration.missing == 0) & ~iteration.is_decided)
+        decided = np.flatnonzero((iteration.missing == 0) & ~iteration.is_decided)  # workers whose ends are known from now on
         if len(decided):
             iteration.is_decided[decided] = True
             ends, moving = messages.ends(iteration.begins)
@@ -80,38 +80,36 @@ class _Iteration:
 class _Kind(NamedTuple):
     """The times of messages of one kind: between nodes, or inside a node."""
 
-    part: float  # ns that a part occupies the link
+    part_time: float  # ns that a part occupies the link
     latency: int  # ns, the mean
 
     @classmethod
     def from_network(cls, network: Network | Within, size: float) -> "_Kind":
-        part = size / network.bandwidth * NANOSECONDS if network.bandwidth else 0.0
-        return cls(part, round(mean_latency(network) * NANOSECONDS))
+        part_time = size / network.bandwidth * NANOSECONDS if network.bandwidth else 0.0
+        return cls(part_time, round(mean_latency(network) * NANOSECONDS))
 
 
 class _Messages:
     """The messages along the edges of one graph: their senders, receivers and times."""
 
     def __init__(self, sim: Simulation, graph: list[list[int]], exchanges: int | Literal["global"]):
-        self._sim, self._rounds = sim, 1 if exchanges == "global" else exchanges
+        self._sim, self._exchanges = sim, 1 if exchanges == "global" else exchanges
         sim.cluster.check_alike("`exchanges` need links alike")
         network, node_of = sim.network or Network(), sim.node_of.tolist()
-        size = sim.sizes.model.total / self._rounds
-        self._kinds = [
-            _Kind.from_network(network, size),
-            _Kind.from_network(network.within or network, size),
-        ]  # between nodes, inside one
+        size = sim.sizes.model.total / self._exchanges
+        networks = network, network.within or network  # between nodes, inside one
+        self._kinds = [_Kind.from_network(links, size) for links in networks]
         self._edge_kinds = [  # sender, receiver, kind: in this order
             (worker, other, int(network.within is not None and node_of[worker] == node_of[other]))
             for worker, receivers in enumerate(graph)
             for other in receivers
         ]
         self._has_contention = any(contention.of == "workers" for contention in network.contention)
+        # sorted by receiver, so that `reduceat` takes the maximum of each receiver's messages
         receiver, sender, durations = (np.array(column) for column in zip(*sorted(self._edges(len(graph))), strict=True))
         self._sender, self._durations = sender, np.rint(durations).astype(np.int64)
-        self._own_durations = np.zeros(
-            len(graph), np.int64
-        )  # until the last of a worker's own parts has arrived, at full speed, ns
+        # ns until the last of a worker's own parts has arrived, at full speed
+        self._own_durations = np.zeros(len(graph), np.int64)
         np.maximum.at(self._own_durations, sender, self._durations)
         self._first = np.flatnonzero(np.diff(receiver, prepend=-1))  # index of each receiver's first message
         self.senders: list[list[int]] = [of_receiver.tolist() for of_receiver in np.split(sender, self._first[1:])]
@@ -125,30 +123,28 @@ class _Messages:
         network while its own parts are, and again once the last of its senders has begun the exchange. In between, the worker
         waits.
         """
-        times = np.full_like(begins, begins.max()) if self._is_global else begins
-        exchange_begins, ends_of_rounds = list[NDArray[np.int64]](), list[NDArray[np.int64]]()
-        for _ in range(self._rounds):
+        times = np.full_like(begins, begins.max()) if self._is_global else begins  # begins of the next exchange
+        all_begins, all_ends = list[NDArray[np.int64]](), list[NDArray[np.int64]]()  # of each exchange
+        for _ in range(self._exchanges):
             ends = (
                 self._ends_under_contention(times)
                 if self._has_contention
                 else np.maximum.reduceat(times[self._sender] + self._durations, self._first)
             )
-            exchange_begins.append(times)
-            ends_of_rounds.append(ends)
+            all_begins.append(times)
+            all_ends.append(ends)
             times = ends if self._sim.faultless else self._rejoin_times(ends)
         moving, chunk = np.zeros_like(begins), max(1, _MESSAGES_PER_ARRAY // len(self._sender))
-        for first in range(0, self._rounds, chunk):
-            moving += self._moving(
-                np.stack(exchange_begins[first : first + chunk]), np.stack(ends_of_rounds[first : first + chunk])
-            )
+        for first in range(0, self._exchanges, chunk):
+            moving += self._moving(np.stack(all_begins[first : first + chunk]), np.stack(all_ends[first : first + chunk]))
         if not self._is_global:
             return times, moving
         return np.full_like(times, times.max()), np.full_like(times, moving.max())
 
     def _moving(self, begins: NDArray[np.int64], ends: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return [workers]: the time on the network, ns, in exchanges with these begins and ends [exchanges, workers]."""
-        last_senders = np.maximum.reduceat(begins[:, self._sender], self._first, axis=1)
-        waits = (last_senders - begins - self._own_durations).clip(0)  # for the last sender to begin
+        last_sender_begins = np.maximum.reduceat(begins[:, self._sender], self._first, axis=1)
+        waits = (last_sender_begins - begins - self._own_durations).clip(0)  # for the last sender to begin
         moving: NDArray[np.int64] = (ends - begins - waits).sum(axis=0)
         return moving
 
@@ -157,22 +153,23 @@ class _Messages:
         counts = [[0, 0] for _ in range(workers)]  # messages of each kind
         for sender, receiver, kind in self._edge_kinds:
             counts[sender][kind] += 1
-            yield receiver, sender, counts[sender][kind] * self._kinds[kind].part + self._kinds[kind].latency
+            yield receiver, sender, counts[sender][kind] * self._kinds[kind].part_time + self._kinds[kind].latency
         for worker, messages in enumerate(counts):
-            yield worker, worker, max(number * kind.part for number, kind in zip(messages, self._kinds, strict=True))
+            # the links of both kinds send at the same time
+            yield worker, worker, max(number * kind.part_time for number, kind in zip(messages, self._kinds, strict=True))
 
     def _ends_under_contention(self, begins: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the ends of an exchange, ns, on links with contention, message by message in the order of sending."""
-        link_ends = [[begin, begin] for begin in begins.tolist()]  # links of each sender
+        link_ends = [[begin, begin] for begin in begins.tolist()]  # ns when each sender's link of each kind is free
         ends = begins.tolist()
         for sender, receiver, kind_number in self._edge_kinds:
             kind, begin = self._kinds[kind_number], link_ends[sender][kind_number]
-            link_ends[sender][kind_number] = part_end = begin + self._link_time(sender, begin, kind.part)
-            time = int(begins[sender])
-            latency = self._link_time(receiver, time, self._link_time(sender, time, kind.latency))
-            part_begin = begin + latency
+            link_ends[sender][kind_number] = part_end = begin + self._link_time(sender, begin, kind.part_time)
+            exchange_begin = int(begins[sender])  # when both workers' contention is taken that stretches the latency
+            latency = self._link_time(receiver, exchange_begin, self._link_time(sender, exchange_begin, kind.latency))
+            part_begin = begin + latency  # at the receiver; the part has arrived when it has passed both links
             ends[receiver] = max(
-                ends[receiver], part_end + latency, part_begin + self._link_time(receiver, part_begin, kind.part)
+                ends[receiver], part_end + latency, part_begin + self._link_time(receiver, part_begin, kind.part_time)
             )
         return np.array([max(end, *links) for end, links in zip(ends, link_ends, strict=True)])
 
@@ -192,9 +189,9 @@ class _Messages:
         """Return [workers, workers]: True if the column's model reaches the row's worker in K exchanges, or is its own."""
         if self._is_global:
             return np.ones((workers, workers), bool)
-        step, reached, exponent = np.zeros((workers, workers), np.float32), np.eye(workers, dtype=np.float32), self._rounds
+        step, reached, exponent = np.zeros((workers, workers), np.float32), np.eye(workers, dtype=np.float32), self._exchanges
         step[receiver, self._sender] = 1
-        while exponent:  # power of the adjacency matrix, by squaring
+        while exponent:  # power of the adjacency matrix, by squaring; minimum: 1 if there is a path, however many there are
             reached = np.minimum(step @ reached, 1) if exponent % 2 else reached
             step, exponent = np.minimum(step @ step, 1), exponent // 2
         return reached.astype(bool)

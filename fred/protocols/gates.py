@@ -178,9 +178,9 @@ class Gates(Protocol):
         """Return True if a gate asks for the algorithm's statistic, so that timing depends on learning."""
         return any(gate is not None and gate.needs_values for gate in (self.push_gate, self.fetch_gate))
 
-    def fetches(self, sim: Simulation, worker: int) -> "Way":
+    def fetches(self, sim: Simulation, worker: int) -> "GatePath":
         """Return the path of a worker's fetches through its gate."""
-        return Way(sim, "fetch gate", worker, self.fetch_gate)
+        return GatePath(sim, "fetch gate", worker, self.fetch_gate)
 
     def unfetched(self, sim: Simulation, copy: Copy) -> Copy:
         """Return the copy with which a worker continues after a fetch that did not pass."""
@@ -188,7 +188,7 @@ class Gates(Protocol):
 
     def pushes(self, sim: Simulation, worker: int) -> "Outbox":
         """Return the outbox through which a worker's gradients pass."""
-        return Outbox(sim, Way(sim, "push gate", worker, self.push_gate), self._unsent_rule)
+        return Outbox(sim, GatePath(sim, "push gate", worker, self.push_gate), self._unsent_rule)
 
     @property
     def sends_sums(self) -> bool:
@@ -200,7 +200,7 @@ class Gates(Protocol):
         return self.unsent or (self.push_gate or Gate).unsent
 
 
-class Way:
+class GatePath:
     """The path of a worker's pushes, or of its fetches, through a gate; without a gate all pass."""
 
     def __init__(self, sim: Simulation, purpose: str, worker: int, gate: Gate | None):
@@ -229,12 +229,20 @@ class Way:
     def _offer(self, number: int, draw: float, copy: Copy) -> Offer:
         sim = self._sim
         if sim.blocks == 1:
-            staleness = sim.record.clocks[0] - copy.timestamp
+            staleness = sim.record.clocks[0] - copy.timestamp  # the general case below, without its look-ups
         else:
             staleness = max(sim.clock(block=block) - copy.at(block) for block in range(sim.blocks))
         statistic = sim.statistic() if self._needs_values else None
-        seconds, updates = sim.now / NANOSECONDS, sim.record.updates
-        return Offer(self._worker, number, self.withheld, seconds, updates, staleness, draw, statistic)
+        return Offer(
+            self._worker,
+            number,
+            self.withheld,
+            seconds=sim.now / NANOSECONDS,
+            updates=sim.record.updates,
+            staleness=staleness,
+            draw=draw,
+            measured=statistic,
+        )
 
 
 class Outgoing(NamedTuple):
@@ -247,44 +255,44 @@ class Outgoing(NamedTuple):
 class Outbox:
     """A worker's outgoing gradients: each is sent, stored, or replaced by the last one sent."""
 
-    def __init__(self, sim: Simulation, way: Way, unsent_rule: UnsentRule):
-        self._sim, self._way, self._unsent_rule = sim, way, unsent_rule
+    def __init__(self, sim: Simulation, path: GatePath, unsent_rule: UnsentRule):
+        self._sim, self._path, self._unsent_rule = sim, path, unsent_rule
         self._gradients: list[Gradient] = []  # the last one sent, or those not yet sent
 
     def restart(self) -> None:
         """Clear the outbox after a crash; the next message passes, like a first one."""
         self._gradients = []
-        self._way.restart()
+        self._path.restart()
 
     def sends(self, gradient: Gradient) -> bool:
         """Return True if the worker's next gradient is sent. Raise FredError if its last 100,000 were not."""
-        if self._way.withheld >= _MOST_WITHHELD:
+        if self._path.withheld >= _MOST_WITHHELD:
             raise FredError(
                 f"the gate of pushes passed none of worker {gradient.worker}'s last {_MOST_WITHHELD:,} gradients; expected a "
                 "gate that opens again"
             )
-        return self._way.passes(gradient.copy)
+        return self._path.passes(gradient.copy)
 
-    def put(self, gradient: Gradient, sends: bool) -> Outgoing:
+    def put(self, gradient: Gradient, is_sent: bool) -> Outgoing:
         """Add a worker's next gradient and return the outgoing message; a gradient that is not sent must be finished."""
-        repeats = self._unsent_rule == "apply-again"
-        if repeats and not sends:
+        applies_again = self._unsent_rule == "apply-again"
+        if applies_again and not is_sent:
             self._sim.drop(gradient, cost=NOTHING)
-            return Outgoing(self._gradients, sent=False)
-        gradients = [gradient] if repeats else [*self._gradients, gradient]
-        self._gradients = gradients if repeats or not sends else []
-        return Outgoing(gradients if sends else (), sends)
+            return Outgoing(self._gradients, sent=False)  # the last one sent, which the server has
+        gradients = [gradient] if applies_again else [*self._gradients, gradient]
+        self._gradients = gradients if applies_again or not is_sent else []
+        return Outgoing(gradients if is_sent else (), is_sent)
 
     def update(self, message: Outgoing, block: int = 0) -> None:
         """Update a server with a message that has arrived."""
         cost = None if message.sent else NOTHING
-        for gradient in message.gradients[:-1]:
-            self._sim.add(gradient, cost=NOTHING, block=block, weight=1.0)  # of one worker
+        for gradient in message.gradients[:-1]:  # at no further cost, and of one worker, so all weigh the same
+            self._sim.add(gradient, cost=NOTHING, block=block, weight=1.0)
         if len(message.gradients) == 1:
             self._sim.push(message.gradients[0], cost=cost, block=block)
         elif message.gradients:
             self._sim.add(message.gradients[-1], cost=cost, block=block, weight=1.0)
-            self._sim.commit(block=block, weight=1.0 if self._unsent_rule == "sum" else None)
+            self._sim.commit(block=block, weight=1.0 if self._unsent_rule == "sum" else None)  # None: the mean
 
 
 class Gated(Gates, Central):
@@ -308,27 +316,26 @@ class Gated(Gates, Central):
 
     def start(self, sim: Simulation) -> None:
         for worker in range(sim.workers):
-            gates = self.fetches(sim, worker), self.pushes(sim, worker)
-            sim.work(worker, partial(self._work, sim, worker, *gates))
+            sim.work(worker, partial(self._work, sim, worker, self.fetches(sim, worker), self.pushes(sim, worker)))
 
-    def _work(self, sim: Simulation, worker: int, fetches: Way, outbox: Outbox) -> Process:
+    def _work(self, sim: Simulation, worker: int, fetch_path: GatePath, outbox: Outbox) -> Process:
         def update(_: Gradient, block: int) -> None:
             outbox.update(message, block)
 
         outbox.restart()
         model: Copy | None = None
         while True:
-            if fetches.passes(model) or model is None:
+            if fetch_path.passes(model) or model is None:
                 model = yield from self.fetch(sim, worker)
             else:
                 model = self.unfetched(sim, model)
             gradient = yield from self.compute(sim, worker, model)
             model = gradient.copy
-            sends = outbox.sends(gradient)
-            if not sends:
+            is_sent = outbox.sends(gradient)
+            if not is_sent:  # otherwise `deliver` waits for its blocks; with `overlap` it is still being computed
                 yield gradient.finished
-            message = outbox.put(gradient, sends)
-            if sends:
+            message = outbox.put(gradient, is_sent)
+            if is_sent:
                 yield from self.deliver(sim, gradient, update)
             else:
                 for block in range(sim.blocks):

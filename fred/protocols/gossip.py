@@ -103,7 +103,7 @@ class Inbox:
         """Let the `worker` wait until models of that `number` have arrived from `senders` workers."""
         while self._arrived[number] < senders:
             yield from self._sim.wait(worker, self._changed, f"models of iteration {number} from its neighbours")
-        del self._arrived[number]
+        del self._arrived[number]  # it is waited for once
 
     def take(self, number: int) -> dict[int, Copy]:
         """Remove and return the models of one `number`, by sender."""
@@ -142,7 +142,7 @@ class Senders:
             return
         model = self._sim.publish(worker, len(receivers))
         own_model = model if share is None else self._sim.mix(worker, [(model, share)])
-        if share is not None:
+        if share is not None:  # the worker has given the rest away: receivers multiply the whole model by their weights
             self._sim.sync(worker, own_model)
         self.inboxes[worker].put(number, worker, own_model)
         for receiver in receivers:
@@ -194,8 +194,9 @@ def receivers_of(topology: Topology, worker: int, iteration: int, workers: int) 
     receivers = topology.receivers(worker, iteration, workers)
     if not is_user_class(type(topology)):
         return list(receivers)
-    numbers = list(receivers) if isinstance(receivers, Iterable) else [-1]
-    if len({*numbers} & {*range(workers)} - {worker}) < len(numbers):
+    numbers = list(receivers) if isinstance(receivers, Iterable) else [-1]  # no worker, so it is refused
+    other_workers = {*range(workers)} - {worker}
+    if len({*numbers} & other_workers) < len(numbers):  # also if a number occurs twice
         raise ValueError(
             f"`receivers` of {type(topology).__name__} returns {quoted(receivers)} for worker {worker} in iteration "
             f"{iteration}; expected a list of other workers, each once: of 0 to {workers - 1} without {worker}"
@@ -322,7 +323,8 @@ class Gossip(Protocol):
 
     def check(self, cluster: Cluster) -> None:
         try:
-            edges = cluster.size * len(receivers_of(self.topology, 1 % cluster.size, 0, cluster.size))
+            usual_worker = 1 % cluster.size  # not worker 0, which may be the hub of a star
+            edges = cluster.size * len(receivers_of(self.topology, usual_worker, 0, cluster.size))
             if is_user_class(type(self.topology)):
                 graphs_of(self.topology, cluster.size)
         except ValueError:
@@ -358,7 +360,8 @@ class Gossip(Protocol):
                 yield gradient.finished
             if self.order == "update-first":
                 sim.push(gradient, worker, NOTHING)
-            number, own_weights = senders.sent[worker], weights[senders.sent[worker] % len(weights)]
+            number = senders.sent[worker]  # of this iteration's model
+            own_weights = weights[number % len(weights)]  # by sender, the worker itself included
             senders.send(worker)
             if self.order == "mix-first":
                 yield gradient.finished
@@ -372,7 +375,7 @@ class Gossip(Protocol):
     def _overlapped(
         self, sim: Simulation, worker: int, weights: list[dict[int, float]], senders: Senders, inbox: Inbox
     ) -> Process:
-        def share(number: int, sender: int) -> float:
+        def share(number: int, sender: int) -> float:  # the worker's weight of a sender's model of that number
             return weights[number % len(weights)][sender]
 
         while True:
@@ -380,15 +383,15 @@ class Gossip(Protocol):
                 gradient = sim.compute(worker, sim.own(worker))
                 yield gradient.finished
                 sim.push(gradient, worker, NOTHING)
-                models = [] if iteration == 0 else [(sim.own(worker), 1.0)]
+                models = [] if iteration == 0 else [(sim.own(worker), 1.0)]  # `send` puts the worker's model into its inbox
                 if iteration == 0:
-                    last = senders.sent[worker] - 1
-                    senders.send(worker, share(last + 1, worker))
-                    if last >= 0:
-                        yield from inbox.wait(worker, last, len(weights[last % len(weights)]))
+                    previous = senders.sent[worker] - 1  # number of the models sent tau iterations ago, which must be here now
+                    senders.send(worker, share(previous + 1, worker))
+                    if previous >= 0:
+                        yield from inbox.wait(worker, previous, len(weights[previous % len(weights)]))
                         yield from sim.present(worker)
                 arrived = inbox.take_all()
-                if arrived:
+                if arrived:  # the worker's model has been multiplied by its share already
                     models += [(model, 1.0 if sender == worker else share(number, sender)) for number, sender, model in arrived]
                     sim.sync(worker, sim.mix(worker, models))
 

@@ -118,11 +118,11 @@ class _Averaging:
     def __init__(self, sim: Simulation, protocol: LocalSteps):
         self._sim, self._protocol = sim, protocol
         self._pace = _Pace(sim, protocol)
-        self._updates = [0] * sim.workers
+        self._updates = [0] * sim.workers  # of each worker
         self._updates_since = [0] * sim.workers  # updates since the last averaging
-        self._arrived = 0
-        self._averages = 0
-        self._end = sim.env.event()
+        self._arrived = 0  # number of workers at the barrier
+        self._averages = 0  # number of averagings begun
+        self._end = sim.env.event()  # happens when the next averaging is over
 
     def enter(self, worker: int) -> Process:
         """Count one more update of a worker; if an averaging follows it, wait until that is over."""
@@ -154,25 +154,25 @@ class _Pace:
     """The number of updates between two averagings."""
 
     def __init__(self, sim: Simulation, protocol: LocalSteps):
-        self._sim, self._first = sim, protocol.period
+        self._sim, self._first_period = sim, protocol.period  # H_0
         self.period = protocol.period
         self._interval = NEVER if protocol.adapt_every is None else max(1, round(protocol.adapt_every * NANOSECONDS))
         self._next_change = self._interval  # ns
-        self._loss = math.nan if protocol.adapt_every is None else sim.loss()  # at the start
+        self._first_loss = math.nan if protocol.adapt_every is None else sim.loss()  # F_0
 
     def adapt(self) -> None:
         """Change the period after an averaging, at most once per interval."""
         if self._sim.now < self._next_change:
             return
         self._next_change = (self._sim.now // self._interval + 1) * self._interval
-        wanted = self._period_by_loss()
-        self.period = wanted if wanted < self.period else math.ceil(self.period / 2)  # AdaComm: it shrinks at each change
+        period_by_loss, half = self._period_by_loss(), math.ceil(self.period / 2)
+        self.period = period_by_loss if period_by_loss < self.period else half  # AdaComm: it shrinks at each change
 
     def _period_by_loss(self) -> int:
         """Return the period that the loss asks for, or the current one if the loss ratio is negative or not finite."""
         loss = self._sim.loss()
-        root = math.sqrt(loss / self._loss) if self._loss > 0 and 0 <= loss < math.inf else math.inf
-        return max(1, math.ceil(self._first * root)) if root < math.inf else self.period
+        root = math.sqrt(loss / self._first_loss) if self._first_loss > 0 and 0 <= loss < math.inf else math.inf
+        return max(1, math.ceil(self._first_period * root)) if root < math.inf else self.period
 
 
 class Paced(Protocol):
@@ -217,7 +217,7 @@ class Paced(Protocol):
         if not self.paced:
             return [self.period] * len(rates)
         pace = max(rates) if self.pace_seconds is None else 1 / self.pace_seconds
-        return [max(1, math.ceil(self.period * rate / pace - 1e-9)) for rate in rates]
+        return [max(1, math.ceil(self.period * rate / pace - 1e-9)) for rate in rates]  # 1e-9: rounding adds none
 
 
 def with_global(workers: int, blocks: int = 1, cut: Cut = "parts") -> Layout:
@@ -293,20 +293,20 @@ class OuterSteps(Paced):
             sim.process(self._work(sim, worker, updates, synchronizations))
 
     def _work(self, sim: Simulation, worker: int, updates: int, synchronizations: "Synchronizations") -> Process:
-        number, updates_made = 0, 0
+        outer_step, updates_made = 0, 0  # numbers in the whole run, from 0
         global_model = sim.read(worker, sim.global_replica, sent=False)
         while True:
             first_update, end = updates_made, NEVER if self.every is None else sim.now + round(self.every * NANOSECONDS)
-            while updates_made == first_update or (
+            while updates_made == first_update or (  # at least one
                 updates_made - first_update < updates if self.every is None else sim.now < end
             ):
                 yield from self._update(sim, worker, updates_made, global_model)
                 updates_made += 1
-            synchronizations.add(number, sim.pseudo_gradient(worker, global_model, sim.own(worker)))
-            yield from synchronizations.wait(number, worker)
+            synchronizations.add(outer_step, sim.pseudo_gradient(worker, global_model, sim.own(worker)))
+            yield from synchronizations.wait(outer_step, worker)
             global_model = sim.read(worker, sim.global_replica, sent=False)
             sim.sync(worker, global_model)
-            number += 1
+            outer_step += 1
 
     def _update(self, sim: Simulation, worker: int, updates_made: int, global_model: Copy) -> Process:
         """Make one update of the worker's model: a gradient step, or a pull towards the global model."""
@@ -331,14 +331,14 @@ def compose_replica(sim: Simulation, worker: int, replica: int) -> Copy:
 
 
 class Synchronizations:
-    """Allreduces of pseudo-gradients, each followed by a step of the global model; the n-th is of block n, cyclically."""
+    """Allreduces of pseudo-gradients, each followed by a step of the global model; number n is of block n, cyclically."""
 
     def __init__(self, sim: Simulation):
         self._sim = sim
         self._first = dict.fromkeys(range(sim.workers), 0)  # of each available worker, the first outer step that awaits it
-        self._pseudo_gradients: defaultdict[int, dict[int, Gradient]] = defaultdict(dict)  # by worker
-        self._started: set[int] = set()
-        self._ends: defaultdict[int, simpy.Event] = defaultdict(sim.env.event)
+        self._pseudo_gradients: defaultdict[int, dict[int, Gradient]] = defaultdict(dict)  # by outer step and worker
+        self._started: set[int] = set()  # outer steps whose allreduce has begun
+        self._ends: defaultdict[int, simpy.Event] = defaultdict(sim.env.event)  # by outer step
 
     def available_peers(self, worker: int) -> list[int]:
         """Return the other workers that are available."""
@@ -351,7 +351,7 @@ class Synchronizations:
     def leave(self, worker: int) -> None:
         """Remove a crashed worker and drop its pseudo-gradients; begin the outer steps that waited for it alone."""
         self._first.pop(worker, None)
-        if self._sim.record.full:
+        if self._sim.record.full:  # the schedule has ended, and its processes are closed
             return
         for number in sorted(set(self._pseudo_gradients) - self._started):
             if pseudo_gradient := self._pseudo_gradients[number].pop(worker, None):
@@ -365,12 +365,12 @@ class Synchronizations:
 
     def _begin_if_complete(self, number: int) -> None:
         pseudo_gradients, sim = self._pseudo_gradients[number], self._sim
-        if not pseudo_gradients or any(
+        if not pseudo_gradients or any(  # a worker awaited at this step has not added its own
             number >= first and worker not in pseudo_gradients for worker, first in self._first.items()
         ):
             return
         self._started.add(number)
-        block = number % sim.blocks if sim.blocks > 1 else None
+        block = number % sim.blocks if sim.blocks > 1 else None  # None: the whole message
         operation = sim.add_up(sorted(pseudo_gradients), awaited=sorted(pseudo_gradients), block=block)
         sim.later(operation.over, partial(self._step, number, operation))
 

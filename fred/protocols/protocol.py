@@ -190,7 +190,7 @@ class Central(Protocol):
             return (yield from self._compute(sim, worker, model))
         assert isinstance(model, Copy)
         gradient = sim.begin(worker, model)
-        yield gradient.end - sim.env._now
+        yield gradient.end - sim.env._now  # a number takes less time than an event, which `sim.compute` creates
         gradient.finished = sim.env.happened
         return gradient
 
@@ -204,8 +204,8 @@ class Central(Protocol):
         """
         if sim.blocks > 1:
             return self._deliver(sim, gradient, use)
-        if way := sim.send(gradient):
-            return _deliver_block(way, gradient, 0, use)
+        if waits := sim.send(gradient):
+            return _deliver_block(waits, gradient, 0, use)
         use(gradient, 0)  # it is there: no generator is needed
         return ()
 
@@ -218,15 +218,16 @@ class Central(Protocol):
         return arriving.compose()
 
     def _compute(self, sim: Simulation, worker: int, model: "Copy | Arriving") -> Process:
-        duration, elapsed = sim.duration(worker), 0
-        for block, share in enumerate(accumulate(sim.shares)):
+        duration, elapsed = sim.duration(worker), 0  # ns, the latter of the forward pass
+        for block, share in enumerate(accumulate(sim.shares)):  # of all blocks up to this one
             if isinstance(model, Arriving):
                 yield from model.wait(block)
-            target = round(_FORWARD * duration * min(share, 1.0))
-            yield sim.env.after(target - elapsed)
-            elapsed = target
+            block_end = round(_FORWARD * duration * min(share, 1.0))  # min: the sum of all shares may be rounded up
+            yield sim.env.after(block_end - elapsed)
+            elapsed = block_end
         gradient = sim.begin(worker, model if isinstance(model, Copy) else model.compose(), duration, elapsed)
-        remaining_shares = accumulate(sim.shares[:-1], initial=0.0)  # share of the backward pass that remains after each block
+        # share of the backward pass that remains after each block, which goes from the last block to block 0
+        remaining_shares = accumulate(sim.shares[:-1], initial=0.0)
         gradient.ready = tuple(gradient.end - round((duration - elapsed) * share) for share in remaining_shares)
         gradient.finished = sim.env.after(gradient.end - sim.now)
         return gradient
@@ -240,8 +241,8 @@ class Central(Protocol):
         yield from sim.wait(gradient.worker, sim.env.all_of(deliveries), f"its gradient {gradient.step} to arrive")
 
 
-def _deliver_block(way: Iterable[Wait], gradient: Gradient, block: int, use: Use) -> Process:
-    yield from way
+def _deliver_block(waits: Iterable[Wait], gradient: Gradient, block: int, use: Use) -> Process:
+    yield from waits
     use(gradient, block)
 
 

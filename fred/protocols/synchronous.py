@@ -104,11 +104,11 @@ class Synchronous(Protocol):
                 gradient = sim.compute(worker, model)
                 yield gradient.finished
                 yield from sim.send(gradient)
-            except simpy.Interrupt:
-                if gradient:
+            except simpy.Interrupt:  # the round is complete, and late workers are interrupted
+                if gradient:  # None: the pull was interrupted
                     sim.abort(gradient)
                 continue
-            if model.timestamp < sim.clock():
+            if model.timestamp < sim.clock():  # its round is over
                 sim.drop(gradient)
             elif not server.accept(gradient):
                 yield from sim.wait(worker, server.released, f"round {model.timestamp} to be complete")
@@ -129,9 +129,8 @@ class _Server:
         """Add the gradient to the open round; return True if that completed the round."""
         self._sim.add(gradient)
         self.arrived.add(gradient.worker)
-        return (
-            len(self.arrived) + len(self.left_out) >= self._quorum and self._commit_if_complete()
-        )  # most often the first is false
+        # the first condition, which is quick, is most often false
+        return len(self.arrived) + len(self.left_out) >= self._quorum and self._commit_if_complete()
 
     def leave_out(self, worker: int) -> None:
         """Go on without a worker, if it is still offline."""
@@ -184,7 +183,7 @@ class Cutoff(Protocol):
         return Layout.shared()
 
     def check(self, cluster: Cluster) -> None:
-        self.rule.start(cluster.node_of)
+        self.rule.start(cluster.node_of)  # raises ValueError for options that do not fit the cluster
         if self.deciding:
             self.deciding.check(1)
             check_median(self.deciding, 1.0)
@@ -197,10 +196,10 @@ class Cutoff(Protocol):
 
     def _rounds(self, sim: Simulation) -> Process:
         rule = self.rule.start(sim.node_of)
-        deciding = self.deciding and durations(sim.seed, "deciding", [self.deciding], [1.0])[0]
+        draw_deciding_time = self.deciding and durations(sim.seed, "deciding", [self.deciding], [1.0])[0]  # ns
         while True:
-            if deciding:
-                yield sim.env.after(deciding())
+            if draw_deciding_time:
+                yield sim.env.after(draw_deciding_time())
             if self.rule.needs_values:
                 rule.hear(sim.statistic())
             begin = sim.now
