@@ -127,11 +127,11 @@ class TraceMeasures:
         rounds = max(
             _FEWEST_ROUNDS, min(_MOST_GRADIENTS // cluster.size, max(_SIMULATED_ROUNDS * self.rounds, 10 * _FEWEST_ROUNDS))
         )
-        times = simulate_rounds(cluster, min(rounds, 2 * self.rounds + _FEWEST_ROUNDS))
-        arrivals = np.sort(times, axis=1).mean(0)[-1 - cluster.size // 2 :]
-        expected = self.values[: len(arrivals)]
-        if (np.abs(np.log(arrivals / expected)) > _FAR).any():
-            return self.compare(times, cluster.node_of)
+        few_times = simulate_rounds(cluster, min(rounds, 2 * self.rounds + _FEWEST_ROUNDS))
+        arrivals = np.sort(few_times, axis=1).mean(0)[-1 - cluster.size // 2 :]
+        trace_arrivals = self.values[: len(arrivals)]  # the first measures
+        if (np.abs(np.log(arrivals / trace_arrivals)) > _FAR).any():
+            return self.compare(few_times, cluster.node_of)
         return self.compare(simulate_rounds(cluster, rounds), cluster.node_of)
 
     def compare(self, seconds: Matrix, node_of: NodeOf) -> Behaviour:
@@ -145,9 +145,8 @@ class TraceMeasures:
         columns = self.names, self.values.tolist(), self.low.tolist(), self.high.tolist(), values.tolist()
         measures = [Measure(*row) for row in zip(*columns, strict=True)]
         backups = seconds.shape[1] // 2
-        return Behaviour(
-            tuple(measures[: backups + 1]), tuple(measures[backups + 1 : 2 * backups + 1]), tuple(measures[2 * backups + 1 :])
-        )
+        arrivals, gains = measures[: backups + 1], measures[backups + 1 : 2 * backups + 1]
+        return Behaviour(tuple(arrivals), tuple(gains), rules=tuple(measures[2 * backups + 1 :]))
 
 
 def measure_trace(seconds: Matrix, node_of: NodeOf) -> TraceMeasures:
@@ -164,9 +163,10 @@ def measure_trace(seconds: Matrix, node_of: NodeOf) -> TraceMeasures:
         ('the gain of 1 backup worker', 2.1)
     """
     workers = seconds.shape[1]
-    sums = _sums(seconds, node_of, len(seconds))
+    sums = _sums(seconds, node_of, episode=len(seconds))
     lows, highs = zip(*(block_ratios(part) for part in sums), strict=True)
     backups = workers // 2
+    # In the order of `_sums`: arrivals, gains, rules.
     names = [f"the mean of arrival {k} of {workers}" for k in range(workers - backups, workers + 1)]
     names += [f"{_GAIN} {b} backup worker{'s' if b > 1 else ''}" for b in range(1, backups + 1)]
     names += [f"the throughput of `{rule}`" for rule in RULES]
@@ -188,7 +188,7 @@ def simulate_rounds(cluster: Cluster, rounds: int, seed: int = _SEED) -> Matrix:
     """
     draws: Any = durations(seed, "compute", cluster.latencies(), cluster.worker_speeds())
     loads, now = Loads(cluster.loads(seed)), 0
-    times = np.empty((rounds, cluster.size), np.int64)
+    times = np.empty((rounds, cluster.size), np.int64)  # ns
     for step in range(rounds):
         times[step] = [loads.finish(worker, step, now, draw()) - now for worker, draw in enumerate(draws)]
         now += int(times[step].max())
@@ -196,24 +196,32 @@ def simulate_rounds(cluster: Cluster, rounds: int, seed: int = _SEED) -> Matrix:
 
 
 def _sums(seconds: Matrix, node_of: NodeOf, episode: int) -> list[NDArray[np.float64]]:
-    """Return numerators and denominators by round, for measures that share rounds: [2, rounds, measures] each."""
+    """Return numerators and denominators by round, of arrivals, gains and rules: [2, rounds, measures] each.
+
+    A measure is the ratio of the two sums over all rounds.
+
+    Args:
+        seconds: compute times, s [rounds, workers].
+        node_of: node number of each worker, from 0 [workers].
+        episode: rounds after which a cutoff rule starts again without a history.
+    """
     ordered = np.sort(seconds, axis=1)
     workers = seconds.shape[1]
     backups = workers // 2
     late = ordered[:, workers - backups - 1 :]
     slowest = np.broadcast_to(ordered[:, -1:], (len(ordered), backups))
     arrivals = np.stack([late, np.ones_like(late)])
-    share = np.arange(workers - 1, workers - backups - 1, -1) / workers  # share of gradients
-    gains = np.stack([share * slowest, late[:, -2::-1]])
+    share = np.arange(workers - 1, workers - backups - 1, -1) / workers  # of gradients that 1, 2, ... backup workers leave
+    gains = np.stack([share * slowest, late[:, -2::-1]])  # rounds end with the last but one, last but two ... arrival
     episode = min(episode, _MOST_RULED)
     warm_up = min(_WARM_UP, episode // 4)
     count = max(1, min(_MOST_RULED, len(seconds)) // episode)  # rules restart as often as in the trace
-    parts = [seconds[number * episode : (number + 1) * episode] for number in range(count)]
-    results = [Rounds.concatenate([run(rule, part, node_of, warm_up) for part in parts]) for rule in RULES.values()]
+    episodes = [seconds[i * episode : (i + 1) * episode] for i in range(count)]
+    results = [Rounds.concatenate([run(rule, times, node_of, warm_up) for times in episodes]) for rule in RULES.values()]
     rules = np.stack([np.stack([rounds.cutoff, rounds.time / NANOSECONDS]) for rounds in results], axis=2)
     return [arrivals, gains, rules.astype(np.float64)]
 
 
 def _ratios(sums: NDArray[np.float64]) -> NDArray[np.float64]:
-    above, below = sums.sum(1)
-    return np.asarray(above / below, np.float64)
+    numerators, denominators = sums.sum(1)
+    return np.asarray(numerators / denominators, np.float64)

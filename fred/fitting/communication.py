@@ -105,48 +105,49 @@ def fit(
         (0.001, 1.0)
     """
     constants = constants or {}
-    links = list_unknowns(measurements)
-    names = (*links, *constants)
+    link_names = list_unknowns(measurements)
+    names = (*link_names, *constants)
     if not names:
         return Unknowns()
-    informative = [
+    informative = [  # a row that leaves nothing open has no part in the fit
         measurement
         for measurement in measurements
-        if constants or "window" in links or measurement.latency is None or measurement.bandwidth is None
+        if constants or "window" in link_names or measurement.latency is None or measurement.bandwidth is None
     ]
 
-    def unknowns(logs: Floats) -> Unknowns:
+    def make_unknowns(logs: Floats) -> Unknowns:  # the search is over logarithms, so all values stay positive
         values = dict(zip(names, np.exp(logs).tolist(), strict=True))
         fitted_constants = {name: values.pop(name) for name in constants}
         return Unknowns(**values, constants=fitted_constants, fitted=names)
 
-    predict = _predictor(informative, form) if set(names) <= {"latency", "bandwidth"} else None
+    predict = _make_predictor(informative, form) if set(names) <= {"latency", "bandwidth"} else None
     measured = np.array([measurement.seconds for measurement in informative])
 
     def loss(logs: Floats) -> float:
-        values = unknowns(logs)
+        unknowns = make_unknowns(logs)
         seconds = (
-            predict(values)
+            predict(unknowns)
             if predict
-            else np.array([predict_seconds(measurement, values, form) for measurement in informative])
+            else np.array([predict_seconds(measurement, unknowns, form) for measurement in informative])
         )
         log_errors = np.abs(np.log(np.maximum(seconds / measured, 1e-12)))
         return float(np.mean(log_errors**1.5 / (1 + (log_errors / _LARGE_ERROR) ** 1.5)))
 
-    low, high = _BOUNDS["bandwidth"]
-    first = {**_STARTS, "bandwidth": min(max(_bandwidth(informative, form), low), high), **constants}
+    least, most = _BOUNDS["bandwidth"]
+    start = {**_STARTS, "bandwidth": min(max(_highest_bandwidth(informative, form), least), most), **constants}
     bounds = [(math.log(low), math.log(high)) for low, high in (_BOUNDS.get(name, (1e-3, 1e3)) for name in names)]
-    latencies = sorted({_STARTS["latency"], 1e-6, 1e-2}) if "latency" in links else [1.0]
+    # The search is local, so it starts from several latencies; from any one value if the latency is not fitted.
+    latencies = sorted({_STARTS["latency"], 1e-6, 1e-2}) if "latency" in link_names else [1.0]
     searches = [
         minimize(
-            loss, _log_values({**first, "latency": latency}, names), method="Nelder-Mead", bounds=bounds, options=_PRECISION
+            loss, _log_values({**start, "latency": latency}, names), method="Nelder-Mead", bounds=bounds, options=_PRECISION
         )
         for latency in latencies
     ]
-    return unknowns(min(searches, key=lambda search: float(search.fun)).x)
+    return make_unknowns(min(searches, key=lambda search: float(search.fun)).x)
 
 
-def _predictor(measurements: Sequence[Measurement], form: Form | None) -> Callable[[Unknowns], Floats]:
+def _make_predictor(measurements: Sequence[Measurement], form: Form | None) -> Callable[[Unknowns], Floats]:
     """Return a function that predicts all durations at once, s [measurements]: a fit asks for thousands of predictions."""
     efforts = [
         (form or LIBRARIES[measurement.library][measurement.operation])(measurement.nodes) for measurement in measurements
@@ -158,16 +159,16 @@ def _predictor(measurements: Sequence[Measurement], form: Form | None) -> Callab
         np.array([getattr(measurement, name) for measurement in measurements], float) for name in ("latency", "bandwidth")
     )
     is_linear = np.array([effort == Effort(*effort[:4]) for effort in efforts])  # no segments, chunks, parts or streams
-    nonlinear = np.flatnonzero(~is_linear).tolist()
+    nonlinear_rows = np.flatnonzero(~is_linear).tolist()
 
     def predict(unknowns: Unknowns) -> Floats:
         latency = np.where(np.isnan(latencies), unknowns.latency, latencies)  # NaN: not measured, so the fit has to find it
         bandwidth = np.where(np.isnan(bandwidths), unknowns.bandwidth, bandwidths)
         rate = np.minimum(bandwidth, windows / np.maximum(2 * latency, 1e-300))  # a window in each round trip; none at 0
         seconds: Floats = rounds * latency + volume * sizes / rate
-        for place in nonlinear:
-            connection = CONNECTIONS[measurements[place].library]._replace(latency=latency[place], bandwidth=bandwidth[place])
-            seconds[place] = efforts[place].seconds(sizes[place], connection)
+        for row in nonlinear_rows:
+            connection = CONNECTIONS[measurements[row].library]._replace(latency=latency[row], bandwidth=bandwidth[row])
+            seconds[row] = efforts[row].seconds(sizes[row], connection)
         return seconds
 
     return predict
@@ -177,10 +178,11 @@ def _log_values(values: Mapping[str, float], names: Sequence[str]) -> Floats:
     return np.log([values[name] for name in names])
 
 
-def _bandwidth(measurements: Sequence[Measurement], form: Form | None) -> float:
+def _highest_bandwidth(measurements: Sequence[Measurement], form: Form | None) -> float:
     """Return the bandwidth that the fastest measurement shows, if latency costs nothing, bytes/s."""
-    instant = [replace(measurement, latency=0.0, bandwidth=None) for measurement in measurements]
-    return max(predict_seconds(measurement, Unknowns(bandwidth=1.0), form) / measurement.seconds for measurement in instant)
+    without_latency = [replace(measurement, latency=0.0, bandwidth=None) for measurement in measurements]
+    # At 1 byte/s, the predicted seconds are the bytes of the longest path.
+    return max(predict_seconds(row, Unknowns(bandwidth=1.0), form) / row.seconds for row in without_latency)
 
 
 def held_out_errors(
@@ -202,15 +204,15 @@ def held_out_errors(
     """
     deviations = np.empty(len(measurements))
     for setting in dict.fromkeys(settings):
-        places = [place for place, other in enumerate(settings) if other == setting]
-        training = [measurement for place, measurement in enumerate(measurements) if place not in places]
-        test = [measurements[place] for place in places]
+        test_rows = [row for row, row_setting in enumerate(settings) if row_setting == setting]
+        training = [measurement for row, measurement in enumerate(measurements) if row not in test_rows]
+        test = [measurements[row] for row in test_rows]
         unknowns = fit(training, form, constants)
         if set(list_unknowns(test)) - set(unknowns.fitted):  # nothing else says what their latency and bandwidth are
             fixed = partial(form, **unknowns.constants) if form else None
-            deviations[places] = errors(test, fit(test, fixed), fixed)
+            deviations[test_rows] = errors(test, fit(test, fixed), fixed)
         else:
-            deviations[places] = errors(test, unknowns, held_out_form or form)
+            deviations[test_rows] = errors(test, unknowns, held_out_form or form)
     return deviations
 
 
@@ -277,19 +279,21 @@ def fit_network(measurements: Sequence[Measurement]) -> FittedNetwork:
     library = require_one_cluster(measurements)
     allreduces = [measurement for measurement in measurements if measurement.operation == "allreduce"]
     forms = _allreduce_forms(library)
-    default = next(iter(forms))
+    library_algorithm = next(iter(forms))
     settings = [(measurement.nodes, measurement.size) for measurement in allreduces]
     transfers = [measurement for measurement in measurements if measurement.operation == "point-to-point"]
     algorithm_errors: dict[str, Floats] = {}
     if len({nodes for nodes, _ in settings}) > 1:
         algorithm_errors = {name: held_out_errors(allreduces, settings, form) for name, form in forms.items()}
     elif allreduces and len({measurement.size for measurement in transfers}) > 1:
-        between_two = fit(transfers)
-        algorithm_errors = {name: errors(allreduces, between_two, form) for name, form in forms.items()}
+        link = fit(transfers)
+        algorithm_errors = {name: errors(allreduces, link, form) for name, form in forms.items()}
     mean_errors = {name: float(np.mean(np.abs(values))) for name, values in algorithm_errors.items()}
-    best = min(mean_errors, key=lambda name: mean_errors[name] - (_MARGIN if name == default else 0.0), default=default)
-    unknowns = fit(measurements) if best == default else fit(allreduces, forms[best])
+    margins = {library_algorithm: _MARGIN}
+    best = min(mean_errors, key=lambda name: mean_errors[name] - margins.get(name, 0.0), default=library_algorithm)
+    unknowns = fit(measurements) if best == library_algorithm else fit(allreduces, forms[best])
     latency, bandwidth = unknowns.complete(measurements[0])
+    # A fit that ends next to a bound of its search explains nothing.
     if not _BOUNDS["bandwidth"][0] * 2 < bandwidth < _BOUNDS["bandwidth"][1] / 2:
         raise FredError(f"no network explains these times: a bandwidth of {bandwidth:.3g} bytes/s; check the units")
     operation_errors = {}
@@ -377,15 +381,17 @@ class Judgement:
 
     def held_out(self) -> Iterator[HeldOut]:
         """Yield the errors of each setting by a fit to all others, for each way to leave settings out."""
-        is_open = np.array([bool(list_unknowns([measurement])) for measurement in self.measurements])
-        for way, keys in divide_by_settings(self.measurements).items():
-            deviations = held_out_errors(self.measurements, keys, self.form)
-            for setting in dict.fromkeys(keys):
-                is_test = np.array([key == setting for key in keys])
+        has_unknowns = np.array([bool(list_unknowns([measurement])) for measurement in self.measurements])
+        for way, settings in divide_by_settings(self.measurements).items():
+            deviations = held_out_errors(self.measurements, settings, self.form)
+            for setting in dict.fromkeys(settings):
+                is_test = np.array([row_setting == setting for row_setting in settings])
                 test, training = (list(compress(self.measurements, mask)) for mask in (is_test, ~is_test))
-                fitted = training if {*list_unknowns(test)} <= {*list_unknowns(training)} else test
-                is_tested = sum(1 for row in fitted if list_unknowns([row])) > len(list_unknowns(fitted))
-                yield HeldOut(way, setting, deviations[is_test if is_tested else is_test & ~is_open])
+                # As in `held_out_errors`, unknowns that the training rows do not have are fitted to the test itself.
+                fitted_rows = training if {*list_unknowns(test)} <= {*list_unknowns(training)} else test
+                # A fit of as many numbers as it has measurements is exact whatever they are, so its errors mean nothing.
+                is_tested = sum(1 for row in fitted_rows if list_unknowns([row])) > len(list_unknowns(fitted_rows))
+                yield HeldOut(way, setting, deviations[is_test if is_tested else is_test & ~has_unknowns])
 
 
 def judge_presets(measurements: Sequence[Measurement]) -> dict[str, Floats]:
@@ -395,9 +401,10 @@ def judge_presets(measurements: Sequence[Measurement]) -> dict[str, Floats]:
         measurements: of one cluster, of unknown latency and bandwidth. Only its allreduces are predicted.
     """
     allreduces = [measurement for measurement in measurements if measurement.operation == "allreduce"]
+    measured_ns = [1e9 * row.seconds for row in allreduces]
     errors_of = {
         name: np.array([Network(name=name).effective.allreduce(row.nodes, int(row.size)).nanoseconds for row in allreduces])
-        / [1e9 * row.seconds for row in allreduces]
+        / measured_ns
         - 1
         for name in PRESETS
     }

@@ -150,13 +150,15 @@ def correlations(centred: Matrix, group_of: NDArray[np.int64]) -> tuple[float, f
     sizes = np.bincount(group_of)
     sums = group_means(standard, group_of) * sizes
     workers, pairs = len(group_of), float((sizes * (sizes - 1)).sum())
-    together = float((sums**2).mean(0).sum())
-    everything = float((sums.sum(1) ** 2).mean())
+    # The mean square of a sum of standard series is the sum of the correlations of all pairs, and 1 for each series.
+    within_sum = float((sums**2).mean(0).sum())
+    total = float((sums.sum(1) ** 2).mean())
     other_pairs = workers * (workers - 1) - pairs
-    return (together - workers) / pairs if pairs else np.nan, (everything - together) / other_pairs if other_pairs else np.nan
+    return (within_sum - workers) / pairs if pairs else np.nan, (total - within_sum) / other_pairs if other_pairs else np.nan
 
 
 def _persistence(series: Matrix) -> dict[int, float]:
+    """Return the autocorrelation of all columns together, by lag; NaN if they are constant."""
     centred = series - series.mean(0)
     variance = autocovariance(centred, 0).sum()
     lags = [lag for lag in LAGS if lag < len(series) / 2]
@@ -164,5 +166,6 @@ def _persistence(series: Matrix) -> dict[int, float]:
 
 
 def _tail_exponent(seconds: Matrix) -> float:
+    """Return Hill's estimate: the inverse mean logarithm of the longest times, relative to the shortest of them."""
     longest = np.sort(seconds, axis=None)[-max(2, int(_TAIL * seconds.size)) :]
     return float(1 / max(np.log(longest[1:] / longest[0]).mean(), 1e-12))

@@ -89,9 +89,9 @@ def fit_model(seconds: Matrix, group_of: Groups, regimes: bool = True, noise: bo
     logs = np.log(seconds)
     medians = np.median(logs, axis=0)
     rest, fitted = _subtract_regimes(logs - medians, seconds.max(1), group_of) if regimes else (logs - medians, [])
-    levels = worker_levels(medians + rest)
+    levels = worker_levels(medians + rest)  # medians resist regimes; without these, means are exact
     rest = medians + rest - levels
-    wandering_variances = np.zeros(len(group_of))  # variance of workers with wandering speed
+    wandering_variances = np.zeros(len(group_of))  # variance of workers with wandering speed; 0: steady ones
     for regime in fitted:
         if isinstance(regime, Wanders) and regime.scope == "worker":
             wandering_variances[list(regime.entities)] = regime.deviation**2
@@ -102,7 +102,7 @@ def fit_model(seconds: Matrix, group_of: Groups, regimes: bool = True, noise: bo
         else Shared()
     )
     kind_of = kinds(rest)
-    variances = np.array([rest[:, kind_of == kind].var() for kind in range(int(kind_of.max()) + 1)])[kind_of]
+    variances = np.array([rest[:, kind_of == kind].var() for kind in range(int(kind_of.max()) + 1)])[kind_of]  # [workers]
     white = np.maximum(variances - np.where(steady, shared.variance, wandering_variances), _LEAST_WHITE_SHARE * variances)
     return Model(levels, tuple(fitted), shared, rest, np.sqrt(np.maximum(white, _LEAST_VARIANCE)), kind_of)
 
@@ -121,6 +121,7 @@ def _subtract_regimes(rest: Matrix, rounds: NDArray[np.float64], group_of: Group
         fitted = fit_regimes(series, rounds, scope, partial(_is_followed, rest, entity_of))
         regimes += fitted.regimes
         rest = rest - fitted.effect[:, entity_of]
+        # Wandering has no part in `effect`. That of the cluster is taken out as a whole, or each node and worker would show it.
         if scope == "cluster" and any(isinstance(regime, Wanders) for regime in fitted.regimes):
             rest = rest - (series - fitted.effect - (series - fitted.effect).mean())
     return rest, regimes
@@ -146,7 +147,7 @@ def _is_followed(rest: Matrix, entity_of: Groups, entity: int, effect: NDArray[n
     """Return True if most workers of an entity show the regime's effect on it [iterations]."""
     centred = effect - effect.mean()
     logs = rest[:, entity_of == entity]
-    slopes = centred @ (logs - logs.mean(0)) / (centred @ centred)
+    slopes = centred @ (logs - logs.mean(0)) / (centred @ centred)  # least squares; 1: the whole effect
     return bool((slopes > _LEAST_SHARE).mean() >= _LEAST_FOLLOWERS)
 
 
@@ -159,32 +160,33 @@ def kinds(rest: Matrix) -> Groups:
     >>> kinds(np.random.default_rng(0).normal(size=(200, 4)) * [0.1, 0.3, 0.1, 0.1]).tolist()
     [0, 1, 0, 0]
     """
-    kurtosis, persistent = _shape(rest)
-    error = 0.5 * np.sqrt(max(kurtosis - 1, 0.0) * persistent / len(rest))  # standard error of a log deviation
-    scatter = np.log(np.maximum(rest.std(0), 1e-12))
+    kurtosis, inflation = _measure_shape(rest)
+    error = 0.5 * np.sqrt(max(kurtosis - 1, 0.0) * inflation / len(rest))  # standard error of a log deviation
+    log_scatter = np.log(np.maximum(rest.std(0), 1e-12))
     kind_of = np.zeros(rest.shape[1], np.int64)
-    for kind, members in enumerate(_split_by_scatter(np.argsort(scatter, kind="stable"), scatter, float(error))):
+    for kind, members in enumerate(_split_by_scatter(np.argsort(log_scatter, kind="stable"), log_scatter, float(error))):
         kind_of[members] = kind
     return kind_of
 
 
-def _shape(rest: Matrix) -> tuple[float, float]:
+def _measure_shape(rest: Matrix) -> tuple[float, float]:
     """Return the kurtosis of the columns, and the factor by which persistence inflates the variance of a mean square."""
     standard = (rest - rest.mean(0)) / np.maximum(rest.std(0), 1e-300)
     lags = range(1, min(_LAGS, len(rest) // 4) + 1)
     return float((standard**4).mean()), 1 + 2 * sum(float((standard[lag:] * standard[:-lag]).mean()) ** 2 for lag in lags)
 
 
-def _split_by_scatter(members: Groups, scatter: NDArray[np.float64], error: float) -> list[Groups]:
+def _split_by_scatter(members: Groups, log_scatter: NDArray[np.float64], error: float) -> list[Groups]:
     """Split workers, sorted by scatter, where they differ most, as long as the difference is significant."""
-    ordered = scatter[members]
+    ordered = log_scatter[members]
+    # With the same scatter, the squares divided by that of the standard error follow a chi-squared distribution.
     if len(ordered) < 2 or ((ordered - ordered.mean()) ** 2).sum() < error**2 * chi2.isf(_SIGNIFICANCE, len(ordered) - 1):
         return [members]
     misfits = [ordered[:cut].var() * cut + ordered[cut:].var() * (len(ordered) - cut) for cut in range(1, len(ordered))]
     cut = int(np.argmin(misfits)) + 1
     if ordered[cut:].mean() - ordered[:cut].mean() < np.log(_LEAST_RATIO):
         return [members]
-    return [*_split_by_scatter(members[:cut], scatter, error), *_split_by_scatter(members[cut:], scatter, error)]
+    return [*_split_by_scatter(members[:cut], log_scatter, error), *_split_by_scatter(members[cut:], log_scatter, error)]
 
 
 def _fit_shared_noise(rest: Matrix, groups: Groups) -> Shared:
@@ -194,6 +196,8 @@ def _fit_shared_noise(rest: Matrix, groups: Groups) -> Shared:
     has_neighbours = sizes[groups] > 1
     rest = rest - rest.mean(0)
     means = group_means(rest, groups)
+    # Subtracting the mean of n workers leaves 1 - 1 / n of their variance. Workers alone in a node show none of their noise;
+    # if all are alone, a node's noise counts as its worker's.
     deviations = (
         (rest - means[:, groups])[:, has_neighbours] / np.sqrt(1 - 1 / sizes[groups][has_neighbours])
         if has_neighbours.any()
@@ -206,8 +210,9 @@ def _fit_shared_noise(rest: Matrix, groups: Groups) -> Shared:
         return Shared(worker_noise)
     covariances = autocovariances(means)
     lags = np.arange(len(covariances))
-    of_workers = (worker.deviation**2 * worker.persistence**lags if worker else 0 * lags) + variance * (lags == 0)
-    node_variance, node = fit_noise(covariances - of_workers * (1 / sizes).mean(), iterations, len(sizes))
+    worker_covariances = (worker.deviation**2 * worker.persistence**lags if worker else 0 * lags) + variance * (lags == 0)
+    # The mean of n workers has 1 / n of the covariances of their independent noise.
+    node_variance, node = fit_noise(covariances - worker_covariances * (1 / sizes).mean(), iterations, len(sizes))
     if node_variance < _STANDARD_ERRORS * float(covariances[0]) * np.sqrt(2 / (iterations * len(sizes))):
         node_variance = 0.0
     return Shared(worker_noise, float(np.sqrt(node_variance)), node if node and node.deviation > least else None)
@@ -228,10 +233,11 @@ def worker_levels(logs: Matrix) -> NDArray[np.float64]:
     offsets = logs.mean(0) - mean
     half = len(logs) // 2
     first, second = logs[:half].mean(0), logs[half:].mean(0)
-    agreement = float(((first - first.mean()) * (second - second.mean())).mean())
+    agreement = float(((first - first.mean()) * (second - second.mean())).mean())  # covariance: offsets that last
     variance = float((offsets**2).mean())
-    chance_variance = float(logs.var(0).mean()) / len(logs) * chi2.isf(_SIGNIFICANCE, max(len(offsets) - 1, 1))
-    if variance * len(offsets) <= chance_variance:
+    # The largest sum of squares that chance explains: the variance of a mean, times a quantile of chi-squared.
+    chance_squares = float(logs.var(0).mean()) / len(logs) * chi2.isf(_SIGNIFICANCE, max(len(offsets) - 1, 1))
+    if variance * len(offsets) <= chance_squares:
         return np.full_like(offsets, mean)
     return mean + offsets * np.clip(agreement / variance, 0, 1)
 
@@ -261,16 +267,15 @@ def sentences(
     relative = np.exp(model.levels - np.median(model.levels))
     spells = [regime for regime in model.regimes if isinstance(regime, InSpells) and regime.scope == "worker"]
     in_spells = {worker for regime in spells for worker in regime.entities}
-    always = np.flatnonzero(relative > _SLOWER).tolist()
-    effects = [
-        (float(relative[worker]), _level_sentence(workers[worker], relative[worker], worker in in_spells)) for worker in always
+    slow_workers = np.flatnonzero(relative > _SLOWER).tolist()
+    effects = [  # cost of an effect, by which sentences are sorted, and its sentence
+        (float(relative[worker]), _level_sentence(workers[worker], relative[worker], worker in in_spells))
+        for worker in slow_workers
     ]
-    if len(always) > len(workers) / 4:
+    if len(slow_workers) > len(workers) / 4:  # too many to name
         spread = float(relative.max() / relative.min())
         effects = [(spread, f"Workers differ: the slowest takes {spread:.1f} times as long as the fastest.")]
-    for regime in model.regimes:
-        if weighed := _sentence(regime, workers, group_of, nodes):
-            effects.append(weighed)
+    effects += [_regime_sentence(regime, workers, group_of, nodes) for regime in model.regimes]
     if len(set(group_of.tolist())) > 1:
         effects.append((0.0, f"{int(group_of.max()) + 1} nodes, {'given by' if nodes_given else 'found in'} the trace."))
     effects.sort(key=lambda effect: -effect[0])
@@ -287,7 +292,8 @@ def _level_sentence(name: str, slowdown: float, in_spells: bool) -> str:
     return f"Worker {name} is always {slowdown:.1f} times slower than the median worker."
 
 
-def _sentence(regime: Regime, workers: Sequence[str], group_of: Groups, nodes: Sequence[str]) -> tuple[float, str] | None:
+def _regime_sentence(regime: Regime, workers: Sequence[str], group_of: Groups, nodes: Sequence[str]) -> tuple[float, str]:
+    """Return the cost of a regime, relative to others, and the sentence on it."""
     subject, verb = _subject(regime, workers, group_of, nodes)
     if isinstance(regime, InSpells):
         spells = f"in spells of about {regime.iterations:.0f} iterations, {regime.share:.0%} of the time"
@@ -295,8 +301,8 @@ def _sentence(regime: Regime, workers: Sequence[str], group_of: Groups, nodes: S
     if isinstance(regime, InWaves):
         if regime.drift:
             change = "becomes" if verb == "is" else "become"
-            way = "slower" if regime.peak > regime.period / 4 else "faster"
-            return regime.slowdown, f"{subject} {change} {regime.slowdown:.1f} times {way} in the course of the trace."
+            direction = "slower" if regime.peak > regime.period / 4 else "faster"  # peak at the end, or at the begin
+            return regime.slowdown, f"{subject} {change} {regime.slowdown:.1f} times {direction} in the course of the trace."
         return regime.slowdown, f"{subject} {verb} up to {regime.slowdown:.1f} times slower in a wave of {regime.period:.4g} s."
     return regime.deviation, f"{subject} wander{'s' if verb == 'is' else ''} by about {np.expm1(regime.deviation):.0%}."
 
@@ -313,9 +319,9 @@ def _subject(regime: Regime, workers: Sequence[str], group_of: Groups, nodes: Se
     if nodes:
         names = [nodes[node] for node in regime.entities]
         return (f"Node {names[0]}", "is") if len(names) == 1 else (f"Nodes {_join_names(names)}", "are")
-    members = [np.flatnonzero(group_of == node).tolist() for node in regime.entities]
-    subject = " and ".join(f"the node of {_join_names([workers[worker] for worker in numbers])}" for numbers in members)
-    return subject[0].upper() + subject[1:], "is" if len(members) == 1 else "are"
+    node_members = [np.flatnonzero(group_of == node).tolist() for node in regime.entities]
+    subject = " and ".join(f"the node of {_join_names([workers[worker] for worker in members])}" for members in node_members)
+    return subject[0].upper() + subject[1:], "is" if len(node_members) == 1 else "are"
 
 
 def _join_names(names: Sequence[str]) -> str:

@@ -91,9 +91,9 @@ class _Spell(NamedTuple):
     jump: float
     slow: float  # total time, s
     fast: float
-    cycles: float
+    cycles: float  # number of spells
     slow_iterations: float
-    iterations: float
+    iterations: float  # of the trace, times the number of entities
 
     @property
     def share(self) -> float:
@@ -101,12 +101,13 @@ class _Spell(NamedTuple):
 
     def join(self, other: "_Spell") -> "_Spell":
         jump = np.average([self.jump, other.jump], weights=[self.slow_iterations, other.slow_iterations])
-        sums = (first + second for first, second in zip(self[2:], other[2:], strict=True))
+        sums = (first + second for first, second in zip(self[2:], other[2:], strict=True))  # from `slow` on, fields are totals
         return _Spell(self.entities + other.entities, float(jump), *sums)
 
     def regime(self, scope: Scope) -> InSpells:
-        seconds = self.fast / self.cycles, self.slow / self.cycles
-        return InSpells(scope, self.entities, math.exp(self.jump), *seconds, self.share, self.slow_iterations / self.cycles)
+        mean_seconds = self.fast / self.cycles, self.slow / self.cycles
+        mean_iterations = self.slow_iterations / self.cycles
+        return InSpells(scope, self.entities, math.exp(self.jump), *mean_seconds, self.share, mean_iterations)
 
 
 class _Piece(NamedTuple):
@@ -145,6 +146,8 @@ def fit_regimes(
     pieces: list[_Piece] = []
     active = np.flatnonzero(np.ptp(values, axis=0) > 0) if len(values) >= _FEWEST_ITERATIONS else np.array([], np.int64)
     calm = remove_spikes(values) if len(active) else values
+    # Each pass explains what the earlier ones left. An entity goes on to the next if it got a spell or a wave. After noise it
+    # does not: noise subtracts no effect, so it would be the explanation again.
     while len(active) and len(pieces) < _PASSES * values.shape[1]:
         new_pieces = [
             piece
@@ -174,16 +177,18 @@ class _Fits(NamedTuple):
 
     def gains(self, rest: Matrix) -> Matrix:
         """Return the gain of each over a constant, less the gain required [3, entities]."""
-        length, margin = math.log(len(rest)), _MARGIN + math.log(rest.shape[1])
-        least = length + margin - 0.5 * len(rest) * (np.log(2 * math.pi * np.maximum(rest.var(0), 1e-12)) + 1)
-        lasting = (self.spells.persistence > 0.5 * length + _MARGIN) & (self.spells.jump > math.log(_LEAST_SLOWDOWN))
-        by_spells = np.where(lasting, self.spells.likelihood - least - 0.5 * length, -math.inf)
-        by_wave = self.waves.likelihood - least - 0.5 * length - math.log(self.waves.most_half_periods)
+        log_length, margin = math.log(len(rest)), _MARGIN + math.log(rest.shape[1])
+        # A parameter costs half the log length. `least` has two, those of noise; spells and waves have three. It also has the
+        # likelihood of a constant. A wave's period is the best of many on a grid, which costs their logarithm.
+        least = log_length + margin - 0.5 * len(rest) * (np.log(2 * math.pi * np.maximum(rest.var(0), 1e-12)) + 1)
+        are_spells = (self.spells.persistence > 0.5 * log_length + _MARGIN) & (self.spells.jump > math.log(_LEAST_SLOWDOWN))
+        by_spells = np.where(are_spells, self.spells.likelihood - least - 0.5 * log_length, -math.inf)
+        by_wave = self.waves.likelihood - least - 0.5 * log_length - math.log(self.waves.most_half_periods)
         by_wave = np.where(self.waves.slowdown < _LEAST_SLOWDOWN, -math.inf, by_wave)
-        follows = (self.noise.deviation > math.log(_LEAST_SLOWDOWN) / 2) & (
+        is_noise = (self.noise.deviation > math.log(_LEAST_SLOWDOWN) / 2) & (
             _autocorrelation(rest) > _STANDARD_ERRORS / math.sqrt(len(rest))
         )
-        by_noise = np.where(follows, self.noise.likelihood - least, -math.inf)
+        by_noise = np.where(is_noise, self.noise.likelihood - least, -math.inf)
         by_noise = np.where(by_wave > _PREFERRED * by_noise, np.minimum(by_noise, by_wave), by_noise)
         return np.stack([by_spells, by_wave, by_noise])
 
@@ -245,9 +250,9 @@ def _merge(spells: Sequence[_Spell], entities: int, rounds: NDArray[np.float64])
     """Merge spells of several entities with similar parameters; spells of nearly all become a regime of all."""
     merged: list[_Spell] = []
     for spell in sorted(spells, key=lambda spell: spell.jump):
-        for place, other in enumerate(merged):
+        for i, other in enumerate(merged):
             if _is_similar(spell, other):
-                merged[place] = other.join(spell)
+                merged[i] = other.join(spell)
                 break
         else:
             merged.append(spell)
@@ -257,10 +262,11 @@ def _merge(spells: Sequence[_Spell], entities: int, rounds: NDArray[np.float64])
 
 
 def _is_similar(spell: _Spell, other: _Spell) -> bool:
-    shares = sorted((spell.share, other.share))
-    chance = math.exp(1 / math.sqrt(min(spell.cycles, other.cycles)))
-    is_disjoint = not set(spell.entities) & set(other.entities)
-    return is_disjoint and abs(spell.jump - other.jump) < _JUMP_TOLERANCE and shares[1] < _SHARE_RATIO * chance * shares[0]
+    least_share, most_share = sorted((spell.share, other.share))
+    chance_ratio = math.exp(1 / math.sqrt(min(spell.cycles, other.cycles)))  # one standard error of a share from few spells
+    is_disjoint = not set(spell.entities) & set(other.entities)  # two spells of one entity add up, so they stay two
+    has_equal_jump = abs(spell.jump - other.jump) < _JUMP_TOLERANCE
+    return is_disjoint and has_equal_jump and most_share < _SHARE_RATIO * chance_ratio * least_share
 
 
 def _widen(spells: list[_Spell], entities: int, rounds: NDArray[np.float64]) -> list[_Spell]:
@@ -276,9 +282,10 @@ def _widen(spells: list[_Spell], entities: int, rounds: NDArray[np.float64]) -> 
             common = common.join(spell)
         else:
             separate.append(spell)
-    calm_entities = entities - len(common.entities)
+    calm_entities = entities - len(common.entities)  # they have been fast all the time
     fast, iterations = calm_entities * float(rounds.sum()), calm_entities * float(len(rounds))
-    return [common._replace(entities=(), fast=common.fast + fast, iterations=common.iterations + iterations), *separate]
+    everywhere = common._replace(entities=(), fast=common.fast + fast, iterations=common.iterations + iterations)
+    return [everywhere, *separate]
 
 
 def remove_spikes(values: Matrix) -> Matrix:
@@ -290,10 +297,12 @@ def remove_spikes(values: Matrix) -> Matrix:
     >>> remove_spikes(np.array([0.0, 0.1, 0.0, 9.0, 0.1, 0.0, 5.0, 5.1, 0.1])[:, None])[:, 0].tolist()
     [0.0, 0.1, 0.0, 0.1, 0.1, 0.0, 5.0, 5.1, 0.1]
     """
+    # The first and the last iteration have one neighbour, which counts as both.
     before, after = np.vstack((values[1], values[:-1])), np.vstack((values[1:], values[-2]))
-    neighbours = np.maximum(before, after)
+    larger_neighbour = np.maximum(before, after)
     level = np.median(values, axis=0)
+    # 1.48 median absolute deviations are a standard deviation, of values or of differences of two. Spells raise the first.
     deviation = 1.48 * np.median(np.abs(values - level), axis=0)
-    steps = 1.48 * np.median(np.abs(values[1:] - values[:-1]), axis=0) / math.sqrt(2)
-    far = values - neighbours > _SPIKE * np.minimum(deviation, steps)
-    return np.where(far, neighbours, values)
+    step_deviation = 1.48 * np.median(np.abs(values[1:] - values[:-1]), axis=0) / math.sqrt(2)
+    is_spike = values - larger_neighbour > _SPIKE * np.minimum(deviation, step_deviation)
+    return np.where(is_spike, larger_neighbour, values)

@@ -49,7 +49,7 @@ def _times(axis: Axes, fitted: Fitted) -> None:
         interpolation="nearest",
     )
     borders = np.cumsum(np.bincount(fitted.group_of))[:-1]
-    if len(borders) < _MOST_CELLS / 8:
+    if len(borders) < _MOST_CELLS / 8:  # more lines would hide the cells
         axis.hlines(borders - 0.5, 0, iterations, color="white", linewidth=0.6)
     axis.set(xlabel="iteration", ylabel="worker, by group" if len(borders) else "worker")
     axis.grid(False)
@@ -68,7 +68,7 @@ def _density(axis: Axes, seconds: Matrix) -> None:
     axis.stairs(counts / per_log, edges, fill=True, color="#C8C8C8", label="trace")
     grid = np.geomspace(low, high, 400)
     for colour, name in zip(COLOURS, _FAMILIES, strict=False):
-        density = np.exp(log_density(FITS[name](seconds.ravel()), grid)) * grid
+        density = np.exp(log_density(FITS[name](seconds.ravel()), grid)) * grid  # of the logarithm: times dt / d log t
         axis.plot(grid, density, color=colour, linewidth=1.3, label=name, **marks(colour))
     axis.set(xscale="log" if high > 5 * low else "linear", xlabel="compute time, s", ylabel="density of the logarithm")
     if axis.get_xscale() == "log":

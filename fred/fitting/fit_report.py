@@ -37,7 +37,8 @@ def print_report(fitted: Fitted) -> None:
 
 def _behaviour_table(behaviour: Behaviour) -> Table:
     """Return a table of some measures of the trace and of the cluster, and those outside the trace's interval."""
-    selected = [*_select(behaviour.gains), *_select(behaviour.arrivals[::-1])[::-1], *behaviour.rules]
+    arrivals = _select(behaviour.arrivals[::-1])[::-1]  # rather the last ones
+    selected = [*_select(behaviour.gains), *arrivals, *behaviour.rules]
     rows = []
     for measure in (*selected, *(measure for measure in behaviour.outside[:_MOST_OUTSIDE] if measure not in selected)):
         interval = f"{measure.text(measure.low)} to {measure.text(measure.high)}"
@@ -52,7 +53,7 @@ def _behaviour_table(behaviour: Behaviour) -> Table:
 
 def _select(measures: Sequence[Measure]) -> list[Measure]:
     """Return the first two measures, and a few of the others."""
-    return [measure for place, measure in enumerate(measures) if place in (0, 1, len(measures) // 2, len(measures) - 1)]
+    return [measure for i, measure in enumerate(measures) if i in (0, 1, len(measures) // 2, len(measures) - 1)]
 
 
 def _candidates_table(candidates: Sequence[Candidate]) -> Table:

@@ -74,6 +74,7 @@ def families(model: Model) -> list[str]:
             likelihood = sum(float(log_density(latency, times).sum()) for latency, times in fitted)
         except ValueError:  # the latency cannot fit such times
             continue
+        # Of a component: median, sigma and weight, of which the last follows from the others.
         parameters = sum(3 * len(latency.components) - 1 if isinstance(latency, Mixture) else 2 for latency, _ in fitted)
         scores[name] = likelihood - 0.5 * parameters * np.log(model.rest.size)
     return sorted((name for name in scores if np.isfinite(scores[name])), key=lambda name: -scores[name])
@@ -93,7 +94,7 @@ def cluster_block(model: Model, family: str, rounds: NDArray[np.float64], group_
     order = np.argsort(group_of, kind="stable")
     sizes = np.bincount(group_of).tolist()
     latencies = [_round_options(OneOf("latency").dump(FITS[family](times))) for times in _compute_times(model)]
-    speeds = [_round(speed) for speed in np.exp(np.median(model.levels) - model.levels)[order]]
+    speeds = [_round(speed) for speed in np.exp(np.median(model.levels) - model.levels)[order]]  # 1: the median worker
     options: dict[str, Any] = {"workers": len(order)}
     kind_of = model.kind_of[order]
     main_kind = int(np.bincount(kind_of).argmax())
@@ -105,8 +106,8 @@ def cluster_block(model: Model, family: str, rounds: NDArray[np.float64], group_
     if len(sizes) > 1:
         options["nodes"] = len(sizes) if len(set(sizes)) == 1 else sizes
     if regimes := [
-        *_noise(model, float(rounds.mean()), sizes),
-        *(_contention(regime, order, group_of, rounds) for regime in model.regimes),
+        *_noise_options(model, float(rounds.mean()), sizes),
+        *(_regime_options(regime, order, group_of, rounds) for regime in model.regimes),
     ]:
         options["contention"] = regimes
     return Block(options, order, family)
@@ -131,26 +132,31 @@ def _worker_groups(speeds: list[float], latencies: list[dict[str, Any] | None]) 
     ]
 
 
-def _noise(model: Model, mean: float, sizes: list[int]) -> list[dict[str, Any]]:
+def _noise_options(model: Model, round_seconds: float, sizes: list[int]) -> list[dict[str, Any]]:
+    """Return the shared noise as entries of `contention`."""
     shared = "node" if len(sizes) > 1 else "cluster"
     white = Noise(model.noise.node_white, 0.0)
     noises = [("worker", model.noise.worker), (shared, model.noise.node), (shared, white)]
     return [
-        _persistent(noise, scope, mean) for scope, noise in noises if noise is not None and noise.deviation > _LEAST_DEVIATION
+        _persistent_options(noise, scope, round_seconds)
+        for scope, noise in noises
+        if noise is not None and noise.deviation > _LEAST_DEVIATION
     ]
 
 
-def _persistent(noise: Noise, scope: str, mean: float) -> dict[str, Any]:
+def _persistent_options(noise: Noise, scope: str, round_seconds: float) -> dict[str, Any]:
     return {
         "name": "persistent-noise",
         "deviation": _round(noise.deviation),
-        "persistence": round(noise.persistence ** (1 / _PARTS), 5),
-        "every": _round(mean / _PARTS),
+        "persistence": round(
+            noise.persistence ** (1 / _PARTS), 5
+        ),  # of one step; over all steps of an iteration, the fitted one
+        "every": _round(round_seconds / _PARTS),
         "of": scope,
     }
 
 
-def _contention(regime: Regime, order: NDArray[np.int64], group_of: Groups, rounds: NDArray[np.float64]) -> dict[str, Any]:
+def _regime_options(regime: Regime, order: NDArray[np.int64], group_of: Groups, rounds: NDArray[np.float64]) -> dict[str, Any]:
     """Return a regime as an entry of `contention`.
 
     Args:
@@ -167,7 +173,7 @@ def _contention(regime: Regime, order: NDArray[np.int64], group_of: Groups, roun
         shape = "linear" if regime.linear else "cosine"
         options = {"name": "diurnal", "slowdown": _round(regime.slowdown), **times, "shape": shape}
     else:
-        options = _persistent(Noise(regime.deviation, regime.persistence), regime.scope, float(rounds.mean()))
+        options = _persistent_options(Noise(regime.deviation, regime.persistence), regime.scope, float(rounds.mean()))
     workers = _affected_workers(regime, order, group_of)
     return {**options, "only": workers} if workers else options
 
@@ -254,8 +260,8 @@ class Fitted:
         """Say whether the cluster behaves like the trace, or which measure is furthest off, and by how much."""
         outside = self.behaviour.outside
         if outside:
-            rest = f" (and {len(outside) - 1} more)" if outside[1:] else ""
-            return f"UNLIKE the trace: {outside[0]}, {outside[0].excess:.1%} outside{rest}"
+            further_ones = f" (and {len(outside) - 1} more)" if outside[1:] else ""
+            return f"UNLIKE the trace: {outside[0]}, {outside[0].excess:.1%} outside{further_ones}"
         if self.choice.model is None:
             *simple_clusters, _ = self.candidates  # the last one is the trace itself
             furthest_measures = [cluster.behaviour.outside[0] for cluster in simple_clusters]  # `outside` begins with it
@@ -314,10 +320,10 @@ def fit(trace: Trace, recorded: Mapping[str, Any] | None = None, progress: OnPro
         )
     group_of = find_groups(seconds) if trace.node_of is None else trace.node_of
     trace_measures = measure_trace(seconds, group_of)
-    models = _models(seconds, group_of)
+    models = _fit_models(seconds, group_of)
     candidates: list[Candidate] = []
     for number, (model, family) in enumerate(_pair_families(models)):
-        progress(number / (_FAMILIES * len(models) + 1))
+        progress(number / (_FAMILIES * len(models) + 1))  # the last one may be the trace itself
         block = cluster_block(model, family, seconds.max(1), group_of)
         behaviour = trace_measures.judge(Cluster.model_validate(block.options))
         candidates.append(Candidate(_name(model, family), block, behaviour, model))
@@ -328,7 +334,7 @@ def fit(trace: Trace, recorded: Mapping[str, Any] | None = None, progress: OnPro
     return Fitted(trace, group_of, describe(seconds, group_of), models[0], tuple(candidates), candidates[-1])
 
 
-def _models(seconds: Matrix, group_of: Groups) -> list[Model]:
+def _fit_models(seconds: Matrix, group_of: Groups) -> list[Model]:
     """Fit the complete model, one without shared noise, and one without regimes."""
     complete = fit_model(seconds, group_of)
     models = [complete]
@@ -356,15 +362,15 @@ def _resample_rows(trace: Trace, group_of: Groups, recorded: Mapping[str, Any], 
     slowest = seconds.max(1)
     length = block_length(slowest / slowest.mean()) if np.ptp(slowest) > 0 else 1
     length = length if length >= _SHORT else 1
-    count = max(1, _DRAWN_TIMES // (length * len(group_of)))
-    starts = (numerics.uniforms(0, "played", 0, 0, count) * len(seconds)).astype(np.int64)
-    numbers = (starts[:, None] + np.arange(length)).ravel() % len(seconds)
-    behaviour = trace_measures.compare(seconds[numbers], group_of)
+    blocks = max(1, _DRAWN_TIMES // (length * len(group_of)))
+    first_rows = (numerics.uniforms(0, "played", 0, 0, blocks) * len(seconds)).astype(np.int64)
+    drawn_rows = (first_rows[:, None] + np.arange(length)).ravel() % len(seconds)  # a block goes on at the trace's begin
+    behaviour = trace_measures.compare(seconds[drawn_rows], group_of)
     rows: dict[str, Any] = {"rows": "block", "block": length} if length > 1 else {"rows": "resampled"}
     if not behaviour.holds:
         behaviour, rows = trace_measures.compare(seconds, group_of), {"rows": "cycled"}
     options: dict[str, Any] = {"workers": len(group_of), "compute": {"name": "trace", **recorded, **rows}}
     sizes = np.bincount(group_of).tolist()
-    if len(sizes) > 1 and (np.diff(group_of) >= 0).all():
+    if len(sizes) > 1 and (np.diff(group_of) >= 0).all():  # workers of a node have successive numbers
         options["nodes"] = sizes
     return Candidate(f"the trace's own times, {rows['rows']}", Block(options, np.arange(len(group_of))), behaviour)

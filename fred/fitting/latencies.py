@@ -41,7 +41,7 @@ def gamma_stages(times: Times) -> Gamma:
 
 def weibull(times: Times) -> Weibull:
     """Fit a Weibull distribution by solving 1 / shape = mean logarithm weighted by time^shape - mean logarithm."""
-    logs = np.log(times) - np.log(times).max()
+    logs = np.log(times) - np.log(times).max()  # at most 0, so that no power overflows
     spread = float(logs.std())
     if spread < _LEAST_PARAMETER:
         return Weibull(shape=1 / _LEAST_PARAMETER, scale=float(times.mean()))
@@ -50,7 +50,7 @@ def weibull(times: Times) -> Weibull:
         weights = np.exp(shape * logs)
         return float((weights * logs).sum() / weights.sum() - logs.mean() - 1 / shape)
 
-    shape = brentq(surplus, 0.01 / spread, 100 / spread, rtol=1e-6)
+    shape = brentq(surplus, 0.01 / spread, 100 / spread, rtol=1e-6)  # logarithms of Weibull times deviate by 1.28 / shape
     scale = math.exp(np.log(times).max() + math.log(np.exp(shape * logs).mean()) / shape)
     return Weibull(shape=shape, scale=scale)
 
@@ -81,7 +81,7 @@ def _bic(fitted: Mixture, times: Times) -> float:
 
 
 def _fit_mixture(logs: Times, count: int) -> Mixture:
-    """Fit a mixture, starting with few times in the components above the usual one."""
+    """Fit a mixture to logarithms of times, starting with few times in the components above the usual one."""
     shares = np.array([0.9, 0.1]) if count == 2 else np.array([0.85, 0.12, 0.03])
     ordered = np.sort(logs)
     parts = np.split(ordered, (np.cumsum(shares)[:-1] * len(logs)).astype(int))
@@ -91,7 +91,7 @@ def _fit_mixture(logs: Times, count: int) -> Mixture:
         deviations = np.maximum(deviations, least)
         density = np.log(np.maximum(shares, 1e-12)) - np.log(deviations) - (logs[:, None] - centres) ** 2 / (2 * deviations**2)
         weights = np.exp(density - density.max(1, keepdims=True))
-        weights /= weights.sum(1, keepdims=True)
+        weights /= weights.sum(1, keepdims=True)  # probability of each component [times, components]
         totals = np.maximum(weights.sum(0), 1e-9)
         shares, centres = totals / len(logs), weights.T @ logs / totals
         deviations = np.sqrt((weights * (logs[:, None] - centres) ** 2).sum(0) / totals)

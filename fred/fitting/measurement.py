@@ -134,17 +134,17 @@ def infer_members(operation: str, bandwidths: Sequence[tuple[str, str]]) -> int:
         >>> infer_members("allreduce", [("0.02", "0.03")]), infer_members("broadcast", [("5.00", "5.00")])
         (0, 0)
     """
-    most = _FACTORS.get(operation)
-    low, high = 0.0, most or 0.0
+    limit = _FACTORS.get(operation)  # of bus / algorithm bandwidth = limit (n - 1) / n, which n members approach
+    low, high = 0.0, limit or 0.0
     for algorithm, bus in bandwidths:
-        (slow, fast), (low_bus, high_bus) = _rounding_interval(algorithm), _rounding_interval(bus)
-        if 0 < slow < fast < math.inf:
-            low, high = max(low, low_bus / fast), min(high, high_bus / slow)
-    if most is None or not low <= high < most:
+        (low_algorithm, high_algorithm), (low_bus, high_bus) = _rounding_interval(algorithm), _rounding_interval(bus)
+        if 0 < low_algorithm < high_algorithm < math.inf:
+            low, high = max(low, low_bus / high_algorithm), min(high, high_bus / low_algorithm)
+    if limit is None or not low <= high < limit:
         return 0
-    fewest = max(2, math.ceil(most / (most - low) - 1e-9))
-    largest = math.floor(min(most / (most - high), _MOST_MEMBERS) + 1e-9)
-    return fewest if fewest == largest else 0
+    fewest = max(2, math.ceil(limit / (limit - low) - 1e-9))  # the ratio solved for n
+    most = math.floor(min(limit / (limit - high), _MOST_MEMBERS) + 1e-9)
+    return fewest if fewest == most else 0
 
 
 def _rounding_interval(text: str) -> tuple[float, float]:
@@ -153,8 +153,8 @@ def _rounding_interval(text: str) -> tuple[float, float]:
         value = float(text)
     except ValueError:
         return 0.0, math.inf
-    half = 0.5 * 10.0 ** -len(text.partition(".")[2]) + 1e-9 * value
-    return value - half, value + half
+    half_width = 0.5 * 10.0 ** -len(text.partition(".")[2]) + 1e-9 * value
+    return value - half_width, value + half_width
 
 
 MEMBERS = ("nodes", "workers", "members", "machines", "ranks")  # FRED's names of the number of members
@@ -229,43 +229,43 @@ class BenchmarkLog:
         for key, value, normalise in (("library", library, LIBRARY_NAMES.get), ("operation", operation, recognise_operations)):
             if value and key in self.values and normalise(self.values[key].lower()) != normalise(value.lower()):
                 raise FredError(f"--values {key}={self.values[key]}: {place} has `{value}`; leave it out")
-        libraries = [word for word in re.split("[^a-z]", stem.lower()) if word in LIBRARY_NAMES]
-        name = library or self.values.get("library") or (libraries or [""])[0]
+        libraries_in_stem = [word for word in re.split("[^a-z]", stem.lower()) if word in LIBRARY_NAMES]
+        name = library or self.values.get("library") or (libraries_in_stem or [""])[0]
         if name and name.lower() not in LIBRARY_NAMES:
             expected = " or ".join(LIBRARY_NAMES)
             raise FredError(f"{place}: unknown library `{name}`{nearest(name.lower(), LIBRARY_NAMES)}; expected {expected}")
-        words = operation or self.values.get("operation") or stem
-        operations = recognise_operations(words)
+        text = operation or self.values.get("operation") or stem
+        operations = recognise_operations(text)
         if len(operations) > 1:
-            raise FredError(f"{place}: `{words}` names several operations: {listed(operations)}")
-        if not operations and words != stem:
-            raise FredError(f"{place}: unknown operation `{words}`; expected one of {listed(OPERATIONS)}")
+            raise FredError(f"{place}: `{text}` names several operations: {listed(operations)}")
+        if not operations and text != stem:
+            raise FredError(f"{place}: unknown operation `{text}`; expected one of {listed(OPERATIONS)}")
         if nodes == 1:
             raise FredError(f"{place}: one member, which sends no message; measure at least two")
-        members = self._members(nodes, place) or (2 if operations == ["point-to-point"] else 0)
-        servers = SYNCHRONIZATIONS.get("".join(operations), "")
-        self._require(place, servers or name, operations, members)
-        return Setting(servers or LIBRARY_NAMES[name.lower()], operations[0], members)
+        members = self._find_members(nodes, place) or (2 if operations == ["point-to-point"] else 0)
+        servers_library = SYNCHRONIZATIONS.get("".join(operations), "")  # there is one operation or none
+        self._require(place, servers_library or name, operations, members)
+        return Setting(servers_library or LIBRARY_NAMES[name.lower()], operations[0], members)
 
-    def _members(self, nodes: int, place: str) -> int:
+    def _find_members(self, nodes: int, place: str) -> int:
         """Return the number of members: of the file, of --values, or of the file's name; 0: unknown."""
         key = next((key for key in MEMBERS if key in self.values), "")
-        number = self.number(self.values[key], key, "--values") if key else 0.0
-        if number and (number != int(number) or number < 2):
+        value = self.number(self.values[key], key, "--values") if key else 0.0
+        if value and (value != int(value) or value < 2):
             raise FredError(f"--values {key}={self.values[key]}: expected a whole number from 2 on")
-        if nodes and number and nodes != number:
+        if nodes and value and nodes != value:
             raise FredError(f"--values {key}={self.values[key]}: {place} has {nodes} members; leave it out")
         match = _NAMED_MEMBERS.search(self.path.stem.lower())
-        in_name = int(match[1] or match[2]) if match else 0
-        return nodes or int(number) or (in_name if in_name > 1 else 0)
+        members_in_name = int(match[1] or match[2]) if match else 0
+        return nodes or int(value) or (members_in_name if members_in_name > 1 else 0)
 
     def _require(self, place: str, library: str, operations: Sequence[str], members: int) -> None:
         """Raise FredError for everything that is missing, with one command that adds it all."""
-        numbers = re.findall(r"(?<![0-9a-zA-Z])\d{1,5}(?![0-9a-zA-Z])", self.path.stem)
+        numbers_in_name = re.findall(r"(?<![0-9a-zA-Z])\d{1,5}(?![0-9a-zA-Z])", self.path.stem)
         requirements = [
             ("the library", "library=nccl", library),
             ("the operation", "operation=allreduce", operations),
-            ("the number of members", f"nodes={(numbers or ['N'])[-1]}", members),
+            ("the number of members", f"nodes={(numbers_in_name or ['N'])[-1]}", members),
         ]
         if missing := [(name, cure) for name, cure, value in requirements if not value]:
             cures = ",".join([f"{key}={value}" for key, value in self.values.items()] + [cure for _, cure in missing])
@@ -284,7 +284,7 @@ class BenchmarkLog:
             "library": bool({*re.split("[^a-z]", stem)} & {*LIBRARY_NAMES}),
             "operation": bool(recognise_operations(stem)),
         }
-        is_in_name["nodes"] = bool(self._members(0, str(self.path)))
+        is_in_name["nodes"] = bool(self._find_members(0, str(self.path)))
         defaults = {"library": "nccl", "operation": "allreduce", "nodes": "8"}
         defaults = {name: value for name, value in defaults.items() if name not in kinds and not is_in_name.get(name)}
         return ",".join(f"{name}={value}" for name, value in {**defaults, **self.values}.items())
@@ -318,9 +318,7 @@ class BenchmarkLog:
         Args:
             line: number of the line, from 1.
         """
-        commands = [
-            match for _, text in zip(range(line), self.text.splitlines(), strict=False) if (match := _LAUNCHER.search(text))
-        ]
+        commands = [match for text in self.text.splitlines()[:line] if (match := _LAUNCHER.search(text))]
         return int(commands[-1][1]) if commands else 0
 
     def records(self, key: str) -> list[dict[str, Any]]:

@@ -116,19 +116,18 @@ def _refuse_empty(path: Path, tool: str, skipped: list[Skipped]) -> None:
             "rows of a table" if tool == _TABLE.tool else f"a row for each size, as {tool} prints them at the end of a run"
         )
         raise FredError(f"{path}: no measurement; expected {expected}")
-    reason, number = Counter(row.reason for row in skipped).most_common(1)[0]
+    reason, count = Counter(row.reason for row in skipped).most_common(1)[0]
     cure = next((row.cure for row in skipped if row.cure), "")
-    raise FredError(f"{path}: no measurement: {number} rows {reason}" + (f"; run instead: {cure}" if cure else ""))
+    raise FredError(f"{path}: no measurement: {count} rows {reason}" + (f"; run instead: {cure}" if cure else ""))
 
 
 def _complete(measurement: Measurement, log: BenchmarkLog) -> Measurement:
     """Return a measurement with the latency and bandwidth that the command line adds."""
 
     def convert(*factors: tuple[str, float]) -> float | None:
-        return next(
-            (log.number(log.values[name], name, "--values", 0.0) * factor for name, factor in factors if name in log.values),
-            None,
-        )
+        """Return the first of these values that the command line has, times its factor to s or bytes/s."""
+        values = [(log.values[name], name, factor) for name, factor in factors if name in log.values]
+        return next((log.number(text, name, "--values", least=0.0) * factor for text, name, factor in values), None)
 
     latency, bandwidth = measurement.latency, measurement.bandwidth
     return replace(
@@ -195,10 +194,11 @@ def require_one_cluster(measurements: Sequence[Measurement]) -> str:
     """
     if difference := explain_several(measurements):
         raise FredError(f"{difference}; expected one library and one cluster as it is")
-    shared = sorted({measurement.nodes / measurement.machines for measurement in measurements if measurement.machines})
-    if len(shared) > 1:
+    ranks_per_machine = sorted({row.nodes / row.machines for row in measurements if row.machines})
+    if len(ranks_per_machine) > 1:
+        numbers = ", ".join(f"{number:g}" for number in ranks_per_machine)
         raise FredError(
-            f"ranks per machine differ between the measurements ({', '.join(f'{number:g}' for number in shared)}): ranks that "
+            f"ranks per machine differ between the measurements ({numbers}): ranks that "
             "share a machine share its links; fit the files of each by themselves"
         )
     latency_is_known = measurements[0].latency is not None
@@ -227,9 +227,9 @@ def divide_by_settings(measurements: Sequence[Measurement]) -> dict[str, list[st
         "delay and bandwidth": [_describe_link(measurement) for measurement in measurements],
         "number of nodes": [f"{measurement.nodes} members" for measurement in measurements],
     }
-    of_several = {name: settings for name, settings in divisions.items() if len(set(settings)) > 1}
+    dividing = {name: settings for name, settings in divisions.items() if len(set(settings)) > 1}
     sizes = [format_bytes(measurement.size) for measurement in measurements]
-    return of_several or ({"size": sizes} if len(set(sizes)) > 1 else {})
+    return dividing or ({"size": sizes} if len(set(sizes)) > 1 else {})
 
 
 def _describe_link(measurement: Measurement) -> str:

@@ -40,13 +40,15 @@ def fit_noise(covariances: NDArray[np.float64], iterations: int, columns: int) -
     """
     lags = np.arange(len(covariances))
     weights = np.where(lags == 0, _EXACT, 1.0)
-    white = (lags == 0) - 1 / iterations
+    unit_white = (lags == 0) - 1 / iterations  # autocovariances of white noise of variance 1
     best = (math.inf, 0.0, 0.0, 0.0)
     for persistence in _PERSISTENCES:
-        covariance = persistence**lags - variance_of_mean(persistence, iterations)
-        parts, misfit = nnls(np.stack([white, covariance], 1) * weights[:, None], covariances * weights)
-        best = min(best, (float(misfit), float(parts[0]), float(parts[1]), float(persistence)))
+        unit_persistent = persistence**lags - variance_of_mean(persistence, iterations)
+        design = np.stack([unit_white, unit_persistent], 1)
+        (white, persistent), misfit = nnls(design * weights[:, None], covariances * weights)
+        best = min(best, (float(misfit), float(white), float(persistent), float(persistence)))
     _, white_variance, persistent_variance, persistence = best
+    # Without persistence, the autocovariance at lag 1 has the standard error variance / sqrt(values).
     if persistent_variance * persistence < _DEVIATIONS * covariances[0] / math.sqrt(iterations * columns):
         return max(float(covariances[0]) * iterations / (iterations - 1), 0.0), None
     return white_variance, Noise(math.sqrt(persistent_variance), persistence)
@@ -161,60 +163,68 @@ def fit_spells(values: Matrix) -> Spells:
     ([0.7], [1.5], True)
     """
     low, middle, high = np.quantile(values, (0.02, 0.5, 0.98), axis=0)
-    above = values > (low + high) / 2
+    above = values > (low + high) / 2  # the slow half of the second start; the first has its fast state at the median
     below_mean = np.where(above, 0, values).sum(0) / np.maximum((~above).sum(0), 1)
     above_mean = np.where(above, values, 0).sum(0) / np.maximum(above.sum(0), 1)
-    starts = np.concatenate((middle, below_mean)), np.concatenate((high - middle, above_mean - below_mean))
+    start_levels = np.concatenate((middle, below_mean))
+    start_jumps = np.concatenate((high - middle, above_mean - below_mean))
     # Both starts run as one batch of twice as many columns: series do not depend on each other, and the loop over iterations,
     # which is in Python, runs once instead of twice.
-    fits = _maximise(np.tile(values, (1, 2)), *starts)
+    fits = _maximise_likelihood(np.tile(values, (1, 2)), start_levels, start_jumps)
     count = values.shape[1]
-    first = fits.likelihood[:count] >= fits.likelihood[count:]
-    return fits.part(np.arange(count) + np.where(first, 0, count))
+    is_first_better = fits.likelihood[:count] >= fits.likelihood[count:]
+    return fits.part(np.arange(count) + np.where(is_first_better, 0, count))
 
 
-def _maximise(values: Matrix, level: Row, jump: Row) -> Spells:
+def _maximise_likelihood(values: Matrix, level: Row, jump: Row) -> Spells:
+    """Return the model of each series after rounds of expectation maximisation from a start."""
     variance = np.maximum(np.minimum((values - level) ** 2, (values - level - jump) ** 2).mean(0), _LEAST_POSITIVE)
     to_slow, to_fast = np.full_like(level, 0.05), np.full_like(level, 0.1)
-    for number in range(_ROUNDS):
-        share = to_slow / (to_slow + to_fast)
+    for iteration in range(_ROUNDS):
+        slow_share = to_slow / (to_slow + to_fast)
         slow, up, down, likelihood = _smooth(values - level, jump, variance, to_slow, to_fast)
-        if number == _ROUNDS - 1:
-            break
+        if iteration == _ROUNDS - 1:
+            break  # the states and the likelihood are those of the returned parameters
         slow_time, fast_time = slow.sum(0), (1 - slow).sum(0)
         level = ((1 - slow) * values).sum(0) / np.maximum(fast_time, _LEAST_POSITIVE)
         jump = np.maximum((slow * values).sum(0) / np.maximum(slow_time, _LEAST_POSITIVE) - level, 0.0)
-        rest = values - level
-        variance = np.maximum(((1 - slow) * rest**2 + slow * (rest - jump) ** 2).mean(0), _LEAST_POSITIVE)
+        excess = values - level
+        variance = np.maximum(((1 - slow) * excess**2 + slow * (excess - jump) ** 2).mean(0), _LEAST_POSITIVE)
         to_slow, to_fast = (up + _PRIOR) / (fast_time + 2 * _PRIOR), (down + _PRIOR) / (slow_time + 2 * _PRIOR)
-    fast, late = _densities(values - level, jump, variance)
-    memoryless = np.logaddexp(fast + np.log1p(-share), late + np.log(share)).sum(0)
+    log_fast, log_slow = _log_densities(values - level, jump, variance)
+    memoryless = np.logaddexp(log_fast + np.log1p(-slow_share), log_slow + np.log(slow_share)).sum(0)
     return Spells(level, jump, (up + down) / 2, slow, likelihood, likelihood - memoryless)
 
 
-def _densities(rest: Matrix, jump: Row, variance: Row) -> tuple[Matrix, Matrix]:
+def _log_densities(excess: Matrix, jump: Row, variance: Row) -> tuple[Matrix, Matrix]:
+    """Return the log densities in the fast and in the slow state of values less the level of the fast one."""
     normal = -0.5 * np.log(2 * math.pi * variance)
-    return normal - rest**2 / (2 * variance), normal - (rest - jump) ** 2 / (2 * variance)
+    return normal - excess**2 / (2 * variance), normal - (excess - jump) ** 2 / (2 * variance)
 
 
-def _smooth(rest: Matrix, jump: Row, variance: Row, to_slow: Row, to_fast: Row) -> tuple[Matrix, Row, Row, Row]:
-    """Return the slow state's probability [iterations, series], expected changes to slow and to fast, and log-likelihood."""
-    fast, late = _densities(rest, jump, variance)
+def _smooth(excess: Matrix, jump: Row, variance: Row, to_slow: Row, to_fast: Row) -> tuple[Matrix, Row, Row, Row]:
+    """Return the slow state's probability [iterations, series], expected changes to slow and to fast, and log-likelihood.
+
+    A filter goes forward through the iterations, a smoother back [Baum et al. 1970].
+    """
+    log_fast, log_slow = _log_densities(excess, jump, variance)
     # The filter needs only the ratio of the two densities, which one exponential gives. The densities themselves underflow far
     # from both levels, and 0 / 0 would spoil all later iterations; the clip keeps the ratio within the range of a float.
-    odds = np.exp(np.clip(late - fast, -500, 500))
-    prior, filtered = np.empty_like(rest), np.empty_like(rest)
+    ratios = np.exp(np.clip(log_slow - log_fast, -500, 500))
+    # Probability of the slow state given the values before an iteration, and given its value, too.
+    prior, filtered = np.empty_like(excess), np.empty_like(excess)
     predicted = to_slow / (to_slow + to_fast)
-    for step, ratio in enumerate(odds):
+    for step, ratio in enumerate(ratios):
         prior[step] = predicted
         weighted = predicted * ratio
         filtered[step] = weighted / (weighted + 1 - predicted)
         predicted = to_slow + filtered[step] * (1 - to_fast - to_slow)
     prior = np.clip(prior, 1e-12, 1 - 1e-12)
-    likelihood = np.logaddexp(fast + np.log1p(-prior), late + np.log(prior)).sum(0)
+    likelihood = np.logaddexp(log_fast + np.log1p(-prior), log_slow + np.log(prior)).sum(0)
     slow = filtered.copy()
     up, down = np.zeros_like(jump), np.zeros_like(jump)
-    for step in range(len(rest) - 2, -1, -1):
+    for step in range(len(excess) - 2, -1, -1):
+        # Factors by which the next and all later values change the next iteration's probability of each state.
         ahead_slow = slow[step + 1] / np.maximum(prior[step + 1], 1e-300)
         ahead_fast = (1 - slow[step + 1]) / np.maximum(1 - prior[step + 1], 1e-300)
         rises, falls = (1 - filtered[step]) * to_slow * ahead_slow, filtered[step] * to_fast * ahead_fast
@@ -277,10 +287,10 @@ def fit_waves(values: Matrix, times: NDArray[np.float64]) -> Waves:
     >>> fitted.period.round().tolist(), fitted.peak.round().tolist(), fitted.slowdown.round(1).tolist()
     ([100.0], [20.0], [2.0])
     """
-    span = times[-1] + (times[-1] - times[0]) / max(len(times) - 1, 1)
+    span = times[-1] + (times[-1] - times[0]) / max(len(times) - 1, 1)  # the last iteration counts as a mean one
     centred = values - values.mean(0)
     period, peak = _best_cosine(centred, times, span)
-    return _choose(_candidates(centred, times, span, period, peak))
+    return _choose_waves(_make_candidates(centred, times, span, period, peak))
 
 
 def _most_half_periods(iterations: int) -> int:
@@ -305,7 +315,7 @@ def _best_cosine(centred: Matrix, times: NDArray[np.float64], span: float) -> tu
     return period, best_angle / (2 * np.pi) % 1 * period
 
 
-def _candidates(
+def _make_candidates(
     centred: Matrix, times: NDArray[np.float64], span: float, period: NDArray[np.float64], peak: NDArray[np.float64]
 ) -> list[Waves]:
     """Return a cosine and a triangle for each start: the least-squares cosine, and a drift.
@@ -325,18 +335,18 @@ def _candidates(
             phase = (times[:, None] - start_peak) / start_period
             shape = np.abs(1 - 2 * (phase % 1)) if linear else (1 + np.cos(2 * np.pi * phase)) / 2
             is_linear = np.full(len(period), linear)
-            candidates.append(Waves(start_period, start_peak, is_linear, *_slowdown(centred, shape)))
+            candidates.append(Waves(start_period, start_peak, is_linear, *_fit_slowdown(centred, shape)))
     return candidates
 
 
-def _choose(candidates: list[Waves]) -> Waves:
+def _choose_waves(candidates: list[Waves]) -> Waves:
     """Return the candidate with the least misfit for each series."""
     choice, series = np.argmin([candidate.misfit for candidate in candidates], axis=0), np.arange(len(candidates[0].period))
-    fields = (np.array(values) for values in zip(*candidates, strict=True))
+    fields = (np.array(values) for values in zip(*candidates, strict=True))  # of all candidates; `effect` has 3 dimensions
     return Waves(*(field[choice, series] if field.ndim == 2 else field[choice, :, series].T for field in fields))
 
 
-def _slowdown(centred: Matrix, shape: Matrix) -> tuple[NDArray[np.float64], Matrix, NDArray[np.float64]]:
+def _fit_slowdown(centred: Matrix, shape: Matrix) -> tuple[NDArray[np.float64], Matrix, NDArray[np.float64]]:
     """Return the least-squares slowdown, its contribution to the logarithm, and the sum of squares."""
     best, slowdowns = np.full(shape.shape[1], np.inf), np.ones(shape.shape[1])
     for slowdown in _SLOWDOWNS:

@@ -90,7 +90,7 @@ def read_nccl_tests(log: BenchmarkLog) -> Iterator[Measurement | Skipped]:
 
 def _read_text(log: BenchmarkLog) -> Iterator[Measurement | Skipped]:
     lines = list(log.lines())
-    starts = [position for position, (_, line) in enumerate(lines) if re.match(r"[#\s]*nThread \d", line)]
+    starts = [position for position, (_, line) in enumerate(lines) if re.match(r"[#\s]*nThread \d", line)]  # of programs
     ranks = [int(match[1]) for _, line in lines if (match := _RANK.match(line))]
     if ranks and not any(ranks):
         copies = f"{len(ranks)} processes that all have rank 0" if len(ranks) > 1 else "one rank"
@@ -105,16 +105,18 @@ def _read_text(log: BenchmarkLog) -> Iterator[Measurement | Skipped]:
                 program.ranks.append((int(match[1]), match[2] or "0", match[3]))
             elif re.match(r"[#\s]*size\s+count\b", line):
                 program.columns = line.lstrip("# ").split()
+            # Only the last line can be a row that is cut off.
             elif words and words[0].isdecimal() and (number == len(lines) or (len(words) > 4 and words[1].isdecimal())):
                 rows.append((number, words))
-            elif (match := _PROGRAM.search(line)) and "concluded" not in line:
+            elif (match := _PROGRAM.search(line)) and "concluded" not in line:  # the line that ends a program has its name, too
                 name = match[1]
-                program.name = program.name if rows else name
+                program.name = program.name if rows else name  # below rows, a name is that of the next program
         if rows and len({rank for rank, _, _ in program.ranks}) < len(program.ranks):
             raise _connection_error(log, "processes whose ranks have the same numbers")
         if rows:
-            is_usual = not program.columns and _NCCL_TESTS_ROW.search(lines[rows[0][0] - 1][1])
-            program.columns = [*_COLUMNS] if is_usual else program.columns
+            first_row = lines[rows[0][0] - 1][1]
+            has_usual_columns = not program.columns and _NCCL_TESTS_ROW.search(first_row)
+            program.columns = [*_COLUMNS] if has_usual_columns else program.columns
             yield from _nccl_tests_rows(log, program, rows)
 
 
@@ -138,71 +140,72 @@ def _nccl_tests_rows(
         yield from (skip_unknown(program.name, _RUN) for _ in rows)
         return
     rows = [(number, _align(words, program.columns)) for number, words in rows]
-    place = program.columns.index("time")
-    _check_bandwidths(log, [words for _, words in rows], place)
-    wrong = program.columns.index("#wrong") if "#wrong" in program.columns else 0
+    time_column = program.columns.index("time")  # the first one: out of place
+    _check_bandwidths(log, [words for _, words in rows], time_column)
+    wrong_column = program.columns.index("#wrong") if "#wrong" in program.columns else 0
     hosts = _hosts_of_members(program)
     members = len(hosts) or _count_members(program, log, [words for _, words in rows])
     setting = log.setting("nccl", program.name, members, rows[0][0])
     for number, words in rows:
-        if skipped := _skip_reason(words, place, wrong):
+        if skipped := _skip_reason(words, time_column, wrong_column):
             yield skipped
         else:
             where = f"{log.path}:{number}"
-            size, microseconds = log.number(words[0], "size", where), log.number(words[place], "time", where)
+            size, microseconds = log.number(words[0], "size", where), log.number(words[time_column], "time", where)
             yield Measurement(*setting, size, microseconds * 1e-6, machines=len({*hosts} - {""}))
 
 
 def _hosts_of_members(program: _Program) -> list[str]:
     """Return the machine of each member of the first group, empty ones if lines are missing; none: no ranks were printed."""
-    group = program.ranks[0][1] if program.ranks else "0"
-    hosts = [host for _, rank_group, host in program.ranks if rank_group == group]
-    if len({group for _, group, _ in program.ranks}) == 1 and len(hosts) <= max(rank for rank, _, _ in program.ranks):
-        return [""] * (1 + max(rank for rank, _, _ in program.ranks))
-    return hosts
+    first_group = program.ranks[0][1] if program.ranks else "0"
+    hosts = [host for _, group, host in program.ranks if group == first_group]
+    largest_rank = max((rank for rank, _, _ in program.ranks), default=-1)
+    has_one_group = len({group for _, group, _ in program.ranks}) == 1  # ranks count over all groups
+    return [""] * (1 + largest_rank) if has_one_group and len(hosts) <= largest_rank else hosts
 
 
 def _count_members(program: _Program, log: BenchmarkLog, rows: Sequence[Sequence[str]]) -> int:
     """Return the number of members, from the ratio of the two bandwidths; 0: unknown."""
-    place = program.columns.index("time")
+    algbw_column = program.columns.index("time") + 1  # busbw follows
     operations = recognise_operations(program.name or log.values.get("operation", log.path.stem))
-    bandwidths = [(words[place + 1], words[place + 2]) for words in rows if len(words) > place + 2]
+    bandwidths = [(words[algbw_column], words[algbw_column + 1]) for words in rows if len(words) > algbw_column + 1]
     return infer_members(operations[0], bandwidths) if len(operations) == 1 else 0
 
 
-def _skip_reason(words: Sequence[str], place: int, wrong: int) -> Skipped | None:
+def _skip_reason(words: Sequence[str], time_column: int, wrong_column: int) -> Skipped | None:
     """Return why a row is no measurement; None: it is one.
 
-    `place`, `wrong`: columns of the time and of the number of wrong results; `wrong` 0: there is none.
+    `wrong_column` is that of the number of wrong results; 0: there is none.
     """
-    if len(words) < place + 2:
+    if len(words) < time_column + 2:
         return Skipped("were cut off")
     if not words[0].strip("0"):
         return Skipped("had size 0")
-    if not words[place].strip("0."):
+    if not words[time_column].strip("0."):
         return Skipped("had time 0")
-    return _WRONG if wrong and len(words) > wrong and words[wrong].strip("0.") not in ("", "N/A") else None
+    wrong_results = words[wrong_column] if wrong_column and len(words) > wrong_column else ""
+    return _WRONG if wrong_results.strip("0.") not in ("", "N/A") else None
 
 
 def _align(words: list[str], columns: Sequence[str]) -> list[str]:
     """Return the words of a row, with empty ones for `redop` and `root` where the program leaves them blank."""
-    words, full = list(words), len(columns) - ("timestamp" in columns)
+    words, full_length = list(words), len(columns) - ("timestamp" in columns)
     for column, pattern in (("redop", r"[a-z]"), ("root", r"-?\d+$")):
         position = columns.index(column) if column in columns else len(words)
         if position < len(words) and not re.match(pattern, words[position]):
             words.insert(position, "")
-        elif position < len(words) and column == "root" and not words[position - 1] and len(words) < full:
-            words.insert(position, "")  # the integer is a time
+        elif position < len(words) and column == "root" and not words[position - 1] and len(words) < full_length:
+            words.insert(position, "")  # the root is blank, too: the integer in its place is a time
     return words
 
 
-def _check_bandwidths(log: BenchmarkLog, rows: Sequence[Sequence[str]], place: int) -> None:
+def _check_bandwidths(log: BenchmarkLog, rows: Sequence[Sequence[str]], time_column: int) -> None:
     """Raise FredError if most algorithm bandwidths are not size / time: the columns are others than the header says."""
-    cells = [(row[0], *row[place : place + 2]) for row in rows if len(row) > place + 2]
+    cells = [(row[0], *row[time_column : time_column + 2]) for row in rows if len(row) > time_column + 2]
     numbers = [tuple(map(float, row)) for row in cells if all(map(NUMBER.fullmatch, row))]
-    pairs = [(size / time / 1e3, printed) for size, time, printed in numbers if time > 0]
-    wrong = [pair for pair in pairs if pair[1] >= 0.1 and abs(pair[0] / pair[1] - 1) > 0.2]
-    if 2 * len(wrong) > sum(1 for _, printed in pairs if printed >= 0.1):
+    bandwidths = [(size / time / 1e3, printed) for size, time, printed in numbers if time > 0]  # GB/s, from bytes and us
+    exact = [pair for pair in bandwidths if pair[1] >= 0.1]  # two decimals are printed: smaller ones are too coarse
+    if 2 * sum(1 for computed, printed in exact if abs(computed / printed - 1) > 0.2) > len(exact):
         raise FredError(
             f"{log.path}: `algbw` is not size / `time`, so the columns are not those of the line `# size count ...`; correct "
             "that line, or write a table with the header `library,operation,nodes,bytes,microseconds`"
@@ -215,7 +218,7 @@ def _read_json(log: BenchmarkLog) -> Iterator[Measurement | Skipped]:
     if len(hosts) == 1:
         raise FredError(f"{log.path}: one rank, which sent no message; start at least two: `{_RUN} -J {log.path.name}`")
     arguments = re.search(r'"args"\s*:\s*(\[[^\]]*\])', log.text)
-    program = _PROGRAM.search(arguments[1] if arguments else "")
+    program = _PROGRAM.search(arguments[1] if arguments else "")  # such as all_reduce_perf
     results = log.records("results")
     if results:
         setting = log.setting("nccl", program[1] if program else "", len(hosts))
@@ -224,13 +227,13 @@ def _read_json(log: BenchmarkLog) -> Iterator[Measurement | Skipped]:
         times: dict[str, Any] = next((side for side in sides if isinstance(side, dict)), {})
         if "cpu_time" in times:
             raise FredError(f"{log.path}: times of the CPU (-C 1), which do not include the network's; run it without -C")
-        place = f"{log.path}: result {number}"
+        where = f"{log.path}: result {number}"
         if not row.get("size") or "time" not in times:
             yield Skipped("had no size or no time")
         elif times.get("nwrong"):
             yield _WRONG
         else:
-            size, microseconds = (log.number(str(part[name]), name, place) for part, name in ((row, "size"), (times, "time")))
+            size, microseconds = (log.number(str(part[name]), name, where) for part, name in ((row, "size"), (times, "time")))
             yield Measurement(*setting, size, microseconds * 1e-6, machines=len(set(hosts)))
 
 
@@ -263,7 +266,7 @@ def read_rccl_tests(log: BenchmarkLog) -> Iterator[Measurement | Skipped]:
     if is_json and not rows:  # a record on each line
         rows = BenchmarkLog(log.path, f"[{log.text}").records("")
     for number, row in enumerate(rows, start=1):
-        place = f"{log.path}: record {number}"
+        where = f"{log.path}: record {number}"
         values = {name: str(value).strip() for name, value in row.items() if name}
         if None in row.values() or _FIELDS - {*values}:
             yield Skipped("were cut off")
@@ -277,13 +280,13 @@ def read_rccl_tests(log: BenchmarkLog) -> Iterator[Measurement | Skipped]:
             yield Skipped("had size 0")
         else:
             nodes, ranks, gpus = (
-                int(log.number(values.get(name, "1"), name, place)) for name in ("nodes", "ranks", "gpusPerRank")
+                int(log.number(values.get(name, "1"), name, where)) for name in ("nodes", "ranks", "gpusPerRank")
             )
             if ranks * gpus < 2:
                 run = "mpirun -np 2 -N 1 all_reduce_perf -b 8 -e 1G -f 2 -g 1 -Z json -x all_reduce.json"
                 raise FredError(f"{log.path}: one rank, which sent no message; start at least two: `{run}`")
             setting = log.setting("nccl", values["name"], ranks * gpus)
-            size, microseconds = log.number(values["size"], "size", place), log.number(values["time"], "time", place)
+            size, microseconds = log.number(values["size"], "size", where), log.number(values["time"], "time", where)
             yield Measurement(*setting, size, microseconds * 1e-6, machines=nodes)
 
 
@@ -317,26 +320,27 @@ def read_nccom(log: BenchmarkLog) -> Iterator[Measurement | Skipped]:
     """
     rows = list(_nccom_rows(log))
     command = _COMMAND.search(log.text)
-    ranks = command and (_GROUP.search(command[0]) or re.search(r"(?:-r|--nworkers)[ =](\d{1,9})", command[0]))
-    machines = re.search(r"(?:-N|--nnodes)[ =](\d{1,9})", command[0]) if command else None
+    ranks_option = command and (_GROUP.search(command[0]) or re.search(r"(?:-r|--nworkers)[ =](\d{1,9})", command[0]))
+    machines_option = re.search(r"(?:-N|--nnodes)[ =](\d{1,9})", command[0]) if command else None
     bandwidths = [(row["algbw(GB/s)"], row["busbw(GB/s)"]) for row in rows if {"algbw(GB/s)", "busbw(GB/s)"} <= {*row}]
     operation = command[1] if command else "" if recognise_operations(log.path.stem) else log.values.get("operation", "")
     bandwidths = [pair for pair in bandwidths if all(map(NUMBER.fullmatch, pair))]
     if not command and any(float(bus) > float(algorithm) for algorithm, bus in bandwidths):
         operation = "allreduce"  # the only one with more on the bus than the size
     operations = recognise_operations(operation or log.path.stem)
-    members = int(ranks[1]) if ranks else infer_members(operations[0], bandwidths) if len(operations) == 1 else 0
+    members = int(ranks_option[1]) if ranks_option else infer_members(operations[0], bandwidths) if len(operations) == 1 else 0
     setting = log.setting(TEXTBOOK, operation, members)
     for number, row in enumerate(rows, start=1):
-        times = sorted((name for name in row if _TIMES.fullmatch(name)), key=lambda name: ("p" in name, name != "time:p50(us)"))
-        place = f"{log.path}: row {number}"
+        times = [name for name in row if _TIMES.fullmatch(name)]
+        times.sort(key=lambda name: ("p" in name, name != "time:p50(us)"))  # the mean, else the median, else another percentile
+        where = f"{log.path}: row {number}"
         if not row.get("count(elems)", "").isdecimal():
             yield Skipped("failed")
         elif not times or not {"size(B)", "busbw(GB/s)"} <= {*row}:
             yield Skipped("were cut off")
         else:
-            size, microseconds = log.number(row["size(B)"], "size(B)", place), log.number(row[times[0]], times[0], place)
-            yield Measurement(*setting, size, microseconds * 1e-6, machines=int(machines[1]) if machines else 0)
+            size, microseconds = log.number(row["size(B)"], "size(B)", where), log.number(row[times[0]], times[0], where)
+            yield Measurement(*setting, size, microseconds * 1e-6, machines=int(machines_option[1]) if machines_option else 0)
 
 
 def _nccom_rows(log: BenchmarkLog) -> Iterator[Mapping[str, str]]:
@@ -392,10 +396,9 @@ def read_ds_bench(log: BenchmarkLog) -> Iterator[Measurement | Skipped]:
             setting = log.setting(log.values.get("library", "nccl"), title[1], int(title[2]), number)
         elif setting and (row := _DS_BENCH_ROW.match(line)):
             elements, width, time, unit = row.groups()
-            place = f"{log.path}:{number}"
             size = int(elements) * int(width) * (setting.nodes if setting.operation == "allgather" else 1)
-            yield Measurement(*setting, size, log.number(time, "Duration", place) * _UNITS[unit])
-        elif setting and re.match(r"\s*[\d.]+ *[KMGT]?B?\s+\d+x\d+", line):
+            yield Measurement(*setting, size, log.number(time, "Duration", f"{log.path}:{number}") * _UNITS[unit])
+        elif setting and re.match(r"\s*[\d.]+ *[KMGT]?B?\s+\d+x\d+", line):  # the begin of a row
             yield Skipped("were cut off")
 
 

@@ -36,6 +36,7 @@ from fred.fitting.measurement import (
     skip_unknown,
 )
 
+_MICROSECONDS = 1e-6
 _PARTS = ("allgather", "all-to-all", "gather", "scatter")  # measured by the size of a part
 _TITLE = re.compile(r"#\s*OSU (.*?) ?\b(?:Test\b|v\d)")
 
@@ -67,33 +68,34 @@ def read_osu(log: BenchmarkLog) -> Iterator[Measurement | Skipped]:
         elif re.match(r"#\s*Size\b", line.strip()):
             columns = re.split(r"\s{2,}|\t", line.strip().lstrip("# "))
         elif title and words and words[0].isdecimal():
-            times = [place for place, name in enumerate(columns) if re.match(r"(avg |overall)?lat", name.lower())]
-            operation = _operation(title)
-            if not operation or not times:
+            time_columns = [i for i, name in enumerate(columns) if re.match(r"(avg |overall)?lat", name.lower())]
+            operation = _recognise_title(title)
+            if not operation or not time_columns:
                 yield _skip(title)
-            elif len(words) <= times[0] or (not line.endswith("\n") and len(words) < len(columns)):
+            elif len(words) < len(columns):
                 yield Skipped("were cut off")
             elif "Fail" in words:
                 yield Skipped("failed the validation")
             elif words[0] == "0":
                 yield Skipped("had size 0")
             else:
-                place = f"{log.path}:{number}"
+                where = f"{log.path}:{number}"
                 library = "nccl" if "NCCL" in title else TEXTBOOK
                 if setting is None:
                     processes = 0 if operation == "point-to-point" else log.count_launched(number)
                     setting = log.setting(library, operation, processes, number)
-                size = log.number(words[0], "Size", place) * (setting.nodes if operation in _PARTS else 1)
-                yield Measurement(*setting, size, log.number(words[times[0]], columns[times[0]], place) * 1e-6)
+                size = log.number(words[0], "Size", where) * (setting.nodes if operation in _PARTS else 1)
+                microseconds = log.number(words[time_columns[0]], columns[time_columns[0]], where)
+                yield Measurement(*setting, size, microseconds * _MICROSECONDS)
 
 
-def _operation(title: str) -> str:
+def _recognise_title(title: str) -> str:
     """Return the operation of a title such as `MPI-CUDA Allreduce Latency`, or an empty text if FRED does not know it."""
     if "Bandwidth" in title or re.search("Non-?blocking|Persistent|Neighbor|Multi", title, re.IGNORECASE):
         return ""
     if re.fullmatch(r"(\S+ )?Latency", title):
         return "point-to-point"
-    operations = recognise_operations(title.replace("Personalized", ""))
+    operations = recognise_operations(title.replace("Personalized", ""))  # All-to-All Personalized Exchange
     return operations[0] if len(operations) == 1 else ""
 
 
@@ -140,9 +142,9 @@ def read_imb(log: BenchmarkLog) -> Iterator[Measurement | Skipped]:
         elif words and words[0] in ("#bytes", "#") and "#bytes" in line:
             columns = [word for word in words if word != "#"]
         elif name and words and words[0].isdecimal() and processes:
-            time = next((columns.index(column) for column in ("t_max[usec]", "t[usec]", "avg[usec]") if column in columns), 0)
+            time_column = next((columns.index(time) for time in ("t_max[usec]", "t[usec]", "avg[usec]") if time in columns), 0)
             operations = recognise_operations(name)
-            if len(operations) != 1 or not time:
+            if len(operations) != 1 or not time_column:
                 yield skip_unknown(name, _IMB_RUN)
             elif len(words) < len(columns):
                 yield Skipped("were cut off")
@@ -151,10 +153,11 @@ def read_imb(log: BenchmarkLog) -> Iterator[Measurement | Skipped]:
             elif processes < 2:
                 yield Skipped("are of one process")
             else:
-                place = f"{log.path}:{number}"
+                where = f"{log.path}:{number}"
                 setting = log.setting(TEXTBOOK, name, processes, number)
-                size = log.number(words[0], "#bytes", place) * (processes if operations[0] in _PARTS else 1)
-                yield Measurement(*setting, size, log.number(words[time], columns[time], place) * 1e-6)
+                size = log.number(words[0], "#bytes", where) * (processes if operations[0] in _PARTS else 1)
+                microseconds = log.number(words[time_column], columns[time_column], where)
+                yield Measurement(*setting, size, microseconds * _MICROSECONDS)
 
 
 IMB = BenchmarkFormat("Intel MPI benchmarks", sniff_imb, read_imb)
@@ -162,10 +165,11 @@ IMB = BenchmarkFormat("Intel MPI benchmarks", sniff_imb, read_imb)
 
 _IPERF_RUN = "iperf3 -c HOST -J > iperf.json"
 _ROW = re.compile(
-    r"\[ *(\d+|SUM)\](?:\[[TR]X-[CS]\])?\s+([\d.]+)-\s*([\d.]+)\s+sec\s+.*?([\d.]+) ([KMGT]?)(bits|Bytes)/sec(.*)"
+    r"\[ *(?P<stream>\d+|SUM)\](?:\[[TR]X-[CS]\])?\s+(?P<begin>[\d.]+)-\s*(?P<end>[\d.]+)\s+sec\s+"
+    r".*?(?P<rate>[\d.]+) (?P<prefix>[KMGT]?)(?P<unit>bits|Bytes)/sec(?P<side>.*)"
 )
-_PREFIXES = {"": 1.0, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
-_MICROSECONDS = 1e-6
+_BITS = {"": 1.0, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}  # iperf counts bits in powers of 1000,
+_BYTES = {"": 1.0, "K": 2.0**10, "M": 2.0**20, "G": 2.0**30, "T": 2.0**40}  # bytes in powers of 1024
 
 
 def sniff_iperf(head: str, name: str) -> bool:
@@ -190,12 +194,12 @@ def read_iperf(log: BenchmarkLog) -> Iterator[Measurement | Skipped]:
     """
     is_json = log.text.lstrip().startswith("{")
     rate, seconds, latency = _read_iperf_json(log) if is_json else _read_iperf_text(log)
-    value = next((log.values[key] for key in ("delay_ms", "round_trip_ms") if key in log.values), None)
-    if latency is None and value is None:
+    if latency is None and not {"delay_ms", "round_trip_ms"} & {*log.values}:
         command = "the same command with -J" if not is_json else "the test without -R, on Linux"
         cure = f"run {command}, such as `{_IPERF_RUN}`, or add it, such as {log.command(values='delay_ms=0.1')}"
         raise FredError(f"{log.path}: no round-trip time, so no latency; {cure}")
     size = rate * seconds
+    # FRED's messages take their latency and size / rate.
     yield Measurement(*log.setting(TEXTBOOK, "point-to-point"), size, seconds + (latency or 0.0), latency)
 
 
@@ -208,13 +212,13 @@ def _read_iperf_json(log: BenchmarkLog) -> tuple[float, float, float | None]:
         end = report["end"]
         _check_protocol(log, report.get("start", {}).get("test_start", {}).get("protocol", "TCP"))
         total = end["sum_received"]
-        streams = [stream.get("sender", {}).get("min_rtt", 0) for stream in end.get("streams", [])]
+        round_trips = [stream.get("sender", {}).get("min_rtt", 0) for stream in end.get("streams", [])]
         numbers = float(total["bits_per_second"]) / 8, float(total["seconds"])
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise FredError(
             f"{log.path}: no total of the receiver (end.sum_received): the test was cut off; run again: `{_IPERF_RUN}`"
         ) from None
-    times = [float(time) for time in streams if time]
+    times = [float(time) for time in round_trips if time]  # us; 0 where the system does not measure it
     rate, seconds = (
         log.number(str(value), name, str(log.path)) for value, name in zip(numbers, ("bits_per_second", "seconds"), strict=True)
     )
@@ -232,14 +236,15 @@ def _report(text: str) -> dict[str, Any]:
 def _read_iperf_text(log: BenchmarkLog) -> tuple[float, float, float | None]:
     """Return rate, bytes/s, and duration, s, of a text; it has no latency."""
     _check_protocol(log, "UDP" if re.search(r"Lost/Total|UDP", log.text) else "TCP")
-    rows = [match.groups() for _, line in log.lines() if (match := _ROW.match(line))]
-    received = [row for row in rows if "receiver" in row[6]]
-    totals = [row for row in received or rows if row[0] == "SUM"] or received or rows
+    rows = [match for _, line in log.lines() if (match := _ROW.match(line))]
+    received = [row for row in rows if "receiver" in row["side"]]
+    totals = [row for row in received or rows if row["stream"] == "SUM"] or received or rows
     if not totals:
         raise FredError(f"{log.path}: no rate: the test was cut off, or failed; run again: `{_IPERF_RUN}`")
-    _, begin, end, number, prefix, unit, _ = max(totals, key=lambda row: float(row[2]) - float(row[1]))
-    scale = _PREFIXES[prefix] / 8 if unit == "bits" else 1024.0 ** "KMGT".find(prefix) * 1024 if prefix else 1.0
-    return log.number(number, "Bitrate", str(log.path)) * scale, float(end) - float(begin), None
+    total = max(totals, key=lambda row: float(row["end"]) - float(row["begin"]))  # the others are of single intervals
+    scale = _BITS[total["prefix"]] / 8 if total["unit"] == "bits" else _BYTES[total["prefix"]]
+    rate = log.number(total["rate"], "Bitrate", str(log.path)) * scale
+    return rate, float(total["end"]) - float(total["begin"]), None
 
 
 def _check_protocol(log: BenchmarkLog, protocol: str) -> None:
@@ -287,17 +292,17 @@ def read_perftest(log: BenchmarkLog) -> Iterator[Measurement | Skipped]:
         elif match := _HEADER.match(line):
             columns = ["#bytes", "#iterations", *_COLUMN.findall(match[1])]
         elif columns and len(words) > 2 and words[0].isdecimal() and words[1].isdecimal():
-            time_place = next((columns.index(name) for name in _TIME_COLUMNS if name in columns), None)
-            if time_place is None:
+            time_column = next((columns.index(name) for name in _TIME_COLUMNS if name in columns), None)
+            if time_column is None:
                 yield Skipped("are of a bandwidth test, whose times have no latency", _PERFTEST_RUN)
             elif "read" in title.lower() or "atomic" in title.lower():
                 yield Skipped(f"are of {title}, whose times include the request", _PERFTEST_RUN)
-            elif len(words) <= time_place:
+            elif len(words) <= time_column:
                 yield Skipped("were cut off")
             else:
-                place = f"{log.path}:{number}"
-                size = log.number(words[0], "#bytes", place)
-                microseconds = log.number(words[time_place], columns[time_place], place)
+                where = f"{log.path}:{number}"
+                size = log.number(words[0], "#bytes", where)
+                microseconds = log.number(words[time_column], columns[time_column], where)
                 yield Measurement(*log.setting(TEXTBOOK, "point-to-point"), size, microseconds * _MICROSECONDS)
 
 

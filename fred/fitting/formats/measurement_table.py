@@ -78,7 +78,7 @@ class _Row(NamedTuple):
         if not self.text(kind):
             return None
         text, column = self.cells[kind]
-        return _quantity(self.log, text, column, self.place, least, self.sizes)
+        return _parse_quantity(self.log, text, column, self.place, least, self.sizes)
 
 
 def sniff_measurement_table(head: str, name: str) -> bool:
@@ -104,19 +104,15 @@ def read_measurement_table(log: BenchmarkLog) -> Iterator[Measurement | Skipped]
     kinds = {column.kind for column in columns.values()}
     if not _has_measurements(kinds):
         raise explain_refusal(log, [table.names, *(cells for _, cells in table.rows)])
-    sizes = [
-        row[place] for place, column in columns.items() if column.kind == "size" for _, row in table.rows if place < len(row)
-    ]
+    sizes = [cells[i] for i, column in columns.items() if column.kind == "size" for _, cells in table.rows if i < len(cells)]
     settings: dict[tuple[str, ...], Setting] = {}
-    for number, cells in table.rows:
-        by_kind = {
-            column.kind: (cells[position].strip(), column) for position, column in columns.items() if position < len(cells)
-        }
-        row = _Row(log, by_kind, number, sizes)
-        if table.is_text and not row.text("size")[:1].isdigit():
+    for line, cells in table.rows:
+        cells_by_kind = {column.kind: (cells[i].strip(), column) for i, column in columns.items() if i < len(cells)}
+        row = _Row(log, cells_by_kind, line, sizes)
+        if table.is_text and not row.text("size")[:1].isdigit():  # another line around the table
             continue
         if table.is_text and len(cells) != len(table.names):
-            if number == table.rows[-1][0] and len(cells) < len(table.names):
+            if line == table.rows[-1][0] and len(cells) < len(table.names):
                 yield Skipped("were cut off")
                 continue
             raise FredError(
@@ -128,29 +124,29 @@ def read_measurement_table(log: BenchmarkLog) -> Iterator[Measurement | Skipped]
 
 def _measurement(row: _Row, settings: dict[tuple[str, ...], Setting]) -> Measurement | Skipped:
     """Return the measurement in a row; a failed or rounded one has no positive time."""
-    sources = [kind for kind in ("time", "algbw", "busbw") if kind in row.cells]
-    source = next((kind for kind in sources if row.text(kind)), "".join(sources[:1]))
-    if source and not _is_positive(row.text(source)):
+    kinds = [kind for kind in ("time", "algbw", "busbw") if kind in row.cells]
+    kind = next((kind for kind in kinds if row.text(kind)), "".join(kinds[:1]))  # of the cell from which the duration follows
+    if kind and not _is_positive(row.text(kind)):
         return _NONE
-    delay, round_trip = row.number("delay", 0.0), row.number("round_trip", 0.0)
+    delay, round_trip = row.number("delay", least=0.0), row.number("round_trip", least=0.0)
     latency = delay if round_trip is None else round_trip / 2
     bandwidth, where = row.number("bandwidth"), row.text("source")
     if "rate" in row.cells:
-        seconds = _RATE_BYTES / _rate(row)
-        pair = row.log.setting(row.text("library") or "nccl", "point-to-point", 2, row.line)
-        return Measurement(*pair, _RATE_BYTES, seconds, latency, bandwidth, True, where)
+        seconds = _RATE_BYTES / _read_rate(row)
+        setting = row.log.setting(row.text("library") or "nccl", "point-to-point", 2, row.line)
+        return Measurement(*setting, _RATE_BYTES, seconds, latency, bandwidth, is_rate=True, where=where)
     size = row.number("size")
     if not size:
         raise FredError(f"{row.place}: no size; expected a number in a column `megabytes` or `bytes`")
-    if not (value := row.number(source) if source else None):
+    if not (value := row.number(kind) if kind else None):
         raise FredError(f"{row.place}: no duration; expected a positive number")
     setting = _setting_of(row, settings)
     machines = int(row.number("nodes") or 0) if "per_node" in row.cells else 0
-    seconds = _seconds(source, value, size, setting)
+    seconds = _to_seconds(kind, value, size, setting)
     return Measurement(*setting, size, seconds, latency, bandwidth, where=where, machines=machines)
 
 
-def _rate(row: _Row) -> float:
+def _read_rate(row: _Row) -> float:
     """Return the measured rate of a message, in bytes/s."""
     rate = row.number("rate")
     if rate is None:
@@ -168,14 +164,16 @@ def _setting_of(row: _Row, settings: dict[tuple[str, ...], Setting]) -> Setting:
         nodes = (row.number("nodes") or 0.0) * per_node
         if nodes and (nodes != int(nodes) or nodes < 2):
             raise FredError(f"{row.place}: `{row.cells['nodes'][1].name}` is `{nodes_text}`; expected a whole number from 2 on")
-        settings[key] = _in_use(how, nodes, row.place) if how else row.log.setting(library, operation, int(nodes), row.line)
+        settings[key] = (
+            _setting_in_use(how, nodes, row.place) if how else row.log.setting(library, operation, int(nodes), row.line)
+        )
     return settings[key]
 
 
-def _seconds(source: str, value: float, size: float, setting: Setting) -> float:
+def _to_seconds(kind: str, value: float, size: float, setting: Setting) -> float:
     """Return the measured duration, from the column that has it: a time, or a bandwidth of the algorithm or of the bus."""
-    factor = bus_factor(setting.operation, setting.nodes) if source == "busbw" else 1.0
-    return value if source == "time" else factor * size / value
+    factor = bus_factor(setting.operation, setting.nodes) if kind == "busbw" else 1.0
+    return value if kind == "time" else factor * size / value
 
 
 def _is_positive(text: str) -> bool:
@@ -183,27 +181,27 @@ def _is_positive(text: str) -> bool:
     return not quantities.is_missing(text) and (not quantities.is_number(text) or 0 < float(text) < math.inf)
 
 
-def _in_use(operation: str, nodes: float, place: str) -> Setting:
+def _setting_in_use(operation: str, nodes: float, place: str) -> Setting:
     """Return the setting of a synchronization in use."""
     if operation not in _IN_USE or not nodes:
         raise FredError(f"{place}: expected {' or '.join(_IN_USE)} in `how`, and a number in `nodes`")
     return Setting(_IN_USE[operation], operation, int(nodes))
 
 
-def _quantity(log: BenchmarkLog, text: str, column: Column, place: str, least: float, sizes: Sequence[str]) -> float:
-    """Return a number in FRED's units: bytes, s or bytes/s."""
+def _parse_quantity(log: BenchmarkLog, text: str, column: Column, place: str, least: float, sizes: Sequence[str]) -> float:
+    """Return a number in FRED's units: bytes, s or bytes/s. Its unit is in the cell, or else in the column's name."""
     if re.match(r"\d+,\d+(?!,)\b", text) and not re.match(r"\d{1,3}(,\d{3})+(?!\d)", text):
-        text = text.replace(",", ".")
+        text = text.replace(",", ".")  # the comma cannot stand between thousands, so it stands before decimals
     units = {"size": SIZES, "time": TIMES, "algbw": BANDWIDTHS, "busbw": BANDWIDTHS}.get(column.kind, {})
     cell = _CELL.fullmatch(text)
-    unit = cell[2] if cell and units is BANDWIDTHS else cell[2].lower() if cell else ""
+    unit = cell[2] if cell and units is BANDWIDTHS else cell[2].lower() if cell else ""  # GB/s and Gb/s differ
     if cell and unit in units:
         return log.number(cell[1], column.name, place, least) * units[unit]
     value = log.number(text, column.name, place, least)
     if column.factor:
         return value * column.factor
     if column.kind == "size" and any(size.isdecimal() and int(size[:20]) >= _BARE_SIZES for size in sizes):
-        return value
+        return value  # bytes: no benchmark has so many megabytes
     if units is BANDWIDTHS:
         raise FredError(
             f"{log.path}: the column `{column.name}` has no unit; name it `{column.name} (GB/s)`, or add the durations"
@@ -219,26 +217,28 @@ def _values_option(log: BenchmarkLog) -> dict[str, str]:
 
 def _columns(log: BenchmarkLog, names: Sequence[str]) -> dict[int, Column]:
     """Return the columns that are read, by place in a row. Raises FredError for contradictions and likely typing errors."""
-    lower = [name.strip().lower() for name in names]
-    if duplicates := [name for name in lower if name and lower.count(name) > 1]:
+    lower_names = [name.strip().lower() for name in names]
+    if duplicates := [name for name in lower_names if name and lower_names.count(name) > 1]:
         raise FredError(f"{log.path}: there are two columns `{duplicates[0]}`")
     selected: dict[int, Column] = {}
     for option, header in log.columns.items():
         column = recognise(option)
         if option not in COLUMNS or column is None:
             raise FredError(f"--columns {option}={header}: unknown column `{option}`; expected one of {listed(COLUMNS)}")
-        if header.lower() not in lower:
+        if header.lower() not in lower_names:
             raise FredError(
                 f"--columns {option}={header}: {log.path} has no such column; it has {listed([*map(str.strip, names)])}"
             )
-        selected[lower.index(header.lower())] = column._replace(name=header)
+        selected[lower_names.index(header.lower())] = column._replace(name=header)
     kinds = {column.kind for column in selected.values()}
     unknown = []
     for place, name in enumerate(names):
         column = recognise(name)
-        if column is None and place not in selected:
+        if place in selected:  # by an option
+            continue
+        if column is None:
             unknown.append(name.strip())
-        elif column is not None and place not in selected and column.kind not in kinds:
+        elif column.kind not in kinds:
             selected[place] = column._replace(name=name.strip())
     for name in unknown:
         if match := difflib.get_close_matches(name.lower(), COLUMNS, n=1, cutoff=_CUT):
@@ -248,8 +248,10 @@ def _columns(log: BenchmarkLog, names: Sequence[str]) -> dict[int, Column]:
 
 def _best_columns(log: BenchmarkLog, selected: Mapping[int, Column]) -> dict[int, Column]:
     """Return one column of each kind: the best; raise FredError if two are as good."""
-    best = {place: column for place, column in selected.items() if column.rank == min(
-        other.rank for other in selected.values() if other.kind == column.kind)}  # fmt: skip
+    best_ranks: dict[str, int] = {}
+    for column in selected.values():
+        best_ranks[column.kind] = min(column.rank, best_ranks.get(column.kind, column.rank))
+    best = {place: column for place, column in selected.items() if column.rank == best_ranks[column.kind]}
     for kind in {column.kind for column in best.values()} - {"text", "algbw", "busbw"}:
         names = [column.name for column in best.values() if column.kind == kind]
         if len(names) > 1:
@@ -268,32 +270,33 @@ def _text_table(log: BenchmarkLog) -> _Table:
     required = {name.lower() for name in log.columns.values()}
     for position, (_, line) in enumerate(lines):
         for delimiter in _DELIMITERS:
-            names = _cells(line.lstrip("# "), delimiter)
+            names = _split_line(line.lstrip("# "), delimiter)
             if delimiter == "\t" and "" in names[1:-1]:  # several tabs stand between two cells
                 delimiter = r"\t+"
-                names = _cells(line.lstrip("# "), delimiter)
-            if not is_header(names) or (len(delimiter) > 1 and len({*names}) < len(names)):
+                names = _split_line(line.lstrip("# "), delimiter)
+            if not is_header(names) or (len(delimiter) > 1 and len({*names}) < len(names)):  # words repeat, names do not
                 continue
             kinds = {column.kind for name in names if (column := recognise(name))}
             if (_has_measurements(kinds) and _has_sizes(lines[position + 1 :], delimiter, names)) or (
-                required and required <= {name.lower() for name in names}
+                required and required <= {name.lower() for name in names}  # --columns names columns of this header
             ):
-                return _table(log, lines[position:], delimiter, names)
+                return _read_rows(log, lines[position:], delimiter, names)
     content = [line for _, line in lines if line.strip() and not line.startswith("#")]
+    # Spaces delimit any text, so only the other delimiters make a table of it.
     delimiter = next((delimiter for delimiter in _DELIMITERS[:4] if content and delimiter in content[0]), "")
-    raise explain_refusal(log, [_cells(line, delimiter) for line in content] if delimiter else [])
+    raise explain_refusal(log, [_split_line(line, delimiter) for line in content] if delimiter else [])
 
 
 def _has_sizes(lines: Sequence[tuple[int, str]], delimiter: str, names: Sequence[str]) -> bool:
     """Return True if the first line below a header, apart from rules, comments and units, has a number in a column of sizes."""
     kinds = [column.kind if (column := recognise(name)) else "" for name in names]
     for _, line in lines:
-        cells = _cells(line, delimiter)
+        cells = _split_line(line, delimiter)
         filled = [cell for cell in cells if cell]
         if not filled or line.startswith("#") or _RULE.fullmatch(line) or all(map(_UNIT.fullmatch, filled)) or cells == names:
             continue
-        place = kinds.index("size") if "size" in kinds else 0
-        return "rate" in kinds or (place < len(cells) and cells[place][:1].isdigit())
+        size_column = kinds.index("size") if "size" in kinds else 0
+        return "rate" in kinds or (size_column < len(cells) and cells[size_column][:1].isdigit())
     return False
 
 
@@ -302,12 +305,12 @@ def _has_measurements(kinds: Collection[str]) -> bool:
     return "rate" in kinds or ("size" in kinds and bool({"time", "algbw", "busbw"} & {*kinds}))
 
 
-def _table(log: BenchmarkLog, lines: Sequence[tuple[int, str]], delimiter: str, names: list[str]) -> _Table:
+def _read_rows(log: BenchmarkLog, lines: Sequence[tuple[int, str]], delimiter: str, names: list[str]) -> _Table:
     """Return the rows below a header; a row of units is added to the names."""
     is_text = delimiter == "|" or len(delimiter) > 1
     rows: list[tuple[int, list[str]]] = []
     for number, line in lines[1:]:
-        cells = _cells(line, delimiter)
+        cells = _split_line(line, delimiter)
         filled = [cell for cell in cells if cell]
         if not filled or cells == names or line.startswith("#"):
             continue
@@ -326,17 +329,17 @@ def _replace_commas(
     """Return rows between semicolons with points before decimals. Raises FredError for a comma that may mean thousands."""
     width = max((len(cells) for _, cells in rows), default=0)
     columns = []
-    for place in range(width):
-        column = [cells[place] if place < len(cells) else "" for _, cells in rows]
+    for i in range(width):
+        column = [cells[i] if i < len(cells) else "" for _, cells in rows]
         try:
             columns.append(quantities.normalize_decimals(column, comma=True))
         except quantities.CellError as error:
-            cause = f"found {quoted(column[error.row])} in `{names[place]}`"
+            cause = f"found {quoted(column[error.row])} in `{names[i]}`"
             raise FredError(f"{log.path}:{rows[error.row][0]}: expected {error.expected}; {cause}") from None
     return [(number, [column[row] for column in columns[: len(cells)]]) for row, (number, cells) in enumerate(rows)]
 
 
-def _cells(line: str, delimiter: str) -> list[str]:
+def _split_line(line: str, delimiter: str) -> list[str]:
     """Return the cells of a line."""
     if len(delimiter) > 1:
         return [cell.strip() for cell in re.split(delimiter, line.strip())]
@@ -353,7 +356,7 @@ def _json_table(log: BenchmarkLog) -> _Table:
     keys = ["", *re.findall(r'"(\w+)"\s*:\s*\[\s*\{', log.text)]
     records = next((listing for key in keys if (listing := log.records(key))), None)
     if records is None:
-        records = BenchmarkLog(log.path, f"[{log.text}").records("")
+        records = BenchmarkLog(log.path, f"[{log.text}").records("")  # lines of objects are a list without an end
     names = list(dict.fromkeys(name for record in records for name in record))
     rows = [[_cell_text(record.get(name, "")) for name in names] for record in records]
     return _Table(names, list(enumerate(rows, start=1)))

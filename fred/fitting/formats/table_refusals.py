@@ -106,33 +106,35 @@ def recognise(name: str) -> Column | None:
         name = f"{name[: unit.start()]} {name[unit.end() :]} {unit[1]}"
     words = re.findall(r"[a-zµ]+\d*", re.sub(r"(?<=[a-z])(?=[A-Z][a-zA-Z])", " ", name).lower())
     text = " ".join(words)
-    bare = re.sub(r"^(num|number of|total|n) ", "", text)
+    counted = re.sub(r"^(num|number of|total|n) ", "", text)  # such as `ranks` of `num_ranks`
     if text == "ppn" or re.search(r"(gpus?|ranks?|procs?|processes|tasks|ntasks|devices) per (node|machine|host)", text):
         return Column("per_node")
     for kind, names in (("nodes", _MEMBERS), ("operation", _OPERATIONS), ("library", _LIBRARIES)):
-        if bare in names:
-            return Column(kind, rank=int(bare == "op"))  # in some tables it is the reduction
+        if counted in names:
+            return Column(kind, rank=int(counted == "op"))  # in some tables it is the reduction
     if match := re.match(r"(alg|bus)(orithm)? ?(bw|bandwidth)", text):
         return Column(f"{match[1]}bw", next((factor for unit, factor in BANDWIDTHS.items() if unit in name), 0.0))
     if not words or RATES.search(name.lower()):
         return None
     if words[-1] in TIMES or _TIME_WORDS & set(words):
-        return _time(words)
+        return _recognise_time(words)
     if words[-1] in SIZES or _SIZE_WORDS & set(words):
         factor = SIZES.get(words[-1], 1.0 if "nbytes" in words else 0.0)
-        rest = set(words if words[-1] not in SIZES else words[:-1]) - _SIZE_WORDS
-        return Column("size", factor) if rest <= {"in", "of", "per", "rank", "the"} else None
+        further_words = set(words if words[-1] not in SIZES else words[:-1]) - _SIZE_WORDS
+        return Column("size", factor) if further_words <= {"in", "of", "per", "rank", "the"} else None
     return None
 
 
-def _time(words: list[str]) -> Column | None:
+def _recognise_time(words: list[str]) -> Column | None:
     """Return the content of a column of durations; None for extremes and spreads."""
     has_unit = words[-1] in TIMES
-    rest = set(words[:-1] if has_unit else words) - _TIME_WORDS
-    is_in_place = "in" in rest and "place" in rest
-    if is_in_place or rest & (_NOT_TIMES - {"in"}) or rest - set(_RANKS) - {"in", "per", "op", "call", "comm", "the", "total"}:
+    further_words = set(words[:-1] if has_unit else words) - _TIME_WORDS
+    known_words = {*_RANKS, "in", "per", "op", "call", "comm", "the", "total"}
+    is_in_place = {"in", "place"} <= further_words  # a time out of place is in the table, too
+    if is_in_place or further_words & (_NOT_TIMES - {"in"}) or further_words - known_words:
         return None
-    return Column("time", TIMES[words[-1]] if has_unit else 0.0, max((_RANKS.get(word, 0) for word in rest), default=0))
+    rank = max((_RANKS.get(word, 0) for word in further_words), default=0)
+    return Column("time", TIMES[words[-1]] if has_unit else 0.0, rank)
 
 
 _SPAN = 4  # times the smallest size is the largest of a benchmark, at least
@@ -171,14 +173,15 @@ def explain_refusal(log: BenchmarkLog, rows: Sequence[Sequence[str]]) -> FredErr
     kinds = {column.kind for name in [*names, *log.columns] if (column := recognise(name))}
     if {"iteration", "step", "worker", "rank"} & {name.lower() for name in names} and "time" in kinds:
         return FredError(f"{log.path}: step times of workers, not times of messages: `fred fit {log.path}` reads them")
-    missing = " and no ".join(columns_of_kind for kind, columns_of_kind in _QUANTITIES.items() if kind not in kinds)
+    missing = " and no ".join(description for kind, description in _QUANTITIES.items() if kind not in kinds)
     if not missing:
         return FredError(f"{log.path}: no measurement below the names of the columns; expected a row for each")
     problem = f"{log.path}: no column with a {missing}; the columns are: {briefly(names, 12)}"
     elements = next((name for name in names if ELEMENTS.search(name.lower())), "")
     if "size" not in kinds and elements:
         cells = [cell for row in rows[1:2] for name, cell in zip(names, row, strict=False) if "type" in name.lower()]
-        width = next((bits[0] for cell in cells if (bits := [_WIDTHS[word] for word in _TYPE.findall(cell)])), 4)
+        # Bytes of an element, by the type in the first row; 4 if there is none, as most are single-precision.
+        width = next((widths[0] for cell in cells if (widths := [_WIDTHS[word] for word in _TYPE.findall(cell)])), 4)
         size = rewrite_command(read_content(log.path), f".assign(bytes=lambda t: t[{elements!r}] * {width})")
         return FredError(f"{problem}; if `{elements}` are numbers of {width} bytes, write their sizes: {size}")
     guesses = _guesses(names, rows[1:], kinds)
@@ -190,10 +193,13 @@ def explain_refusal(log: BenchmarkLog, rows: Sequence[Sequence[str]]) -> FredErr
 
 
 def _guesses(names: Sequence[str], rows: Sequence[Sequence[str]], kinds: Collection[str]) -> list[tuple[str, str]]:
-    """Return columns that may be sizes, which are whole and differ a lot, or times, which differ."""
-    values: dict[str, list[float]] = {}
-    for place, name in enumerate(names):
-        cells = [row[place] for row in rows if place < len(row)]
+    """Return the missing options, `bytes` or `milliseconds`, and a column for each.
+
+    Sizes are whole and differ a lot, times differ. `kinds` are those that the table has.
+    """
+    values: dict[str, list[float]] = {}  # by name, of columns of plain numbers that FRED does not recognise
+    for i, name in enumerate(names):
+        cells = [row[i] for row in rows if i < len(row)]
         if name and not recognise(name) and not RATES.search(name.lower()) and cells and all(map(quantities.is_number, cells)):
             values[name] = [float(cell) for cell in cells]
     sizes = [
