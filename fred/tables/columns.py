@@ -97,7 +97,7 @@ class File(ABC):
             name: name of the column.
         """
         labels = self.columns([name], [])[0][name]
-        names = [*labels.names, ""]
+        names = [*labels.names, ""]  # the last one for code -1
         return [names[code] for code in labels.codes.tolist()]
 
     def quantities(self, name: str, units: Mapping[str, float]) -> Floats:
@@ -176,8 +176,8 @@ class File(ABC):
             column = f"column `{name}`"
             expected = f"a time in {column}, {error.expected}" if is_duration else f"{error.expected} in {column}"
             cure = self._comma_cure(name) if error.ambiguous == "comma" else ""
-            place = self.describe_row(error.row)
-            raise FredError(f"{place}: expected {expected}; found {quoted(cells[error.row])}{cure}") from None
+            row = self.describe_row(error.row)
+            raise FredError(f"{row}: expected {expected}; found {quoted(cells[error.row])}{cure}") from None
         self.notes += [f"{note} in `{name}`" for note in notes if f"{note} in `{name}`" not in self.notes]
         if unit:
             self._units[name] = unit
@@ -210,14 +210,14 @@ class File(ABC):
         if not self.names:
             raise FredError(f"{self.path} is empty; expected a line with the names of the columns, and rows below it")
         for name in self.header:
-            if "." in name and quantities.is_number(name):
+            if "." in name and quantities.is_number(name):  # whole numbers may name workers
                 raise FredError(
                     f"{self.path}: expected names of columns, such as {self._example}; found {name}{self._header_cure()}"
                 )
-        for name, number in Counter(self.header).items():
-            if number > 1:
+        for name, count in Counter(self.header).items():
+            if count > 1:
                 cure = self._two_headers_cure(name)
-                raise FredError(f"{self.path} has {number} columns `{name}`; columns need different names{cure}")
+                raise FredError(f"{self.path} has {count} columns `{name}`; columns need different names{cure}")
 
 
 class TextFile(File):
@@ -236,21 +236,22 @@ class TextFile(File):
         return table_commands.rewrite_command(self._content, change, options)
 
     def _two_headers_cure(self, name: str) -> str:
-        if self.names.count(name) < len(self.names) - 1 or quantities.is_number(self._layout.samples[self.names[0]][0]):
+        # Then all columns but the index have one name, and the names in the second line look like a first row.
+        first_cell = self._layout.samples[self.names[0]][0]
+        if self.names.count(name) < len(self.names) - 1 or quantities.is_number(first_cell):
             return ""
-        return (
-            f"; if pandas wrote two lines of names: {self.command(f'[{name!r}].reset_index()', 'header=[0, 1], index_col=0')}"
-        )
+        command = self.command(f"[{name!r}].reset_index()", "header=[0, 1], index_col=0")
+        return f"; if pandas wrote two lines of names: {command}"
 
     def _header_cure(self) -> str:
-        are_workers = self._example == TRACE_HEADER and len(self.names) != TRACE_HEADER.count(",") + 1
-        example = ",".join(f"worker{number}" for number in range(len(self.names))) if are_workers else self._example
-        if len(self.names) != example.count(",") + 1:
-            names = example.split(",")
-            numbers = f"if columns {', '.join(map(str, range(len(names))))}, counted from 0, are {', '.join(names)}"
+        # A trace whose columns are not as many as usual has a column for each worker.
+        are_workers = self._example == TRACE_HEADER and len(self.names) != len(TRACE_HEADER.split(","))
+        names = [f"worker{i}" for i in range(len(self.names))] if are_workers else self._example.split(",")
+        if len(self.names) != len(names):
+            condition = f"if columns {', '.join(map(str, range(len(names))))}, counted from 0, are {', '.join(names)}"
             change = f"[{list(range(len(names)))}].set_axis({names}, axis=1)"
-            return f"; {numbers}: {self.command(change, 'header=None')}"
-        line = example.replace(",", "\\t" if self._layout.delimiter == "\t" else self._layout.delimiter or " ")
+            return f"; {condition}: {self.command(change, 'header=None')}"
+        line = ("\\t" if self._layout.delimiter == "\t" else self._layout.delimiter or " ").join(names)
         order = "if each column is a worker" if are_workers else "in the order of your columns"
         return f"; put them first, {order}: `sed -i '1i {line}' {self.path}`"
 
@@ -286,8 +287,8 @@ class TextFile(File):
         rows = [fields for _, fields in self._layout.rows(self._content)]
         if not rows:
             raise FredError(f"{self.path} has no rows")
-        places = [(name, self.names.index(name)) for name in dict.fromkeys(names)]
-        return pa.table({name: pa.array([fields[place] for fields in rows], pa.string()) for name, place in places})
+        columns = [(name, self.names.index(name)) for name in dict.fromkeys(names)]
+        return pa.table({name: pa.array([fields[i] for fields in rows], pa.string()) for name, i in columns})
 
 
 class ArrowFile(File):

@@ -160,9 +160,10 @@ def _select_stream(members: list[Content]) -> tuple[list[Content], tuple[str, ..
         streams["stderr" if member.path.stem == "stderr" or member.path.suffix == ".err" else "stdout"].append(member)
     if not all(streams.values()):
         return members, ()
-    lines = {name: sum(len(_STEP_WORDS.findall(member.data)) for member in stream) for name, stream in streams.items()}
-    largest = max(lines, key=lambda name: lines[name])
-    return streams.pop(largest), (f"files of {next(iter(streams))} left out",)
+    step_counts = {name: sum(len(_STEP_WORDS.findall(member.data)) for member in stream) for name, stream in streams.items()}
+    name = max(step_counts, key=lambda name: step_counts[name])
+    other_name = "stderr" if name == "stdout" else "stdout"
+    return streams[name], (f"files of {other_name} left out",)
 
 
 def _select_files(path: Path, files: Sequence[Path]) -> tuple[list[Path], tuple[str, ...]]:
@@ -173,6 +174,7 @@ def _select_files(path: Path, files: Sequence[Path]) -> tuple[list[Path], tuple[
     endings = Counter(_ending(file) for file in visible if _ending(file) not in _IGNORED_ENDINGS or len(visible) == 1)
     if not endings:
         return [], ()
+    # Among equally frequent endings, those of notes come last.
     ending = max(endings, key=lambda ending: (endings[ending], ending not in (".txt", ".md", "")))
     excluded = [file.name for file in visible if _ending(file) != ending]
     notes = (f"files of {path} with other endings than {ending or 'none'} left out: {briefly(excluded)}",) if excluded else ()
@@ -209,10 +211,10 @@ def _members(path: Path) -> Iterator[Content]:
     with disk.opened(path) as file:
         data = file.read()
     try:
-        if data.startswith(b"PK\x03\x04"):
+        if data.startswith(b"PK\x03\x04"):  # a zip archive
             with ZipFile(io.BytesIO(data)) as archive:
                 zipped = {Path(member.filename): member for member in archive.infolist() if not member.is_dir()}
-                if Path("xl/workbook.xml") in zipped:
+                if Path("xl/workbook.xml") in zipped:  # an Excel file is one
                     raise _pandas_error(path, "xlsx")
                 packed: Mapping[Path, _Packed] = {
                     name: (archive.open, member.compress_size, member) for name, member in zipped.items()
@@ -237,29 +239,29 @@ def _archive_members(path: Path, members: Mapping[Path, _Packed]) -> Iterator[Co
         members: packed members by name.
     """
     names, notes = _select_files(path, sorted(members))
-    for place, name in enumerate(names):
-        open_member, size, member = members[name]
+    for i, name in enumerate(names):
+        open_member, packed_bytes, member = members[name]
         with open_member(member) as file:
-            data = _unpack(path / name, _read_limited(path, file, size))
+            data = _unpack(path / name, _read_limited(path, file, packed_bytes))
         content = _decode(path / name, data)
-        yield replace(content, notes=(*notes, *content.notes)) if place == 0 else content
+        yield replace(content, notes=(*notes, *content.notes)) if i == 0 else content
 
 
 def _unpack(path: Path, data: bytes) -> bytes:
     """Return the bytes without compression, which their first bytes show."""
-    packed = next((reader for magic, (_, reader) in _PACKED.items() if data.startswith(magic)), None)
-    if packed is None:
+    reader = next((reader for magic, (_, reader) in _PACKED.items() if data.startswith(magic)), None)
+    if reader is None:
         return data
     try:
-        return _read_limited(path, packed(io.BytesIO(data)), len(data))
+        return _read_limited(path, reader(io.BytesIO(data)), packed_bytes=len(data))
     except (OSError, EOFError, zlib.error, lzma.LZMAError, pa.ArrowException) as error:
         raise FredError(f"cannot read {path}: its compressed bytes are damaged or cut off ({type(error).__name__})") from None
 
 
-def _read_limited(path: Path, file: IO[bytes], packed: int) -> bytes:
+def _read_limited(path: Path, file: IO[bytes], packed_bytes: int) -> bytes:
     # A few kilobytes can unpack to terabytes. So unpacking stops at `_MOST_RATIO` times the packed bytes, or at 8 GiB, before
     # the memory is full. Up to 256 MiB any ratio is accepted.
-    limit = min(_MOST_BYTES, max(_ANY_RATIO_BYTES, _MOST_RATIO * packed))
+    limit = min(_MOST_BYTES, max(_ANY_RATIO_BYTES, _MOST_RATIO * packed_bytes))
     data = file.read(limit + 1)
     if len(data) > limit:
         raise FredError(f"cannot read {path}: unpacked it has more than {limit:,} bytes; unpack it, and name the file")
@@ -272,8 +274,8 @@ def _decode(path: Path, data: bytes) -> Content:
     if kind in _PANDAS_READERS:
         raise _pandas_error(path, kind)
     if kind == "npy":
-        member = path.parent.suffix.lower() == ".npz"
-        load = f"numpy.load('{path.parent}')['{path.stem}']" if member else f"numpy.load('{path}')"
+        is_member = path.parent.suffix.lower() == ".npz"  # a zip archive of arrays
+        load = f"numpy.load('{path.parent}')['{path.stem}']" if is_member else f"numpy.load('{path}')"
         raise FredError(f"cannot read {path}: it is an array without names; {matrix_command(load, path.stem)}")
     if kind != "text":
         return Content(path, data, kind)

@@ -105,7 +105,7 @@ def sample_lines(file: Content, lines: int = 200) -> str:
 
     Args:
         file: the text.
-        most: number of lines from each part.
+        lines: number of lines from each part.
     """
     if file.kind != "text":
         return ""
@@ -116,7 +116,7 @@ def sample_lines(file: Content, lines: int = 200) -> str:
 def _parse_line(number: int, text: str) -> Line:
     """Return a line with the source, moment and values in it."""
     line, step = Line(number, text), ""
-    if text[:1] not in "{":
+    if text[:1] not in "{":  # nothing stands before JSON
         for _ in range(8):  # prefixes of launchers and loggers, in any order
             match = next((match for pattern in _PREFIXES if (match := pattern.match(line.text))), None)
             if match is None or not match[0]:
@@ -125,8 +125,9 @@ def _parse_line(number: int, text: str) -> Line:
             line.moment = fields.pop("moment", line.moment).replace(",", ".")
             fields.pop("clock", None)
             if bare_number := fields.pop("number", ""):  # a rank, or the step of JAX's loggers, which stands after a date
-                is_rank = line.text == text or _NAMED_STEP.search(line.text)
+                is_rank = line.text == text or _NAMED_STEP.search(line.text)  # first, or before a step with a name
                 fields, step = ({RANK: bare_number}, "") if is_rank else ({}, bare_number)
+            # The outermost launcher counts, but the innermost rank.
             line.source = {**fields, **line.source, **({RANK: fields[RANK]} if RANK in fields else {})}
             line.text = line.text[match.end() :]
     words, record = _split_record(line.text)
@@ -168,27 +169,27 @@ def _flatten(record: Mapping[Any, Any], prefix: str = "") -> Iterator[tuple[str,
 def _parse_values(text: str) -> dict[str, str]:
     """Return the numbers in words by name, with their units, and words after `name=`."""
     values = {match[1]: match[2].strip("\"'") for match in _PAIR.finditer(text)}
-    for pattern in (_PAIR, re.compile(_DATE)):
+    for pattern in (_PAIR, re.compile(_DATE)):  # their digits are no numbers
         text = pattern.sub(lambda match: " " * len(match[0]), text)
-    times = _TIME_HEADS.search(text)
-    end = 0
+    times_head = _TIME_HEADS.search(text)  # as Megatron's `time (ms) |`: the unit of all numbers after it
+    gap_start = 0
     for match in _NUMBER.finditer(text):
-        gap, end = text[end : match.start()], match.end()
+        gap, gap_start = text[gap_start : match.start()], match.end()  # the name is the end of the gap between two numbers
         name = _BEFORE_NAME.split(gap.rstrip(" \t:=(["))[-1].strip(" :=([/-@*#~+]).>%")
-        if name.count("(") > name.count(")"):
+        if name.count("(") > name.count(")"):  # that was stripped as punctuation
             name += ")"
         if name.count("[") > name.count("]"):
             name += "]"
         unit = match["unit"] or match["other"] or ""
         if not name and ("/" in unit or _stands_alone(text, match)):
-            name = unit if "/" in unit else "time"
+            name = unit if "/" in unit else "time"  # a rate such as `2.4 s/it` is named by its unit
         if not name or not name[0].isalpha():
             continue
         number = match["number"]
         if _COUNTS.search(name):  # 1,000 steps; a comma in a time may stand before decimals
             number = number.replace(",", "")
-        if times and match.start() > times.start() and "(" not in name:
-            name = f"{name} ({times[1]})"
+        if times_head and match.start() > times_head.start() and "(" not in name:
+            name = f"{name} ({times_head[1]})"
         values.setdefault(name, f"{number} {unit}".strip())
     return values
 

@@ -33,7 +33,8 @@ def open_table(file: Content, example: str = TRACE_HEADER) -> File:
             return ArrowFile(file.path, _BINARY[file.kind](file), content=file)
         if file.kind != "text" or file.name.endswith((".parquet", ".pq", ".feather", ".arrow")):
             raise FredError(f"cannot read {file.path}: it is not text, Parquet, Arrow or SQLite; expected a table, such as CSV")
-        if file.name.endswith(".json") and not re.match(r"\s*\{.*\}[ \t]*\r?\n\s*\{", file.head):
+        has_object_lines = re.match(r"\s*\{.*\}[ \t]*\r?\n\s*\{", file.head)
+        if file.name.endswith(".json") and not has_object_lines:
             return _read_document(file)
         if file.name.endswith((".jsonl", ".ndjson")) or re.match(r'\s*\{\s*"', file.head):
             return _read_lines(file)
@@ -55,16 +56,16 @@ def _read_lines(file: Content) -> File:
     except pa.ArrowException:
         pass
     records, lines = list[dict[str, Any]](), list[int]()
-    text = file.text.splitlines()
-    for number, line in enumerate(text, 1):
-        if not line.strip():
+    texts = file.text.splitlines()
+    for number, text in enumerate(texts, 1):
+        if not text.strip():
             continue
         try:
-            record = json.loads(line)
+            record = json.loads(text)
         except (ValueError, RecursionError):
-            if number == 1 and len(text) > 1:
+            if number == 1 and len(texts) > 1:
                 return _read_document(file)
-            if number == len(text) and records and not file.text.endswith("\n"):
+            if number == len(texts) and records and not file.text.endswith("\n"):
                 continue  # the program was stopped while it wrote
             raise FredError(f"{file.path}:{number}: it is not JSON; expected an object in each line") from None
         if not isinstance(record, dict):
@@ -72,7 +73,7 @@ def _read_lines(file: Content) -> File:
         records.append(record)
         lines.append(number)
     if len(records) == 1 and any(isinstance(value, list) for value in records[0].values()):
-        return _read_document(file)
+        return _read_document(file)  # a whole document in one line
     if not records:
         raise FredError(f"{file.path} is empty; expected an object of JSON in each line")
     return table_from_records(file.path, records, lambda row: f"{file.path}:{lines[row]}", file)
@@ -81,15 +82,18 @@ def _read_lines(file: Content) -> File:
 def _read_document(file: Content) -> File:
     """Return the table in one document of JSON: a list of objects, or an object of columns."""
     document = parse_json(file)
+    # pandas' {"columns": ["step"], "data": [[0], [1]]}
     if isinstance(document, dict) and isinstance(document.get("columns"), list) and isinstance(document.get("data"), list):
         document = [dict(zip(map(str, document["columns"]), row, strict=False)) for row in document["data"]]
+    # Series by worker, {"0": {"time": [0.4, 0.5]}}
     if isinstance(document, dict) and document and all(map(_has_series, document.values())):
         document = [
-            {"worker": name, "iteration": row}
-            | {key: value[row] if isinstance(value, list) else value for key, value in record.items()}
+            {"worker": name, "iteration": iteration}
+            | {key: value[iteration] if isinstance(value, list) else value for key, value in record.items()}
             for name, record in document.items()
-            for row in range(next(len(value) for value in record.values() if isinstance(value, list)))
+            for iteration in range(next(len(value) for value in record.values() if isinstance(value, list)))
         ]
+    # Records under a key, {"steps": [{"time": 0.4}]}; or columns, {"time": [0.4, 0.5]} or {"time": {"0": 0.4, "1": 0.5}}
     if isinstance(document, dict):
         lists = [value for value in document.values() if isinstance(value, list) and value and isinstance(value[0], dict)]
         if len(lists) == 1:
@@ -131,11 +135,11 @@ def table_from_records(
     """
     rows = [dict(_flatten(record)) for record in records]
     names = list(dict.fromkeys(name for row in rows for name in row))
-    first = next(iter(rows), {})
-    if first and all(str(value).startswith(("[{", "[[")) for value in first.values()):
+    first_row = next(iter(rows), {})
+    if first_row and all(str(value).startswith(("[{", "[[")) for value in first_row.values()):
         raise FredError(
-            f"{path}: expected a value in each cell; {listed([*first])} holds lists of JSON. Write a row for each time, with "
-            f"the columns {TRACE_HEADER}; or {RECORDING_CURE}"
+            f"{path}: expected a value in each cell; {listed([*first_row])} holds lists of JSON. Write a row for each time, "
+            f"with the columns {TRACE_HEADER}; or {RECORDING_CURE}"
         )
     columns = {}
     for name in names:

@@ -31,7 +31,8 @@ _CLOCK = re.compile(r"([-+]?)(?:P?(\d+)\s*(?:days?|d|-)[ ,]*)?(?:(\d+):)?(\d{1,2
 _ISO_DURATION = re.compile(r"P(?:(\d+)D)?T(?:(\d+)H)?(?:(\d+)M)?(?:([\d.]+)S)?")
 _GROUPS = re.compile(r"[-+]?[1-9]\d{0,2}(,\d{3})+(\.\d*)?([eE][-+]?\d+)?")
 _ISO = re.compile(r"\d{4}[-/]\d\d[-/]\d\d([ T](\d\d:?|\d:)\d\d(:?\d\d([.,]\d+)?)?)?\s*(Z|UTC|[+-]\d\d(:?\d\d)?)?")
-_DAY, _TIME = r"(\d{1,2})([/.])(\d{1,2})[/.](\d{4}|\d\d)", r"(\d{1,2}):(\d\d)(?::(\d\d(?:\.\d+)?))?\s*([AaPp][Mm])?"
+_DAY = r"(?P<first>\d{1,2})(?P<mark>[/.])(?P<second>\d{1,2})[/.](?P<year>\d{4}|\d\d)"
+_TIME = r"(?P<hour>\d{1,2}):(?P<minute>\d\d)(?::(?P<seconds>\d\d(?:\.\d+)?))?\s*(?P<half>[AaPp][Mm])?"
 _SLASHED = re.compile(rf"{_DAY}(?:[ ,T]+{_TIME})?")
 
 
@@ -120,20 +121,20 @@ def parse_numbers(cells: Sequence[str | None], units: Mapping[str, float] | None
     [625000.0]
     """
     texts = ["" if is_missing(cell) else str(cell).strip() for cell in cells]
-    parts = [_split_quantity(text) for text in texts]
-    decimal, notes = _find_decimal_mark([part[0] for part in parts if part], comma, parts)
+    quantities = [_split_quantity(text) for text in texts]
+    decimal, notes = _find_decimal_mark(quantities, comma)
     values, has_unit = np.full(len(texts), math.nan), np.zeros(len(texts), bool)
-    for row, (text, part) in enumerate(zip(texts, parts, strict=True)):
+    for row, (text, quantity) in enumerate(zip(texts, quantities, strict=True)):
         if not text:
             continue
-        number, unit = part or ("", "")
-        value = _to_float(number, decimal) if part else None
+        digits, unit = quantity or ("", "")
+        value = _to_float(digits, decimal) if quantity else None
         if value is not None and unit:
-            factor = _factor(unit, units)
+            factor = _find_factor(unit, units)
             # Divided by 1000, 408 ms are exactly the float 0.408; multiplied by 0.001, which is no float, they may be another.
             value = None if factor is None else value * factor if factor >= 1 else value / round(1 / factor)
         if value is None and units is None:
-            value, unit = _duration(text), "s"
+            value, unit = _parse_duration(text), "s"  # such as 1:02:03
         if value is None:
             raise CellError(row, "a number" if units is None else f"a number, or one with a unit such as {next(iter(units))}")
         values[row], has_unit[row] = value, bool(unit)
@@ -153,13 +154,13 @@ def normalize_decimals(cells: Sequence[str], comma: bool = False) -> list[str]:
     >>> normalize_decimals(["1,234", "0,987 us", "fast, or slow"]), normalize_decimals(["1,633.5"])
     (['1.234', '0.987 us', 'fast, or slow'], ['1633.5'])
     """
-    parts = [_split_quantity(cell.strip()) for cell in cells]
-    decimal, _ = _find_decimal_mark([part[0] for part in parts if part], comma, parts)
-    values = [_to_float(part[0], decimal) if part and "," in part[0] else None for part in parts]
-    return [
-        cell if value is None or part is None else f"{value!r} {part[1]}".strip()
-        for cell, part, value in zip(cells, parts, values, strict=True)
-    ]
+    quantities = [_split_quantity(cell.strip()) for cell in cells]
+    decimal, _ = _find_decimal_mark(quantities, comma)
+    texts = list[str]()
+    for cell, (digits, unit) in zip(cells, (quantity or ("", "") for quantity in quantities), strict=True):
+        value = _to_float(digits, decimal) if "," in digits else None
+        texts.append(cell if value is None else f"{value!r} {unit}".strip())
+    return texts
 
 
 def is_moment(cell: str) -> bool:
@@ -173,7 +174,7 @@ def is_moment(cell: str) -> bool:
     """
     text = cell.strip()
     match = _SLASHED.fullmatch(text)
-    return bool((match and match[5]) or (len(text) > 10 and _ISO.fullmatch(text)))
+    return bool((match and match["hour"]) or (len(text) > 10 and _ISO.fullmatch(text)))  # a date alone has 10 characters
 
 
 def parse_moments(cells: Sequence[str | None]) -> NDArray[np.float64]:
@@ -190,10 +191,10 @@ def parse_moments(cells: Sequence[str | None]) -> NDArray[np.float64]:
     [1750503240.0, 1750589640.0]
     """
     texts = ["" if is_missing(cell) else str(cell).strip() for cell in cells]
-    days_first = _days_first(texts)
+    days_first = _are_days_first(texts)
     values = np.full(len(texts), math.nan)
     for row, text in enumerate(texts):
-        if text and (value := _moment(text, days_first)) is None:
+        if text and (value := _parse_moment(text, days_first)) is None:
             raise CellError(row, "a date and a time")
         if text:
             values[row] = value
@@ -221,7 +222,7 @@ def seconds_in(unit: str) -> float | None:
     >>> seconds_in("ms"), seconds_in("hours"), seconds_in("mbps")
     (0.001, 3600.0, None)
     """
-    return _factor(unit, None)
+    return _find_factor(unit, None)
 
 
 def unit_in(text: str) -> Unit | None:
@@ -235,53 +236,54 @@ def unit_in(text: str) -> Unit | None:
 
 
 def _split_quantity(text: str) -> tuple[str, str] | None:
+    """Return the digits, with all their marks, and the unit; None for a text that is no number."""
     match = _QUANTITY.fullmatch(text)
     if match:
         return match[1], match[2] or ""
     return (text, "") if text and is_number(text) else None  # such as inf
 
 
-def _find_decimal_mark(
-    texts: Sequence[str], comma: bool, parts: Sequence[tuple[str, str] | None]
-) -> tuple[str, tuple[str, ...]]:
-    """Return what stands before decimals in a column, and a note if that is a comma. Raises CellError if that is not clear."""
+def _find_decimal_mark(quantities: Sequence[tuple[str, str] | None], comma: bool) -> tuple[str, tuple[str, ...]]:
+    """Return what stands before decimals in a column, and a note if it has commas. Raises CellError if that is not clear."""
+    texts = [quantity[0] for quantity in quantities if quantity]
     texts_with_comma = [text for text in texts if "," in text]
     if not texts_with_comma:
         return ".", ()
-    thousands = all(_GROUPS.fullmatch(text) for text in texts_with_comma)
-    if thousands and any("." in text or text.count(",") > 1 for text in texts):
+    may_be_thousands = all(_GROUPS.fullmatch(text) for text in texts_with_comma)
+    if may_be_thousands and any("." in text or text.count(",") > 1 for text in texts):  # no number has two decimal marks
         return ".", ("commas between thousands",)
     # 1,633 alone may be 1633 or 1.633. A 4084 in the same column shows that thousands have no separator, so the comma stands
     # before decimals; a 969 shows nothing, because it would look the same either way.
     other_digits = [digits for text in texts if "," not in text and (digits := text.lstrip("+-0"))]
     is_clear = comma and not other_digits
-    if thousands and not is_clear and not any(len(digits) > 3 for digits in other_digits):
-        row = next(row for row, part in enumerate(parts) if part and "," in part[0])
+    if may_be_thousands and not is_clear and not any(len(digits) > 3 for digits in other_digits):
+        row = next(row for row, quantity in enumerate(quantities) if quantity and "," in quantity[0])
         raise CellError(row, "a number whose comma is clear: 1633 or 1.633, without separators of thousands", "comma")
     return ",", ("decimals after a comma",)
 
 
 def _to_float(text: str, decimal: str) -> float | None:
+    """Return the number in a text with this decimal mark; None if its separators of thousands are out of place."""
     separator = "," if decimal == "." else "."
-    digits = re.sub(r"(?<=\d)['\u00a0\u202f ](?=\d{3})", "", text)
+    digits = re.sub(r"(?<=\d)['\u00a0\u202f ](?=\d{3})", "", text)  # 1'234 and 1 234
     if separator in digits:
         integer, _, fraction = digits.partition(decimal)
         if separator in fraction or not re.fullmatch(rf"[-+]?\d{{1,3}}(\{separator}\d{{3}})+", integer):
             if decimal == "," and "," not in digits and is_number(digits):
-                return float(digits)
+                return float(digits)  # a number with a point, in a column with commas
             return None
         digits = integer.replace(separator, "") + (f".{fraction}" if fraction else "")
     digits = digits.replace(decimal, ".")
     return float(digits) if is_number(digits) else None
 
 
-def _factor(unit: str, units: Mapping[str, float] | None) -> float | None:
+def _find_factor(unit: str, units: Mapping[str, float] | None) -> float | None:
     if units is not None:
         return units.get(unit, units.get(unit.lower()))
     return next((factor for words, factor in _TIMES.items() if words.fullmatch(unit.lower())), None)
 
 
-def _duration(text: str) -> float | None:
+def _parse_duration(text: str) -> float | None:
     """Return a duration such as `0 days 00:00:00.4`, `1m 3.5s` or `PT0.4S`, s; None for other texts."""
     if len(text) > _MOST_LETTERS:  # the patterns are slow in long texts
         return None
@@ -291,35 +293,37 @@ def _duration(text: str) -> float | None:
         return -total if sign == "-" else total
     if (match := _ISO_DURATION.fullmatch(text)) and any(match.groups()):
         return sum(float(part or 0) * factor for part, factor in zip(match.groups(), (86400, 3600, 60, 1), strict=True))
-    parts = _PARTS.findall(text)
+    parts = _PARTS.findall(text)  # number and unit of each; `m` is a minute among them
     if len(parts) < 2 or _PARTS.sub("", text).strip() or not all(is_number(number) for number, _ in parts):
         return None
-    return math.fsum(float(number) * (60.0 if unit == "m" else _factor(unit, None) or math.nan) for number, unit in parts)
+    return math.fsum(float(number) * (60.0 if unit == "m" else _find_factor(unit, None) or math.nan) for number, unit in parts)
 
 
-def _days_first(texts: Sequence[str]) -> bool:
+def _are_days_first(texts: Sequence[str]) -> bool:
     """Return True if the days of slashed dates precede the months. Raises CellError if no date of the column shows it."""
     matches = [(row, match) for row, text in enumerate(texts) if (match := _SLASHED.fullmatch(text))]
-    if not matches or matches[0][1][2] == ".":
+    if not matches or matches[0][1]["mark"] == ".":  # 21.6.2025 is written with the day first everywhere
         return True
-    first, second = (max(int(match[place]) for _, match in matches) for place in (1, 3))
-    if first <= 12 and second <= 12 and any(match[1] != match[3] for _, match in matches):
+    largest_first, largest_second = (max(int(match[part]) for _, match in matches) for part in ("first", "second"))
+    if largest_first <= 12 and largest_second <= 12 and any(match["first"] != match["second"] for _, match in matches):
         raise CellError(matches[0][0], "a date of which day and month can be told apart, such as 2025-06-21 10:54", "date")
-    return first > 12
+    return largest_first > 12
 
 
-def _moment(text: str, days_first: bool) -> float | None:
+def _parse_moment(text: str, days_first: bool) -> float | None:
+    """Return a date in s since 1970; None for another text."""
     try:
         if match := _SLASHED.fullmatch(text):
-            first, second = int(match[1]), int(match[3])
+            first, second = int(match["first"]), int(match["second"])
             day, month = (first, second) if days_first else (second, first)
-            year = int(match[4]) + (2000 if len(match[4]) == 2 else 0)
-            hour = int(match[5] or 0) % (12 if match[8] else 24) + (12 if (match[8] or "").lower() == "pm" else 0)
-            moment = datetime(year, month, day, hour, int(match[6] or 0), tzinfo=UTC)
-            return (moment + timedelta(seconds=float(match[7] or 0))).timestamp()
+            year, half = match["year"], (match["half"] or "").lower()
+            hour = int(match["hour"] or 0) % (12 if half else 24) + (12 if half == "pm" else 0)
+            full_year = int(year) + (2000 if len(year) == 2 else 0)
+            moment = datetime(full_year, month, day, hour, int(match["minute"] or 0), tzinfo=UTC)
+            return (moment + timedelta(seconds=float(match["seconds"] or 0))).timestamp()
         if not _ISO.fullmatch(text):
             return None
-        padded = re.sub(r"[ T](?=\d:)", " 0", text)  # 8:54
+        padded = re.sub(r"[ T](?=\d:)", " 0", text)  # 8:54, which `fromisoformat` refuses, as it does the marks replaced below
         moment = datetime.fromisoformat(padded.replace("/", "-").replace("UTC", "+00:00").replace(" +", "+").replace(",", "."))
     except (ValueError, OverflowError):
         return None

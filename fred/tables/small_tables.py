@@ -50,24 +50,27 @@ def read_square(path: Path, names: Sequence[str], factor: UnitFactor, units: Map
         raise FredError(f"{path} is empty; expected {expected}")
     delimiter = next((mark for mark in "\t;,|" if mark in lines[0][1]), None)
     rows = [(number, _split_cells(line, delimiter)) for number, line in lines]
-    if all(len(cells) > 1 and not cells[-1] for _, cells in rows):
+    if all(len(cells) > 1 and not cells[-1] for _, cells in rows):  # a delimiter at the end of each line
         rows = [(number, cells[:-1]) for number, cells in rows]
-    if {to_snake_case(cell) for cell in rows[0][1]} & {*_SENDERS, *_RECEIVERS} and len(rows[0][1]) < 6:
+    first_cells = rows[0][1]
+    # A wider table is a square one, of places that happen to be named `a` and `b`.
+    if {to_snake_case(cell) for cell in first_cells} & {*_SENDERS, *_RECEIVERS} and len(first_cells) < 6:
         return _read_pairs(file, names, factor, units)
     header, unit_factor = list[str](), 1.0
-    if not any(map(_is_number, rows[0][1])):
-        header, rows = [cell for cell in rows[0][1] if cell], rows[1:]
+    if not any(map(_is_number, first_cells)):
+        header, rows = [cell for cell in first_cells if cell], rows[1:]
     if header and len(rows) and len(rows[0][1]) == len(header) and not _is_number(rows[0][1][0]):
-        unit_factor = [number for _, number in split_unit(header[0], factor)][-1]
+        *_, (_, unit_factor) = split_unit(header[0], factor)  # the last reading has the unit, if there is one
         header = header[1:]  # words above the names of the rows, such as `latency (ms)`
     table = []
-    for place, (number, cells) in enumerate(rows):
+    for i, (number, cells) in enumerate(rows):
         if header and len(cells) == len(header) + 1:
-            if cells[0] != header[min(place, len(header) - 1)]:
-                raise FredError(f"{path}:{number}: expected the row of {quoted(header[min(place, len(header) - 1)])}, as above")
+            row_name = header[min(i, len(header) - 1)]
+            if cells[0] != row_name:
+                raise FredError(f"{path}:{number}: expected the row of {quoted(row_name)}, as above")
             cells = cells[1:]
         try:
-            numbers = quantities.parse_numbers(cells, units or None, delimiter != ",")
+            numbers = quantities.parse_numbers(cells, units or None, comma=delimiter != ",")
             table.append((numbers.values * (1.0 if numbers.unit else unit_factor)).tolist())
         except quantities.CellError as error:
             raise FredError(f"{path}:{number}: found {quoted(cells[error.row])}; expected {expected}") from None
@@ -75,33 +78,33 @@ def read_square(path: Path, names: Sequence[str], factor: UnitFactor, units: Map
 
 
 def _read_pairs(file: Content, names: Sequence[str], factor: UnitFactor, units: Mapping[str, float]) -> list[list[float]]:
-    """Return the table of which each row is a pair. Raises FredError."""
+    """Return the square table of one in which each row is a pair. Raises FredError."""
     table = open_table(file, f"from,to,{names[0]}")
-    matches = {
-        name: (header, value)
+    matches = {  # header and factor of its unit
+        name: (header, unit_factor)
         for header in table.header
-        for stem, value in split_unit(header, factor)
-        for name, headers in (("from", _SENDERS), ("to", _RECEIVERS), ("value", names))
-        if stem in headers
+        for stem, unit_factor in split_unit(header, factor)
+        for name, synonyms in (("from", _SENDERS), ("to", _RECEIVERS), ("value", names))
+        if stem in synonyms
     }
     if len(matches) < 3:
         raise FredError(f"{file.path} has the columns {listed(table.header)}; expected from, to, {names[0]}")
     senders, receivers = table.texts(matches["from"][0]), table.texts(matches["to"][0])
-    header, value = matches["value"]
+    header, unit_factor = matches["value"]
     if units:
         values = table.quantities(header, units)
     else:
         values = table.columns([], [header])[1][header]
-        value = unit_seconds(table, header, value)
-    places = {name: place for place, name in enumerate(dict.fromkeys([*senders, *receivers]))}
-    square = np.full((len(places), len(places)), math.nan)
+        unit_factor = unit_seconds(table, header, unit_factor)
+    numbers = {name: number for number, name in enumerate(dict.fromkeys([*senders, *receivers]))}
+    square = np.full((len(numbers), len(numbers)), math.nan)
     for row, (sender, receiver) in enumerate(zip(senders, receivers, strict=True)):
-        pair = places[sender], places[receiver]
+        pair = numbers[sender], numbers[receiver]
         if not math.isnan(square[pair]):
             raise FredError(
                 f"{table.describe_row(row)}: the pair {sender}, {receiver} stands twice; expected one row: take their mean"
             )
-        square[pair] = values[row] * value
+        square[pair] = values[row] * unit_factor
     mirrored = np.isnan(square) & ~np.isnan(square.T)
     square[mirrored] = square.T[mirrored]  # a pair in one direction counts for both
     rows: list[list[float]] = square.tolist()
@@ -153,26 +156,25 @@ def read_table(path: Path, kind: Kind, begin: date | None = None) -> Table:
     source = read_content(path)
     record = read_record(source, kind.name)
     file = record.table if record else open_table(source, kind.header)
-    columns = _columns(file, kind, source)
+    matches = _match_columns(file, kind, source)
     notes = list(file.notes)
     readings = [
         f"`{header}` read as `{name}`" + (f" times {factor:g}" if factor != 1 else "")
-        for name, (header, factor) in columns.items()
+        for name, (header, factor) in matches.items()
         if to_snake_case(header) != name and not record
     ]
     notes += [f"column {', '.join(readings)}"] if readings else []
-    cells = {column.name: columns[column.name] for column in kind.columns if column.name in columns}
-    names = {name: file.texts(cells[name][0]) for name in kind.column_names("names") if name in cells}
+    names = {name: file.texts(matches[name][0]) for name in kind.column_names("names") if name in matches}
     numbers = {
-        column.name: _numbers(file, column, *cells[column.name])
+        column.name: _read_numbers(file, column, *matches[column.name])
         for column in kind.columns
-        if column.holds == "numbers" and column.name in cells
+        if column.holds == "numbers" and column.name in matches
     }
-    time_cells = {name: cells[name] for name in kind.column_names("times") if name in cells}
-    times = _times(file, time_cells, None if record else source)
+    time_matches = {name: matches[name] for name in kind.column_names("times") if name in matches}
+    times = _read_times(file, time_matches, None if record else source)
     for name in kind.column_names("lengths"):
-        if name in cells:
-            times[name] = _lengths(file, *cells[name])
+        if name in matches:
+            times[name] = _read_lengths(file, *matches[name])
     times_from_begin, time_notes = _count_from_begin(file, times, begin, record.first if record else None)
     notes += time_notes
     if notes:
@@ -213,7 +215,7 @@ def intervals(table: Table, first: str, last: str) -> list[tuple[int, float, flo
     return spans
 
 
-def _columns(file: File, kind: Kind, source: Content) -> dict[str, tuple[str, float]]:
+def _match_columns(file: File, kind: Kind, source: Content) -> dict[str, tuple[str, float]]:
     """Return the header and the factor of its unit for each column of a kind that the table has."""
     matches: dict[str, tuple[str, float]] = {}
     unknown = []
@@ -223,6 +225,7 @@ def _columns(file: File, kind: Kind, source: Content) -> dict[str, tuple[str, fl
             unknown.append(header)
             continue
         name, factor = match
+        # Of two columns for one name, that with a vague name, such as `id`, is another one.
         if name in matches and to_snake_case(matches[name][0]) in VAGUE_NAMES:
             unknown.append(matches.pop(name)[0])
         if name in matches and to_snake_case(header) in VAGUE_NAMES:
@@ -234,6 +237,7 @@ def _columns(file: File, kind: Kind, source: Content) -> dict[str, tuple[str, fl
             raise FredError(f"{file.path}: {pair} may both be `{name}`; {cure}")
         matches[name] = header, factor
     for column in kind.columns:
+        # A length replaces the end, but not the begin, which is the first column of times.
         is_replaced = "length" in matches and column.holds == "times" and column.name != kind.column_names("times")[0]
         if column.required and column.name not in matches and not is_replaced:
             cure = missing_columns_cure(file, kind, source, matches, unknown)
@@ -245,10 +249,10 @@ def _columns(file: File, kind: Kind, source: Content) -> dict[str, tuple[str, fl
     return matches
 
 
-def _numbers(file: File, column: Column, header: str, factor: float) -> Floats:
+def _read_numbers(file: File, column: Column, header: str, factor: float) -> Floats:
     """Return a column of numbers, in the column's unit. Raises FredError."""
-    units = {name: next(iter(file.texts(name)), "").strip("[]() ") for name in file.header}
-    units = {name: unit for name, unit in units.items() if unit[:1].isalpha() and column.factor(unit) is not None}
+    first_cells = {name: next(iter(file.texts(name)), "").strip("[]() ") for name in file.header}
+    units = {name: cell for name, cell in first_cells.items() if cell[:1].isalpha() and column.factor(cell) is not None}
     if header in units:
         names = {name: f"{name}_{unit}" for name, unit in units.items()}
         raise FredError(
@@ -262,29 +266,30 @@ def _numbers(file: File, column: Column, header: str, factor: float) -> Floats:
 def _has_units(file: File, header: str) -> bool:
     """Return True if a cell of the column has a unit, which counts instead of that of the name."""
     first = next((text for text in file.texts(header) if text), "")
-    return bool(first) and not quantities.is_number(first) and not first[-1:].isdigit()
+    return bool(first) and not quantities.is_number(first) and not first[-1:].isdigit()  # 1,633 is no unit
 
 
-def _times(file: File, cells: dict[str, tuple[str, float]], source: Content | None) -> dict[str, Floats]:
+def _read_times(file: File, matches: dict[str, tuple[str, float]], source: Content | None) -> dict[str, Floats]:
     """Return columns of times: s, or s since 1970 for dates, all of which have days and months in the same order.
 
-    The source is the content of a table that no tool has written.
+    `matches` are the header and the factor of each. The source is the content of a table that no tool has written.
     """
-    texts = {name: file.texts(header) for name, (header, _) in cells.items()}
-    dated = [name for name in cells if any(map(quantities.is_date, texts[name]))]
-    try:
+    texts = {name: file.texts(header) for name, (header, _) in matches.items()}
+    dated = [name for name in matches if any(map(quantities.is_date, texts[name]))]
+    try:  # all columns as one, so that each shows the order of days and months to the others
         moments = quantities.parse_moments([text for name in dated for text in texts[name]])
     except quantities.CellError as error:
-        name, row = dated[error.row // len(texts[dated[0]])], error.row % len(texts[dated[0]])
-        expected = f"{error.expected} in column `{cells[name][0]}`, as in other rows; found {quoted(texts[name][row])}"
-        headers = [cells[name][0] for name in dated]
+        column, row = divmod(error.row, len(texts[dated[0]]))
+        name = dated[column]
+        expected = f"{error.expected} in column `{matches[name][0]}`, as in other rows; found {quoted(texts[name][row])}"
+        headers = [matches[name][0] for name in dated]
         cure = f"; {clear_dates_command(source, headers)}" if error.ambiguous == "date" and source else ""
         raise FredError(f"{file.describe_row(row)}: expected {expected}{cure}") from None
     dates = dict(zip(dated, np.split(moments, len(dated)), strict=True)) if dated else {}
-    return {name: dates[name] if name in dates else _lengths(file, *cells[name]) for name in cells}
+    return {name: dates[name] if name in dates else _read_lengths(file, *matches[name]) for name in matches}
 
 
-def _lengths(file: File, header: str, factor: float) -> Floats:
+def _read_lengths(file: File, header: str, factor: float) -> Floats:
     for row, text in enumerate(file.texts(header)):
         if text.count(":") == 1:
             raise FredError(
@@ -322,7 +327,7 @@ def unit_seconds(file: File, header: str, factor: float) -> float:
 def _count_from_begin(
     file: File, times: dict[str, Floats], begin: date | None, first: float | None
 ) -> tuple[dict[str, Floats], list[str]]:
-    """Return times in s from the begin of the run, and notes."""
+    """Return times in s from the begin of the run, and notes; `first` is the begin of a tool's record, s since 1970."""
     lengths = {name: values for name, values in times.items() if name == "length"}
     moments = {name: values for name, values in times.items() if name != "length"}
     if not moments:
@@ -341,11 +346,11 @@ def _count_from_begin(
         raise FredError(f"{file.path}: column `{mixed[0]}` {expected}")
     # Clocks count s, ms, us or ns since 1970. The unit is the first in which the earliest date is before the year 5138, 1e11 s.
     scale = next(scale for scale in (1.0, 1e3, 1e6, 1e9) if min(earliest.values()) / scale < 1e11)
-    zero = next(iter(earliest.values())) / scale if first is None else first
+    zero = next(iter(earliest.values())) / scale if first is None else first  # the moment that becomes 0 s
     notes = []
     if begin is None:
-        when = datetime.fromtimestamp(zero, UTC).isoformat(sep=" ").removesuffix("+00:00")
-        notes.append(f"times count from {when}, the first in the record; another begin is `from: DATE` in the scenario")
+        zero_date = datetime.fromtimestamp(zero, UTC).isoformat(sep=" ").removesuffix("+00:00")
+        notes.append(f"times count from {zero_date}, the first in the record; another begin is `from: DATE` in the scenario")
     else:
         zero = seconds_since_1970(begin)
     return lengths | {name: values / scale - zero for name, values in moments.items()}, notes
@@ -378,8 +383,8 @@ def number_names(names: Sequence[str], are_numbers: bool) -> tuple[list[int], li
     """
     if are_numbers and all(map(quantities.is_count, names)):
         return [int(name) for name in names], []
-    order = {name: number for number, name in enumerate(dict.fromkeys(names))}
-    return [order[name] for name in names], list(order)
+    number_of = {name: number for number, name in enumerate(dict.fromkeys(names))}
+    return [number_of[name] for name in names], list(number_of)
 
 
 def warn_of_order(path: Path, names: Sequence[str]) -> None:

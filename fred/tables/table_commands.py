@@ -64,7 +64,7 @@ def rewrite_command(source: Content, change: str, options: str = "") -> str:
         change: calls of methods of the table, with names from the file as Python writes them.
         options: options of pandas that replace the place of the header.
     """
-    imports, reader, rows = "import pandas", "", None
+    imports, reader, rows = "import pandas", "", None  # number of rows that FRED reads in a text
     if source.kind == "parquet":
         reader = f"pandas.read_parquet({str(source.path)!r})"
     elif source.head.lstrip()[:1] in ("[", "{"):
@@ -77,9 +77,10 @@ def rewrite_command(source: Content, change: str, options: str = "") -> str:
         except FredError:
             reader = f"pandas.read_csv({str(source.path)!r}, {options or 'sep=None'}, engine='python')"
     code = f"{imports}; {reader}{change}.to_csv({source.path.stem + '-2.csv'!r}, index=False)"
-    table, changed = _evaluate(reader), _evaluate(reader + change)
-    if _SHELL_MARKS.search(code) or table is None or changed is None or not len(changed):
+    table, changed_table = _evaluate(reader), _evaluate(reader + change)
+    if _SHELL_MARKS.search(code) or table is None or changed_table is None or not len(changed_table):
         return _BY_HAND
+    # pandas must see the same rows and names as FRED; other `options` of the header change both.
     if rows is not None and (len(table) != rows or [str(name).strip() for name in table.columns] != layout.names):
         return _BY_HAND
     return f'`python -c "{code}"`'

@@ -102,12 +102,12 @@ def match_column(file: File, header: str, kind: Kind) -> tuple[str, float] | Non
         kind: kind of the table.
     """
     is_dated = any(map(quantities.is_date, file.texts(header)[:_SAMPLE_ROWS]))
-    for is_short in (False, True):
+    for without_fillers in (False, True):  # a column that has the whole name comes first
         for column in kind.columns:
             for stem, factor in split_unit(header, column.factor):
-                word = _shorten(stem, header, column) if is_short else stem
-                matches = word == column.name or word in column.synonyms or (is_dated and word in column.if_dates)
-                if matches and not (is_dated and column.holds == "lengths"):
+                name = _shorten(stem, header, column) if without_fillers else stem
+                is_match = name == column.name or name in column.synonyms or (is_dated and name in column.if_dates)
+                if is_match and not (is_dated and column.holds == "lengths"):
                     return column.name, factor
     return None
 
@@ -148,10 +148,10 @@ def missing_columns_cure(file: File, kind: Kind, source: Content, matches: Match
         columns = ["machine", "time", "state"]
         change = f".rename(columns={dict(zip(states, columns, strict=True))})[{columns}]"
         return f"if `{state}` is the state of `{machine}` from `{time}` on: {rewrite_command(source, change)}"
-    end_columns = kind.column_names("times")[1:]
+    end_columns = kind.column_names("times")[1:]  # the first one is the begin
     replaced = end_columns if "length" in matches else ()
     missing = [column for column in kind.columns if column.required and column.name not in {*matches, *replaced}]
-    names = _guess_names(file, missing, unknown)
+    names = _guess_names(file, missing, unknown)  # header -> missing column
     defaults: dict[str, str] = {}  # values of missing columns that no column can be
     assumptions = [f"`{header}` is `{name}`" for header, name in names.items()]
     for column in missing:
@@ -213,22 +213,24 @@ def unknown_columns_error(file: File, kind: Kind, source: Content, matches: Matc
     """
     hints = [_describe_unknown(name, kind) for name in unknown]
     place = f"{file.path} has a column {listed(hints)}; {kind.expected}"
-    headers = [header for header, _ in matches.values()]
-    names: dict[str, str] = {}
+    matched_headers = [header for header, _ in matches.values()]
+    names: dict[str, str] = {}  # unknown header -> column that it may mean, with its unit
     for column in kind.columns:
         candidates = [header for header in unknown if column.name not in matches and header not in names]
-        if match := next(((header, name) for header in candidates if (name := _match_unknown(header, column))), None):
-            names |= [match]
+        for header in candidates:
+            if name := _match_unknown(header, column):
+                names[header] = name
+                break
     if names:
         parts = " and ".join(f"`{header}` is `{name}`" for header, name in names.items())
         choices = _find_choices(file, [header for header in unknown if header not in names])
-        change = f".rename(columns={names})[{[*headers, *names.values(), *choices]}]"
+        change = f".rename(columns={names})[{[*matched_headers, *names.values(), *choices]}]"
         return FredError(f"{place}; if {parts}: {rewrite_command(source, change)}")
     for column, header in itertools.product(kind.columns, unknown):
         advice, change = _derive_relative(header, column)
         if change and column.name not in matches:
             relative = f"`{header}` is no `{column.name}`, which is relative; {advice}"
-            columns = [*headers, column.name, *_find_choices(file, [name for name in unknown if name != header])]
+            columns = [*matched_headers, column.name, *_find_choices(file, [name for name in unknown if name != header])]
             return FredError(f"{file.path}: {relative}: {rewrite_command(source, f'{change}[{columns}]')}")
     if not {*matches} & {*kind.column_names("numbers"), *kind.column_names("times")}:
         return FredError(f"{place}; write a table with these columns")
@@ -243,6 +245,7 @@ def _match_unknown(header: str, column: Column) -> str:
         return ""
     readings = [(stem, unit) for stem, unit in split_name(header) if column.factor(unit) or column.factor(unit.lower())]
     for stem, unit in [*readings, (header, "")]:
+        # One letter is enough before a unit that only such columns have, as in `ul_mbps` for `upload`.
         initials = {part[0] for part in to_snake_case(stem).split("_") if part and unit and column.units}
         similar = difflib.get_close_matches(to_snake_case(stem), (column.name, *column.synonyms), 1, _LEAST_SIMILARITY)
         if similar or column.name[0] in initials:
@@ -303,7 +306,7 @@ def _is_choice(header: str) -> bool:
     return bool({*words} & {*CHOICES}) and words[-1] not in ("id", "time")
 
 
-def _choice_cure(file: File, kind: Kind, source: Content, choices: Values, prices: Mapping[str, tuple[str, float]]) -> str:
+def _choice_cure(file: File, kind: Kind, source: Content, choices: Values, matches: Matches) -> str:
     """Return a clause that names the values of columns, with a command that keeps the rows with one.
 
     Args:
@@ -311,7 +314,7 @@ def _choice_cure(file: File, kind: Kind, source: Content, choices: Values, price
         kind: kind of the table.
         source: content of its file.
         choices: the cells of the columns.
-        prices: header and factor of each column of the kind that the table has.
+        matches: header and factor of the columns of the kind that the table has.
     """
     values = {header: list(dict.fromkeys(text for text in texts if text)) for header, texts in choices.items()}
     parts = [f"`{header}` has the values {briefly(names, _MOST_VALUES)}" for header, names in values.items()]
@@ -319,19 +322,19 @@ def _choice_cure(file: File, kind: Kind, source: Content, choices: Values, price
     command = select_rows_command(source, selection)
     cure = f"column {'; '.join(parts)}: keep the rows you mean, such as those of {', '.join(selection.values())}: {command}"
     products = list(zip(*choices.values(), strict=True))
-    if kind.name == "prices" and "per_hour" in prices and len({*products}) == len(products):
-        header, factor = prices["per_hour"]
-        numbers = file.quantities(header, {"USD": 1.0, "usd": 1.0, "EUR": 1.0, "eur": 1.0}) * factor
+    if kind.name == "prices" and "per_hour" in matches and len({*products}) == len(products):
+        header, factor = matches["per_hour"]
+        prices = file.quantities(header, {"USD": 1.0, "usd": 1.0, "EUR": 1.0, "eur": 1.0}) * factor
         examples = [
-            f"`per_hour: {number:.10g}` of {', '.join(filter(None, product))}"
-            for number, product in zip(numbers.tolist(), products, strict=True)
+            f"`per_hour: {price:.10g}` of {', '.join(filter(None, product))}"
+            for price, product in zip(prices.tolist(), products, strict=True)
         ]
         return f"there is one price of each product: write it instead of the file, {briefly(examples, 3)}; or {cure}"
     return f"{cure}; if all rows are meant, write the table without {'these columns' if choices.keys() - selection else 'it'}"
 
 
 def _choose_product(choices: Values) -> dict[str, str]:
-    """Return the values that most rows have."""
+    """Return the values of the most frequent product: a combination of the columns' values."""
     (product, _), *_ = Counter(zip(*choices.values(), strict=True)).most_common(1)
     return {header: value for header, value in zip(choices, product, strict=True) if value}
 
@@ -361,11 +364,11 @@ def _count_cure(file: File) -> str:
     counts = [int(text) for text in cells[columns[0]] if int(text)] if columns else []
     if not counts:
         return ""
-    first, seconds = counts[0], _DAYS * 86400
+    count, seconds = counts[0], _DAYS * 86400  # for an example
     causes = f"print('causes:', [dict(mean_up=machines * days * 86400 / n) for n in {counts}])"
     return (
         f"`{columns[0]}` counts failures, and counts have no times: give `causes` in place of `file`. The mean time of each "
-        f"machine is machines x seconds / count; for {first} failures of {_MACHINES:,} machines in {_DAYS} days, "
-        f"{_MACHINES} x {seconds} / {first} is `mean_up: {_MACHINES * seconds / first:.0f}`. With your numbers of machines and "
+        f"machine is machines x seconds / count; for {count} failures of {_MACHINES:,} machines in {_DAYS} days, "
+        f"{_MACHINES} x {seconds} / {count} is `mean_up: {_MACHINES * seconds / count:.0f}`. With your numbers of machines and "
         f'days: `python -c "machines, days = {_MACHINES}, {_DAYS}; {causes}"`'
     )

@@ -60,8 +60,8 @@ class Layout:
         """
         lines = _lines_of_cells(file.text, self.delimiter)
         rows = ((line, fields) for line, fields in lines if line > self.header and not _is_outside(fields, self.names))
-        for place, ((line, fields), last) in enumerate(_mark_end(rows)):
-            if (place == 0 and self.units) or (last and self.is_truncated):
+        for row, ((line, fields), is_last) in enumerate(_mark_end(rows)):
+            if (row == 0 and self.units) or (is_last and self.is_truncated):
                 continue
             if len(fields) != len(self.names):
                 raise FredError(
@@ -91,7 +91,7 @@ def find_layout(file: Content, example: str = TRACE_HEADER) -> Layout:
     lines = [line for line in sample if line.strip() and not _COMMENT.match(line) and not _RULE.fullmatch(line.rstrip())]
     delimiter, width = _find_delimiter(lines)
     fields = [(line, cells) for line, cells in _lines_of_cells("".join(sample), delimiter) if cells]
-    header, names, comments = _find_header(fields, width)
+    header, names, has_comments = _find_header(fields, width)
     below = [cells for line, cells in fields if line > header and not _is_outside(cells, names)]
     if not below:
         raise FredError(f"{file.path} has no rows" if names else _no_table_message(file, example))
@@ -107,14 +107,15 @@ def find_layout(file: Content, example: str = TRACE_HEADER) -> Layout:
     notes += ["the last line is cut off, and left out"] if is_truncated else []
     # Arrow may read the table only if every line below the header is a row. The sample does not show that, so the whole file is
     # searched for comments, rules, repeated headers and a last line that is cut off; with one of them, Python reads row by row.
-    dirt = _DIRT.search(file.data, max(file.data.find(b"\n", _header_offset(sample, header)), 0))
+    header_end = max(file.data.find(b"\n", _header_offset(sample, header)), 0)
+    dirt = _DIRT.search(file.data, header_end)
     return Layout(
         delimiter,
         header,
         names,
         units,
         {name: [cells[i] for cells in rows if i < len(cells)] for i, name in enumerate(names)},
-        not (comments or repetitions or is_truncated or dirt or delimiter in (SPACES, "|")),
+        not (has_comments or repetitions or is_truncated or dirt or delimiter in (SPACES, "|")),
         is_truncated,
         tuple(notes),
     )
@@ -138,40 +139,42 @@ def _lines_of_cells(text: str, delimiter: str) -> Iterator[tuple[int, list[str]]
 
 def _find_delimiter(lines: Sequence[str]) -> tuple[str, int]:
     """Return the delimiter that cuts the most lines alike, and the number of cells of such a line."""
-    best = (0, 1, ",")
+    best_count, best_width, best_delimiter = 0, 1, ","
     for delimiter in _DELIMITERS:
         widths = Counter(len(cells) for _, cells in _lines_of_cells("".join(lines), delimiter))
-        width, number = max(widths.items(), key=lambda entry: (entry[0] > 1, entry[1]), default=(1, 0))
-        if width > 1 and (number, width) > best[:2]:
-            best = (number, width, delimiter)
-    if best[0] * 2 >= len(lines):
-        return best[2], best[1]
+        width, count = max(widths.items(), key=lambda entry: (entry[0] > 1, entry[1]), default=(1, 0))
+        if width > 1 and (count, width) > (best_count, best_width):
+            best_count, best_width, best_delimiter = count, width, delimiter
+    if best_count * 2 >= len(lines):
+        return best_delimiter, best_width
     if len(lines) > 1 and len(lines[0].split()) == 1 and all(_is_quantity(line.strip()) for line in lines[1:]):
         return ",", 1  # one column, in which units stand after spaces
-    words = Counter(len(line.split()) for line in lines)
-    width, number = words.most_common(1)[0] if words else (1, 0)
-    if width > 1 and number > best[0] and number * 2 >= len(lines):
+    word_counts = Counter(len(line.split()) for line in lines)
+    width, count = word_counts.most_common(1)[0] if word_counts else (1, 0)
+    if width > 1 and count > best_count and count * 2 >= len(lines):
         return SPACES, width
-    return best[2], best[1]
+    return best_delimiter, best_width
 
 
 def _find_header(fields: Sequence[tuple[int, list[str]]], width: int) -> tuple[int, list[str], bool]:
     """Return line and names of the header, and True if there are comments below it."""
     is_outside = [bool(_COMMENT.match(cells[0])) or bool(_RULE.fullmatch("".join(cells))) for _, cells in fields]
-    texts = [field for field, outside in zip(fields, is_outside, strict=True) if not outside]
-    if not texts:
+    lines = [field for field, outside in zip(fields, is_outside, strict=True) if not outside]
+    if not lines:
         return 0, [], False
-    wide = [i for i, (_, cells) in enumerate(texts) if len(cells) == width]
-    titles = [i for i in wide if sum(map(is_missing, texts[i][1])) * 2 >= width > 1]  # as spreadsheets write them
-    headers = [i for i in wide if i not in titles and not _is_row(texts[i][1], width)]
-    place = next(iter(headers if wide[:1] == titles[:1] and headers else wide), 0)
-    while place and _is_row(texts[place][1], width) and not _is_row(texts[place - 1][1], len(texts[place - 1][1])):
-        place -= 1  # a header with another number of cells; the rows' error says so
-    line, names = texts[place]
+    usual = [i for i, (_, cells) in enumerate(lines) if len(cells) == width]
+    # Spreadsheets write a title as a line of cells that are mostly empty.
+    titles = [i for i in usual if sum(map(is_missing, lines[i][1])) * 2 >= width > 1]
+    headers = [i for i in usual if i not in titles and not _is_row(lines[i][1], width)]
+    # The header is the first line of the usual width, but not a title above a header.
+    header = next(iter(headers if usual[:1] == titles[:1] and headers else usual), 0)
+    while header and _is_row(lines[header][1], width) and not _is_row(lines[header - 1][1], len(lines[header - 1][1])):
+        header -= 1  # words above a row: a header with another number of cells; the rows' error says so
+    line, names = lines[header]
     if _is_row(names, len(names)) and (comment := _commented_header(fields, line, len(names))):
         line, names = comment
-    below = [field for field, outside in zip(fields, is_outside, strict=True) if outside and field[0] > line]
-    return line, [name.strip() for name in names], bool(below)
+    has_comments = any(outside and number > line for (number, _), outside in zip(fields, is_outside, strict=True))
+    return line, [name.strip() for name in names], has_comments
 
 
 def _commented_header(fields: Sequence[tuple[int, list[str]]], line: int, width: int) -> tuple[int, list[str]] | None:
@@ -181,7 +184,7 @@ def _commented_header(fields: Sequence[tuple[int, list[str]]], line: int, width:
         return None
     number, cells = above[-1]
     names = [_COMMENT.sub("", cells[0]).strip(), *cells[1:]]
-    names = names if names[0] else names[1:]
+    names = names if names[0] else names[1:]  # the mark of the comment may be a cell alone
     return (number, names) if len(names) == width and not _is_row(names, width) else None
 
 
@@ -196,7 +199,7 @@ def _find_units(names: Sequence[str], cells: Sequence[str]) -> dict[str, str]:
 
 def _is_outside(fields: Sequence[str], names: Sequence[str]) -> bool:
     """Return True for cells that are a comment, a rule between rows, or the header again."""
-    text = "".join(fields)
+    text = "".join(fields)  # dashes alone are a rule, but one dash is a missing value
     return (bool(_COMMENT.match(fields[0]) or _RULE.fullmatch(text)) and not is_missing(text)) or [
         cell.strip() for cell in fields
     ] == list(names)
@@ -232,8 +235,9 @@ def _mark_end(rows: Iterator[tuple[int, list[str]]]) -> Iterator[tuple[tuple[int
 
 
 def _is_row(fields: Sequence[str], columns: int) -> bool:
-    values = [*map(is_value, fields)]
-    return all(values) or (any(values) and len(fields) == columns)
+    """Return True for a row, False for names: all cells are values, or some are and there is one for each column."""
+    are_values = [*map(is_value, fields)]
+    return all(are_values) or (any(are_values) and len(fields) == columns)
 
 
 def is_value(text: str) -> bool:

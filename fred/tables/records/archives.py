@@ -56,9 +56,9 @@ def read_lanl(file: Content, kind: str) -> Record:
         raise FredError(f"{problem}; expected one: {select_rows_command(file, {headers['system']: min(systems)})}")
     dates = ([_DATE.sub(_iso, text) for text in table.texts(name)] for name in (down, up))
     rows = [(name, *pair) for name, *pair in zip(table.texts(node), *dates, strict=True)]
-    whole = [position for position, row in enumerate(rows) if row[0] and row[1]]  # without an end, a failure lasts
-    failures = [rows[position] for position in whole]
-    return Record(rows_table(file, ("worker", "down", "up"), failures, lambda row: table.describe_row(whole[row])))
+    failure_rows = [i for i, (name, begin, _) in enumerate(rows) if name and begin]  # without an end, a failure lasts
+    failures = [rows[i] for i in failure_rows]
+    return Record(rows_table(file, ("worker", "down", "up"), failures, lambda row: table.describe_row(failure_rows[row])))
 
 
 def _iso(date: re.Match[str]) -> str:
@@ -101,13 +101,14 @@ def read_failure_archive(file: Content, kind: str) -> Record:
     begins, ends = (table.columns([], [name])[1][name].tolist() for name in (names["event_start_time"], end))
     nodes = table.texts(node)
     events = [row for row, event_type in enumerate(types) if event_type == _TYPES[kind]]
-    selected = [row for row in events if nodes[row] and not begins[row] >= ends[row]]
+    selected = [row for row in events if nodes[row] and not begins[row] >= ends[row]]  # an end may be missing: NaN
     if not selected:
         meaning = "failures are those of type 0, sessions those of type 1"
         raise FredError(f"{table.path} has no event of type {_TYPES[kind]}; {meaning}")
     rows = [(nodes[row], begins[row], ends[row]) for row in selected]
     record = rows_table(file, _COLUMNS[kind], rows, lambda row: table.describe_row(selected[row]))
-    return Record(record, first=min(begins), length=max(end for end in (*begins, *ends) if not math.isnan(end)) - min(begins))
+    last = max(time for time in (*begins, *ends) if not math.isnan(time))
+    return Record(record, first=min(begins), length=last - min(begins))
 
 
 FAILURE_ARCHIVE = RecordFormat(
@@ -136,15 +137,15 @@ def read_google_machines(file: Content, kind: str) -> Record:
         file: content of the file.
         kind: `failures` or `sessions`.
     """
-    changes, places = list[Change](), list[int]()
+    changes, lines = list[Change](), list[int]()
     for line, text in enumerate(file.text.splitlines(), 1):
         time, machine, event, *_ = text.split(",")[:3] if _ROW.fullmatch(text) else ("", "", "")
         if not time:
             raise FredError(f"{file.path}:{line}: expected time, machine, event, platform, CPUs, memory, as in other rows")
         if event != "2":
             changes.append(Change(machine, int(time) / 1e6, event == "0"))
-            places.append(line)
-    record = record_changes(file, kind, changes, lambda row: f"{file.path}:{places[row]}", has_dates=False)
+            lines.append(line)
+    record = record_changes(file, kind, changes, lambda row: f"{file.path}:{lines[row]}", has_dates=False)
     record.table.notes.append("columns are time in us, machine, and event: 0 add, 1 remove, 2 update, which counts for nothing")
     return record
 

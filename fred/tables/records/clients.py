@@ -64,7 +64,7 @@ def read_availability(file: Content, kind: str) -> Record:
             raise FredError(f"{table.describe_row(row)}: expected increasing times; found {texts[row]}")
     if len(times) < 2:
         raise FredError(f"{table.path} has one time; expected two or more")
-    end = 2 * times[-1] - times[-2]
+    end = 2 * times[-1] - times[-2]  # the last row lasts as long as the one before
     rows = []
     for client in clients:
         states = [state.lower() for state in table.texts(client)]
@@ -75,9 +75,9 @@ def read_availability(file: Content, kind: str) -> Record:
             if state in _ONLINE and (row == 0 or states[row - 1] not in _ONLINE):
                 remaining = zip(times[row:], states[row:], strict=True)
                 rows.append((client, times[row], next((time for time, state in remaining if state in _OFFLINE), end)))
-    return Record(
-        rows_table(file, ("member", "begin", "end"), rows), times[0] if has_dates else None, end - times[0] * has_dates
-    )
+    sessions = rows_table(file, ("member", "begin", "end"), rows)
+    # Without dates, times count from the begin of the record, which may be before the first row.
+    return Record(sessions, first=times[0], length=end - times[0]) if has_dates else Record(sessions, length=end)
 
 
 AVAILABILITY = RecordFormat(
@@ -109,26 +109,26 @@ def read_on_off(file: Content, kind: str) -> Record:
     """
     document = parse_json(file)
     if isinstance(document, list):
-        document = {str(place): value for place, value in enumerate(document)}
-    changes = {name: _changes(file, name, value) for name, value in document.items()} if isinstance(document, dict) else {}
+        document = {str(client): value for client, value in enumerate(document)}
+    changes = {name: _read_changes(file, name, value) for name, value in document.items()} if isinstance(document, dict) else {}
     ends = [float(value.get("finish_time", 0)) for value in document.values() if isinstance(value, dict)] if changes else []
     last = max([*ends, *(time for _, times in changes.values() for time in times)], default=0.0)
     rows = []
     for name, (is_on, times) in changes.items():
-        spans = list(zip([0.0, *times], [*times, last], strict=True))[0 if is_on else 1 :: 2]
-        rows += [(name, begin, end) for begin, end in spans if begin < end]
+        spans = list(zip([0.0, *times], [*times, last], strict=True))  # on and off alternate
+        rows += [(name, begin, end) for begin, end in spans[0 if is_on else 1 :: 2] if begin < end]
     return Record(rows_table(file, ("member", "begin", "end"), rows), length=last)
 
 
-def _changes(file: Content, name: str, value: Any) -> tuple[bool, list[float]]:
+def _read_changes(file: Content, name: str, value: Any) -> tuple[bool, list[float]]:
     """Return the first state of a client, and the times at which it changes. Raises FredError."""
     try:
         if isinstance(value, dict):
             begins, ends = ([float(time) for time in value[key]] for key in ("active", "inactive"))
             is_on = bool(ends) and (not begins or ends[0] < begins[0])
-            times = sorted({*begins} ^ {*ends})
-            states = [time in {*begins} for time in times]
-            is_valid = all(state == (place % 2 == is_on) for place, state in enumerate(states))
+            times = sorted({*begins} ^ {*ends})  # an end at which the next session begins is no change
+            are_begins = [time in {*begins} for time in times]
+            is_valid = are_begins == [(i % 2 == 1) == is_on for i in range(len(times))]  # begins and ends alternate
         else:
             is_on, changes = False, [time for pair in value for time in pair]
             if value[0] in ("on", "off"):
@@ -177,17 +177,17 @@ def read_client_behaviour(file: Content, kind: str) -> Record:
     rows, times = [], list[float]()
     for name, events in _events(file).items():
         state, begin = dict.fromkeys(("off", "locked", "charges", "wifi"), False), None
-        for place, (moment, event) in enumerate(events):
+        for i, (moment, event) in enumerate(events):
             if event not in _STATES and event not in _IGNORED_STATES and not event.endswith("%"):
                 raise FredError(f"{file.path}: client {name} has the state `{event}`; expected one of {', '.join(_STATES)}")
             field, value = _STATES.get(event, ("", False))
             state |= {field: value} if field else {}
-            if place + 1 < len(events) and events[place + 1][0] == moment:
-                continue
+            if i + 1 < len(events) and events[i + 1][0] == moment:
+                continue  # events at one moment take effect together
             is_available = (state["off"] or state["locked"]) and state["charges"] and state["wifi"]
             if is_available and begin is None:
                 begin = moment
-            elif begin is not None and (not is_available or place + 1 == len(events)):
+            elif begin is not None and (not is_available or i + 1 == len(events)):
                 rows.append((name, begin, moment))
                 begin = None
         times += [moment for moment, _ in events]
@@ -259,8 +259,8 @@ def read_fedscale(file: Content, kind: str) -> Record:
         times, rates = (table.quantities(name, {"x": 1.0}) for name in names)
     if not len(times) or not (np.all(times > 0) and np.all(rates > 0)):
         raise FredError(f"{file.path}: expected positive numbers of computation (ms a sample) and communication (kbit/s)")
-    speeds, widths = (np.median(times) / times).tolist(), (rates * _BYTES).tolist()
-    record = rows_table(file, ("speed", "upload", "download"), list(zip(speeds, widths, widths, strict=True)))
+    speeds, bandwidths = (np.median(times) / times).tolist(), (rates * _BYTES).tolist()
+    record = rows_table(file, ("speed", "upload", "download"), list(zip(speeds, bandwidths, bandwidths, strict=True)))
     record.notes.append("`computation` in ms, so that the median device has speed 1; `communication` in kbit/s, both ways")
     return Record(record)
 

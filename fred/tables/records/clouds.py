@@ -57,7 +57,7 @@ def read_aws_prices(file: Content, kind: str) -> Record:
         if malformed := [line for line, cells in lines if len(cells) != 6]:
             raise FredError(f"{file.path}:{malformed[0]}: expected 6 fields with tabs between them, as from `--output text`")
         cells = [list(column) for column in zip(*(cells for _, cells in lines), strict=True)]
-        names = ("", *_SERIES, "spot_price", "timestamp")
+        names = ("", *_SERIES, "spot_price", "timestamp")  # the first one has the mark of the format
         columns = dict(zip(names, cells, strict=True))
 
         def place(row: int) -> str:
@@ -68,13 +68,14 @@ def read_aws_prices(file: Content, kind: str) -> Record:
         if missing := [name for name in ("spot_price", "timestamp") if name not in columns]:
             raise FredError(f"{file.path} has no {missing[0]}; expected Timestamp and SpotPrice, as from {_command({})}")
         place = table.describe_row
-    several = {name: values for name in _SERIES if len(values := list(dict.fromkeys(columns.get(name, [])))) > 1}
-    if several:
-        parts = [f"{len(values)} values of {name}, {briefly(sorted(values))}" for name, values in several.items()]
+    values_by_name = {name: list(dict.fromkeys(columns[name])) for name in _SERIES if name in columns}
+    ambiguous = {name: values for name, values in values_by_name.items() if len(values) > 1}
+    if ambiguous:
+        parts = [f"{len(values)} values of {name}, {briefly(sorted(values))}" for name, values in ambiguous.items()]
         series = {name: columns[name] for name in _SERIES if name in columns}
-        (value, _), *_ = Counter(zip(*series.values(), strict=True)).most_common(1)
-        choice = dict(zip(series, value, strict=True))
-        selection = {name: choice[name] for name in several}
+        (most_frequent, _), *_ = Counter(zip(*series.values(), strict=True)).most_common(1)
+        choice = dict(zip(series, most_frequent, strict=True))
+        selection = {name: choice[name] for name in ambiguous}
         raise FredError(
             f"{file.path} has prices of {' and '.join(parts)}; expected one of each: put yours in place of "
             f"{listed([*selection.values()])}, in {_command(choice)}, or in {_selection_command(file, selection)}"
@@ -129,7 +130,7 @@ def read_spot_prices(file: Content, kind: str) -> Record:
             f'{file.path}: expected {{"metadata": {{"gap_seconds": 300}}, "prices": [1.2, 0.9]}}; a record of the number of '
             "machines has no prices: give a number as `per_hour`, and the record as `file` of the fault `sessions`"
         )
-    steps = [(place * gap, price) for place, price in enumerate(prices) if not place or price != prices[place - 1]]
+    steps = [(i * gap, price) for i, price in enumerate(prices) if not i or price != prices[i - 1]]
     return Record(rows_table(file, ("begin", "per_hour"), [(float(begin), float(price)) for begin, price in steps]))
 
 
@@ -159,9 +160,9 @@ def read_azure_events(file: Content, kind: str) -> Record:
     rows: dict[tuple[str, str], tuple[str, float, float | None]] = {}
     for event in _events(list(_answers(file.text))):
         if event.get("EventType") in _DOWN and (text := str(event.get("NotBefore") or "")):
-            down, length = _moment(file, text), event.get("DurationInSeconds")
+            down, length = _parse_moment(file, text), event.get("DurationInSeconds")
             up = down + length if isinstance(length, int) and length > 0 else None
-            for machine in event.get("Resources") or ():
+            for machine in event.get("Resources") or ():  # the first of repeated events counts
                 rows.setdefault((str(event.get("EventId", text)), str(machine)), (str(machine), down, up))
     record = rows_table(file, ("worker", "down", "up"), list(rows.values()))
     record.notes.append("a machine is down for the event's duration; without one, to the end")
@@ -170,13 +171,13 @@ def read_azure_events(file: Content, kind: str) -> Record:
 
 def _answers(text: str) -> Iterator[Any]:
     """Yield the documents of JSON in a text, with or without other text between them."""
-    decoder, place = json.JSONDecoder(), 0
-    while (place := text.find("{", place)) >= 0:
+    decoder, position = json.JSONDecoder(), 0
+    while (position := text.find("{", position)) >= 0:
         try:
-            answer, place = decoder.raw_decode(text, place)
+            answer, position = decoder.raw_decode(text, position)
             yield answer
         except (ValueError, RecursionError):
-            place += 1
+            position += 1
 
 
 def _events(value: Any) -> Iterator[dict[str, Any]]:
@@ -188,7 +189,8 @@ def _events(value: Any) -> Iterator[dict[str, Any]]:
             yield from _events(part)
 
 
-def _moment(file: Content, text: str) -> float:
+def _parse_moment(file: Content, text: str) -> float:
+    """Return a date in s since 1970. Raises FredError."""
     try:
         if quantities.is_moment(text):
             return float(quantities.parse_moments([text])[0])
@@ -232,10 +234,10 @@ def read_preemptions(file: Content, kind: str) -> Record:
     machines = [target.rpartition("/")[2] for target in targets]
     moments = table.columns([], ["insertTime"])[1]["insertTime"]
     rows = []
-    for row in [row for row, kind in enumerate(kinds) if kind == _PREEMPTED]:
-        restarts = [event for event, machine in enumerate(machines) if machine == machines[row] and kinds[event] in _BEGINS]
-        restart_times = [float(moments[event]) for event in restarts if moments[event] > moments[row]]
-        rows.append((machines[row], float(moments[row]), min(restart_times, default=None)))
+    for i in [i for i, kind in enumerate(kinds) if kind == _PREEMPTED]:
+        restarts = [j for j, machine in enumerate(machines) if machine == machines[i] and kinds[j] in _BEGINS]
+        restart_times = [float(moments[j]) for j in restarts if moments[j] > moments[i]]
+        rows.append((machines[i], float(moments[i]), min(restart_times, default=None)))
     record = rows_table(file, ("worker", "down", "up"), rows)
     record.notes.append("a machine is down until it is inserted or started again")
     return Record(record, first=float(min(moments)) if times else None)

@@ -54,15 +54,15 @@ def read_kubernetes(file: Content, kind: str) -> Record:
     if not isinstance(events, list) or not all(isinstance(event, dict) for event in events):
         raise FredError(f"{file.path}: expected events as from `kubectl get events -A -o json`")
     changes, repeated = list[Change](), 0
-    for place, event in enumerate(events):
+    for item, event in enumerate(events):
         subject = event.get("involvedObject") or {}
         if event.get("reason") not in _KUBERNETES_STATES or subject.get("kind", "Node") != "Node":
             continue
         changes += [
             Change(str(subject.get("name")), moment, _KUBERNETES_STATES[event["reason"]])
-            for moment in _moments(file, place, event)
+            for moment in _parse_moments(file, item, event)
         ]
-        repeated += int(event.get("count") or 1) > 2
+        repeated += int(event.get("count") or 1) > 2  # of two, both times are known
     if not changes:
         reasons = list(dict.fromkeys(str(event.get("reason")) for event in events))
         raise FredError(
@@ -80,13 +80,13 @@ def read_kubernetes(file: Content, kind: str) -> Record:
     return record
 
 
-def _moments(file: Content, place: int, event: dict[str, Any]) -> list[float]:
+def _parse_moments(file: Content, item: int, event: dict[str, Any]) -> list[float]:
     """Return the first and the last time of an event, s since 1970. Raises FredError."""
     texts = [str(event[name]) for name in _KUBERNETES_TIMES if event.get(name)] or [
         str(event["metadata"].get("creationTimestamp"))
     ]
     if not all(map(quantities.is_moment, texts)):
-        raise FredError(f"{file.path}, item {place}: expected a date as `lastTimestamp`; found {briefly(texts)}")
+        raise FredError(f"{file.path}, item {item}: expected a date as `lastTimestamp`; found {briefly(texts)}")
     return sorted({float(moment) for moment in quantities.parse_moments(texts)})
 
 
@@ -117,20 +117,21 @@ def read_prometheus(file: Content, kind: str) -> Record:
     """
     try:
         data = parse_json(file)["data"]
-        series = [
+        series = [  # labels and samples
             ({**answer["metric"]}, [(float(time), str(value)) for time, value in answer["values"]]) for answer in data["result"]
         ]
     except (KeyError, TypeError, ValueError):
         raise FredError(f"{file.path}: expected Prometheus' answer for a range of times, as from {_QUERY}") from None
     if not series:
         raise FredError(f"{file.path}: Prometheus' answer is empty; expected a series of each machine, as from {_QUERY}")
-    shared = [label for label in _MACHINES if all(label in labels for labels, _ in series)]
-    label = next((label for label in shared if len({labels[label] for labels, _ in series}) == len(series)), "")
-    if not label and shared:
-        (name, number), *_ = Counter(labels[shared[0]] for labels, _ in series).most_common(1)
-        other_labels = sorted({label for labels, _ in series for label in labels} - {*shared, "__name__"})
+    shared_labels = [label for label in _MACHINES if all(label in labels for labels, _ in series)]
+    # The label that names the machine has another value in each series.
+    label = next((label for label in shared_labels if len({labels[label] for labels, _ in series}) == len(series)), "")
+    if not label and shared_labels:
+        (name, count), *_ = Counter(labels[shared_labels[0]] for labels, _ in series).most_common(1)
+        other_labels = sorted({label for labels, _ in series for label in labels} - {*shared_labels, "__name__"})
         raise FredError(
-            f"{file.path}: {number} series of the machine {name}, which differ in {listed(other_labels)}: expected one; "
+            f"{file.path}: {count} series of the machine {name}, which differ in {listed(other_labels)}: expected one; "
             f'choose it in the query, as in `up{{{other_labels[0] if other_labels else "job"}="VALUE"}}`'
         )
     if not label:
@@ -152,7 +153,8 @@ def read_prometheus(file: Content, kind: str) -> Record:
 
 def _has_gap(times: list[float], changes: list[Change]) -> bool:
     """Return True if samples of a series are missing, within it or at the end of the record."""
-    steps = [after - before for before, after in itertools.pairwise([*times, max(change.moment for change in changes)])]
+    record_end = max(change.moment for change in changes)
+    steps = [after - before for before, after in itertools.pairwise([*times, record_end])]
     return max(steps) > _MOST_STEPS * min((step for step in steps if step > 0), default=math.inf)
 
 
@@ -203,7 +205,7 @@ def sniff_transitions(file: Content) -> bool:
         table = open_table(file)
         names = _find_columns(table)
         states = {is_up(text) for text in table.texts(names[2])} if len(names) == 3 else {None}
-        return None not in states or {True, False} <= states
+        return None not in states or {True, False} <= states  # then reading refuses other words, with a command
     except FredError:
         return False
 
@@ -217,7 +219,7 @@ def is_up(state: str) -> bool | None:
     >>> [is_up(word) for word in ("NodeNotReady", "NodeReady", "fault_start", "session_end", "unplugged", "reboot")]
     [False, True, False, False, False, None]
     """
-    words = to_snake_case(state).split("_")
+    words = to_snake_case(state).split("_")  # `fault_start`, then `node_ready` or `ready`
     if len(words) == 2 and words[0] in _SPELLS and words[1] in _FIRST | _LAST:
         return _SPELLS[words[0]] == (words[1] in _FIRST)
     word = "_".join(words[1:] if words[0] in _SUBJECTS else words)
@@ -231,11 +233,11 @@ def find_state_columns(table: File) -> tuple[str, str, str] | None:
         table: a table in which machines go down and come up, under any names.
     """
     states = [name for name in table.header if {True, False} <= {is_up(text) for text in table.texts(name)}]
-    rest = [name for name in table.header if name not in states]
-    times = [name for name in rest if table.has_moments(name)] or [
-        name for name in rest if _last_part(name) in _TRANSITIONS_TIMES
+    other_columns = [name for name in table.header if name not in states]
+    times = [name for name in other_columns if table.has_moments(name)] or [
+        name for name in other_columns if _last_part(name) in _TRANSITIONS_TIMES
     ]
-    machines = [name for name in rest if _last_part(name) in MACHINES and name not in times]
+    machines = [name for name in other_columns if _last_part(name) in MACHINES and name not in times]
     return (machines[0], times[0], states[0]) if states and times and machines else None
 
 
@@ -252,11 +254,11 @@ def read_transitions(file: Content, kind: str) -> Record:
     """
     table = open_table(file)
     machine, time, state = _find_columns(table)
-    _, *units = [factor for _, factor in split_unit(time, seconds_in)]
+    _, *factors = [factor for _, factor in split_unit(time, seconds_in)]  # the first reading is the name without a unit
     times = table.columns([], [time])[1][time]
-    units = [seconds_in(table.unit(time)) or 1.0] if table.unit(time) else units
-    moments = (times * (units[-1] if units else 1.0)).tolist()
-    if max(moments, default=0.0) < _LEAST_DATE and not units:
+    factors = [seconds_in(table.unit(time)) or 1.0] if table.unit(time) else factors  # cells with units count before the name
+    moments = (times * (factors[-1] if factors else 1.0)).tolist()
+    if max(moments, default=0.0) < _LEAST_DATE and not factors:
         cure = rewrite_command(file, f".rename(columns={{{time!r}: {time + '_s'!r}}})")
         raise FredError(
             f"{file.path}: `{time}` has neither dates nor a unit; add it, such as `{time}_hours`; if it is s: {cure}"

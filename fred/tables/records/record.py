@@ -80,29 +80,30 @@ def record_changes(
         place: function that names the place of a change; None: the file.
         has_dates: True if moments count from 1970, False if they count from the begin of the record.
     """
-    rows_of = defaultdict[str, list[int]](list)
+    rows_of = defaultdict[str, list[int]](list)  # of each machine, in order of time
     for row in sorted(range(len(changes)), key=lambda row: (changes[row].moment, row)):
         rows_of[changes[row].machine].append(row)
     moments = [change.moment for change in changes]
-    begins_up, first, last = kind == "sessions", min(moments, default=0.0), max(moments, default=0.0)
-    spans, lines = list[tuple[str, float, float | None]](), list[int]()
+    are_sessions, first, last = kind == "sessions", min(moments, default=0.0), max(moments, default=0.0)
+    spans, last_rows = list[tuple[str, float, float | None]](), list[int]()  # spans without an end are open
     for name, rows in rows_of.items():
-        begin = first if begins_up and not changes[rows[0]].is_up else None  # it was up before its first row
+        begin = first if are_sessions and not changes[rows[0]].is_up else None  # it was up before its first row
         for row in rows:
-            if changes[row].is_up == begins_up:
+            if changes[row].is_up == are_sessions:
                 begin = changes[row].moment if begin is None else begin
             elif begin is not None:
                 if changes[row].moment > begin:
                     spans.append((name, begin, changes[row].moment))
-                    lines.append(row)
+                    last_rows.append(row)
                 begin = None
-        if begin is not None and not (begins_up and begin == last):
+        if begin is not None and not (are_sessions and begin == last):  # a session from the last moment on has no length
             spans.append((name, begin, None))
-            lines.append(rows[-1])
-    columns = ("member", "begin", "end") if begins_up else ("worker", "down", "up")
-    table = rows_table(file, columns, spans, lambda row: place(lines[row]) if place else str(file.path))
-    begin = first if has_dates else 0.0
-    return Record(table, first=begin if has_dates else None, length=last - begin if begins_up and last > begin else None)
+            last_rows.append(rows[-1])
+    columns = ("member", "begin", "end") if are_sessions else ("worker", "down", "up")
+    table = rows_table(file, columns, spans, lambda row: place(last_rows[row]) if place else str(file.path))
+    record_begin = first if has_dates else 0.0
+    length = last - record_begin if are_sessions and last > record_begin else None
+    return Record(table, first=record_begin if has_dates else None, length=length)
 
 
 class RecordFormat(NamedTuple):

@@ -51,14 +51,16 @@ def sniff_sacct(file: Content) -> bool:
     names = _find_fields(header)
     if not {"jobid", "state"} <= {*names}:
         return False
+    # A table of jobs without any machines counts, too, so that reading refuses it with a command.
     return {"nodelist", "start", "end"} <= {*names} or not {*map(to_snake_case, header)} & _MACHINES
 
 
 def _find_fields(header: Sequence[str]) -> dict[str, str]:
     """Return the columns of jobs, by the names that sacct gives them in lower case."""
-    plain = {to_snake_case(name).replace("_", ""): name for name in reversed(header)}
+    header_of = {to_snake_case(name).replace("_", ""): name for name in reversed(header)}
     words = {field: [word.replace("_", "") for word in (field, *synonyms)] for field, synonyms in _FIELDS.items()}
-    return {field: plain[word] for field, names in words.items() for word in reversed(names) if word in plain}
+    # In reverse, so that the first of several columns and the first of several synonyms overwrite the others.
+    return {field: header_of[word] for field, names in words.items() for word in reversed(names) if word in header_of}
 
 
 def expand_nodes(names: str) -> list[str]:
@@ -73,11 +75,11 @@ def expand_nodes(names: str) -> list[str]:
     if names in ("", "None assigned", "(null)"):
         return []
     nodes = []
-    for begin, numbers, end in _LIST.findall(names):
-        for part in numbers.split(",") if numbers else [""]:
+    for prefix, ranges, suffix in _LIST.findall(names):
+        for part in ranges.split(",") if ranges else [""]:  # `00-02` or `07`
             first, _, last = part.partition("-")
-            numbers_between = range(int(first), int(last) + 1) if last else ()
-            nodes += [f"{begin}{number:0{len(first)}d}{end}" for number in numbers_between] or [f"{begin}{part}{end}"]
+            numbers = range(int(first), int(last) + 1) if last else ()
+            nodes += [f"{prefix}{number:0{len(first)}d}{suffix}" for number in numbers] or [f"{prefix}{part}{suffix}"]
     return nodes
 
 
@@ -105,29 +107,30 @@ def read_sacct(file: Content, kind: str) -> Record:
     if missing := [name for name in ("JobID", "State", "NodeList", "Start", "End") if name.lower() not in names]:
         raise FredError(f"{file.path}: sacct's output has no {', '.join(missing)}; write it with {_SACCT_COMMAND}")
     cells = [table.texts(names[name]) for name in ("jobid", "state", "nodelist", "start", "end")]
-    jobs = [(row, job) for row, job in enumerate(zip(*cells, strict=True)) if "." not in job[0]]
-    unknown = {text for _, job in jobs for text in job[3:] if text and not quantities.is_moment(text)} - {"Unknown", "None"}
-    if unknown:
+    jobs = [(row, job) for row, job in enumerate(zip(*cells, strict=True)) if "." not in job[0]]  # without steps of jobs
+    unknown = {text for _, (*_, start, end) in jobs for text in (start, end) if text and not quantities.is_moment(text)}
+    if unknown := unknown - {"Unknown", "None"}:
         raise FredError(f"{file.path}: expected times such as 2026-02-01T00:11:40; found {min(unknown)}")
-    dates = ([text if quantities.is_moment(text) else None for text in column] for column in cells[3:])
+    *_, start_texts, end_texts = cells
+    dates = ([text if quantities.is_moment(text) else None for text in texts] for texts in (start_texts, end_texts))
     starts, ends = map(quantities.parse_moments, dates)
-    begins = defaultdict[str, list[float]](list)
+    begins = defaultdict[str, list[float]](list)  # of the jobs on each node
     for row, (_, _, node_list, *_) in jobs:
         for node in expand_nodes(node_list):
             begins[node] += [] if np.isnan(starts[row]) else [starts[row]]
-    rows, lines, states = [], [], Counter[str]()
+    failures, job_rows, states = [], [], Counter[str]()
     for row, (_, state, node_list, *_) in jobs:
         if not state.upper().startswith(_FAILED) or np.isnan(ends[row]):
             continue
         states[state.split()[0]] += 1
         for node in expand_nodes(node_list):
             next_begins = [begin for begin in begins[node] if begin > ends[row]]
-            rows.append((node, ends[row], min(next_begins, default=None)))
-            lines.append(row)
-    if not rows:
+            failures.append((node, ends[row], min(next_begins, default=None)))
+            job_rows.append(row)
+    if not failures:
         raise FredError(f"{file.path}: no job ended as {', '.join(_FAILED)}, so there are no failures")
-    record = rows_table(file, ("worker", "down", "up"), rows, lambda row: table.describe_row(lines[row]))
-    failed = ", ".join(f"{number} {state}" for state, number in states.items())
+    record = rows_table(file, ("worker", "down", "up"), failures, lambda row: table.describe_row(job_rows[row]))
+    failed = ", ".join(f"{count} {state}" for state, count in states.items())
     record.notes.append(f"{failed} of {len(jobs)} jobs; a machine is down until the next job begins on it")
     return Record(record, first=min(starts[~np.isnan(starts)].tolist(), default=None))
 
