@@ -26,7 +26,7 @@ _WORD = 0xFFFFFFFF
 _PLACES = 1 << 14  # draws at a time
 _TRUNCATED = np.float32(2)  # standard deviations
 _COVERAGE = np.float32(0.9544997)  # erf(2 / sqrt(2)): probability within the truncation
-_OF_TRUNCATED = np.float32(0.87962566103423978)  # standard deviation of the truncated normal distribution, as jax has it
+_TRUNCATED_DEVIATION = np.float32(0.87962566103423978)  # standard deviation of the truncated normal distribution, as jax has it
 
 
 def key_of(seed: int) -> jax.Array:
@@ -48,8 +48,8 @@ def split(key: jax.Array, number: int = 2) -> list[jax.Array]:
         key: a JAX random key.
         number: number of new keys.
 
-        >>> one, other = (each(jax.random.key(0), 3)[2] for each in (split, jax.random.split))
-        >>> jax.random.key_data(one).tolist() == jax.random.key_data(other).tolist()
+        >>> ours, jaxs = (function(jax.random.key(0), 3)[2] for function in (split, jax.random.split))
+        >>> jax.random.key_data(ours).tolist() == jax.random.key_data(jaxs).tolist()
         True
     """
     if not is_concrete(key):
@@ -89,7 +89,7 @@ def threefry(words: tuple[int, int], places: Words) -> tuple[Words, Words]:
         words: the two words of a key.
         places: counters, an array of any shape.
     """
-    keys = *words, words[0] ^ words[1] ^ _PARITY
+    keys = *words, words[0] ^ words[1] ^ _PARITY  # the key schedule: after every four rounds, two of them are added
     x = np.full_like(places, keys[0])
     y = places + np.uint32(keys[1])
     for block in range(5):
@@ -131,7 +131,7 @@ def scaled(variance: Callable[[float, float], float]) -> Draw:
     """
 
     def draw(key: jax.Array, shape: tuple[int, ...]) -> Any:
-        deviation = np.sqrt(np.float32(variance(*shape))) / _OF_TRUNCATED
+        deviation = np.sqrt(np.float32(variance(*shape))) / _TRUNCATED_DEVIATION
         if not is_concrete(key):
             return jax.random.truncated_normal(key, -_TRUNCATED, _TRUNCATED, shape) * deviation
         return _draw_normal(key, shape, truncated=True) * deviation
@@ -142,10 +142,10 @@ def scaled(variance: Callable[[float, float], float]) -> Draw:
 def _draw_normal(key: jax.Array, shape: tuple[int, ...], truncated: bool) -> NDArray[np.float32]:
     size, key_words = math.prod(shape), words_of(key)
     result = np.empty(-(-size // _PLACES) * _PLACES, np.float32)
-    for first in range(0, size, _PLACES):
+    for first in range(0, size, _PLACES):  # whole blocks, so that one compiled program fits all shapes
         words, more_words = threefry(key_words, np.arange(first, first + _PLACES, dtype=np.uint32))
         with jax.ensure_compile_time_eval():
-            result[first : first + _PLACES] = _program()(words ^ more_words, truncated)
+            result[first : first + _PLACES] = _program()(words ^ more_words, truncated)  # jax's bits are the xor
     return result[:size].reshape(shape)
 
 
@@ -160,10 +160,10 @@ def _numbers(words: jax.Array, truncated: jax.Array) -> jax.Array:
     # As in `jax.random.uniform`, the upper 23 bits of a word are the mantissa of a number in [1, 2), less 1. The inverse error
     # function of a uniform number in (-1, 1), or in a narrower interval for a truncated distribution, times sqrt(2) is normal.
     # Any other formula for the same distribution gives other bits.
-    least = jnp.where(truncated, -_COVERAGE, np.nextafter(np.float32(-1), np.float32(0)))
-    most = jnp.where(truncated, _COVERAGE, np.float32(1))
+    low = jnp.where(truncated, -_COVERAGE, np.nextafter(np.float32(-1), np.float32(0)))
+    high = jnp.where(truncated, _COVERAGE, np.float32(1))
     mantissa = jax.lax.bitcast_convert_type(words >> 9 | np.uint32(0x3F800000), jnp.float32) - np.float32(1)
-    uniform = jnp.maximum(least, mantissa * (most - least) + least)
+    uniform = jnp.maximum(low, mantissa * (high - low) + low)
     numbers = np.float32(math.sqrt(2)) * jax.lax.erf_inv(uniform)
     end = jnp.where(truncated, np.nextafter(_TRUNCATED, np.float32(0)), np.float32(np.inf))
     return jnp.clip(numbers, -end, end)

@@ -84,7 +84,7 @@ class CrossEntropy(LossFunction):
         >>> import jax.numpy as jnp
         >>> from fred.learning.loss import CrossEntropy
         >>> silent, right = jnp.zeros((1, 4)), jnp.array([2])
-        >>> [round(float(each.losses(silent, right)[0]), 4) for each in (CrossEntropy(), CrossEntropy(smoothing=0.1))]
+        >>> [round(float(loss.losses(silent, right)[0]), 4) for loss in (CrossEntropy(), CrossEntropy(smoothing=0.1))]
         [1.3863, 1.3863]
     """
 
@@ -223,21 +223,21 @@ class Loss:
         Returns:
             A pytree like `params`.
         """
-        indices, outputs = self._trained(minibatch, members)
+        indices, outputs = self._training_function(minibatch, members)
         # The losses of padding are masked below. But their gradients are multiplied by 0, and 0 x infinity is NaN. So padding
         # repeats the minibatch's first example, whose gradient is infinite only if that of the minibatch is.
         if padded:
             count, indices = (indices >= 0).sum(), jnp.where(indices >= 0, indices, indices[0])
         inputs, answers = examples[0][indices], examples[1][indices]
 
-        def mean(params: Params) -> jax.Array:
+        def mean_loss(params: Params) -> jax.Array:
             losses = self.function.losses(outputs(params, inputs), answers)
             if count is None:
                 return self._with_penalty(losses.mean(), params)
-            real = jnp.where(jnp.arange(len(losses)) < count, losses, 0.0)
-            return self._with_penalty(real.sum() / count, params)
+            masked = jnp.where(jnp.arange(len(losses)) < count, losses, 0.0)
+            return self._with_penalty(masked.sum() / count, params)
 
-        return jax.grad(mean)(params)
+        return jax.grad(mean_loss)(params)
 
     @partial(jax.jit, static_argnums=0)
     def evaluate(self, params: Params, examples: Arrays, calibration: jax.Array | None = None) -> jax.Array:
@@ -274,14 +274,16 @@ class Loss:
             return loss
         return loss + self.l2 / 2 * sum(jnp.square(leaf).sum() for leaf in jax.tree.leaves(params))
 
-    def _trained(self, minibatch: jax.Array, members: int) -> tuple[jax.Array, Callable[[Params, jax.Array], jax.Array]]:
+    def _training_function(
+        self, minibatch: jax.Array, members: int
+    ) -> tuple[jax.Array, Callable[[Params, jax.Array], jax.Array]]:
         """Return the examples' indices, and the function that the model computes in training.
 
         The function maps parameters and these examples' inputs to outputs [examples, outputs].
         """
         if not self.model.draws:
             return minibatch, self.model.apply
-        rows = minibatch.reshape(members, -1)
+        rows = minibatch.reshape(members, -1)  # of each member: its examples' indices, then the words of its key
         keys = jax.random.wrap_key_data(jax.lax.bitcast_convert_type(rows[:, -KEY_WORDS:], jnp.uint32), impl=GENERATOR)
 
         def outputs(params: Params, inputs: jax.Array) -> jax.Array:
@@ -318,11 +320,11 @@ def check_memory(model: Model, data: Dataset, replicas: int) -> None:
         raise
     except Exception:  # a user's model that cannot be traced; if it is wrong, calling it will show the error
         return
-    number = sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(shapes))
-    required = 4 * number * (replicas + 1)
+    size = sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(shapes))
+    required = 4 * size * (replicas + 1)  # bytes; parameters are float32
     if required > (available := machine_memory()):
         raise FredError(
-            f"the model has {number:,} parameters: {replicas} replica(s) and one gradient take {required / 1e9:,.0f} GB, and "
+            f"the model has {size:,} parameters: {replicas} replica(s) and one gradient take {required / 1e9:,.0f} GB, and "
             f"this machine has {available / 1e9:,.0f} GB; use a smaller model"
         )
 

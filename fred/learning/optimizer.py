@@ -187,6 +187,7 @@ class Transformation(FromOptax):
     @model_validator(mode="after")
     def _check_name(self) -> Transformation:
         if not _transforms(find_function(self.name)):
+            # Optax may have a function of this very name, which returns no transformation: that is no hint.
             hint = nearest(self.name, [name for name in public_names() if name != self.name])
             raise ValueError(f"optax has no gradient transformation `{self.name}`{hint}")
         if reason := _REFUSED.get(self.name.removeprefix("contrib.")):
@@ -239,9 +240,10 @@ class OptaxObject(Object):
         Args:
             content: the transformation.
         """
-        function = content.update
-        library = getattr(function, "__module__", "optax").partition(".")[0]
-        kind = f"{library}.{getattr(function, '__qualname__', type(function).__name__).partition('.')[0]}"
+        # The function that made the object is in the name of its `update`, such as `chain.<locals>.update_fn`.
+        update = content.update
+        library = getattr(update, "__module__", "optax").partition(".")[0]
+        kind = f"{library}.{getattr(update, '__qualname__', type(update).__name__).partition('.')[0]}"
         try:
             _check_step(kind, lambda _: content)
         except ValueError as error:
@@ -266,7 +268,7 @@ class OptaxObject(Object):
         return self.content
 
 
-def _part(value: Any, validate: ValidatorFunctionWrapHandler, info: ValidationInfo) -> Transformation | OptaxObject:
+def _validate_part(value: Any, validate: ValidatorFunctionWrapHandler, info: ValidationInfo) -> Transformation | OptaxObject:
     """Return a part of an optimizer: a transformation by name, or a program's object.
 
     Where a result is read, a description stands for such an object.
@@ -288,18 +290,19 @@ def _part(value: Any, validate: ValidatorFunctionWrapHandler, info: ValidationIn
     return transformation
 
 
-def _one_takes_rate(parts: tuple[Transformation | OptaxObject, ...]) -> tuple[Transformation | OptaxObject, ...]:
-    number = sum(part.takes_rate for part in parts)
-    if number > 1 or (number == 0 and not any(isinstance(part, OptaxObject) for part in parts)):
+def _check_rate(parts: tuple[Transformation | OptaxObject, ...]) -> tuple[Transformation | OptaxObject, ...]:
+    """Return the parts. Raises ValueError unless one takes the learning rate, or none, as an object has its own."""
+    takers = sum(part.takes_rate for part in parts)
+    if takers > 1 or (takers == 0 and not any(isinstance(part, OptaxObject) for part in parts)):
         raise ValueError("exactly one transformation must take the learning rate (sgd, adam, rmsprop, ...)")
     return parts
 
 
-Part = Annotated[SerializeAsAny[Transformation], WrapValidator(_part)]
+Part = Annotated[SerializeAsAny[Transformation], WrapValidator(_validate_part)]
 if TYPE_CHECKING:
     Optimizer = Any  # checkers cannot know what `ONE_OR_SEVERAL` takes: names, mappings, objects of optax, and lists of them
 else:
-    Optimizer = Annotated[tuple[Part, ...], *ONE_OR_SEVERAL, AfterValidator(_one_takes_rate)]
+    Optimizer = Annotated[tuple[Part, ...], *ONE_OR_SEVERAL, AfterValidator(_check_rate)]
 
 
 def has_own_rate(optimizer: Any) -> bool:
@@ -341,16 +344,16 @@ def _check_step(name: str, build: Callable[[Any], optax.GradientTransformation])
         updates, after = transformation.update(params, before, params)
         return updates, before, after
 
-    tiny = {"weights": jax.ShapeDtypeStruct((2, 2), np.float32)}
+    params = {"weights": jax.ShapeDtypeStruct((2, 2), np.float32)}  # a matrix, which some transformations need
     try:
-        build(0.1)
-        updates, before, after = jax.eval_shape(step, tiny, jax.ShapeDtypeStruct((), np.float32))
+        build(0.1)  # servers build it with a number in `init`, and with a traced rate in `step`
+        updates, before, after = jax.eval_shape(step, params, jax.ShapeDtypeStruct((), np.float32))
     except Exception as error:
         raise refused(name, error) from error
     for state in jax.tree.leaves(before, is_leaf=lambda node: type(node).__name__ in _REFUSED_STATES):
         if reason := _REFUSED_STATES.get(type(state).__name__):
             raise ValueError(f"{name} cannot be used: {reason}")
-    if _shapes(updates) != _shapes(tiny):
+    if _shapes(updates) != _shapes(params):
         raise ValueError(f"{name} cannot be used: it needs each example's gradient, and servers get the mean")
     if _shapes(before) != _shapes(after):
         raise ValueError(f"{name} cannot be used: its state changes shapes or types at an update")
@@ -415,6 +418,7 @@ class RateSchedule(FromOptax):
             names = [name for name in public_names() if _is_schedule(name)]
             raise ValueError(f"optax has no schedule `{self.name}`{nearest(self.name, names)}; it has {', '.join(names)}")
         self.check_options()
+        # With a number of steps that is not positive, optax makes the schedule constant, and only logs it.
         for option, value in self.arguments.items():
             if option.endswith("_steps") and not (isinstance(value, int | float) and value > 0):
                 raise ValueError(f"option `{option}` of `{self.name}`: found {value}; expected a positive number")
@@ -433,8 +437,9 @@ class RateSchedule(FromOptax):
             count: number of updates or gradients so far [].
         """
         options = inspect.signature(self.factory).parameters
-        first = "peak_value" if "peak_value" in options else "init_value"
-        return self.factory(**{first: 1.0} | self.arguments)(count)
+        # The option whose value stands for the base rate: a warm-up has an `init_value`, too, but rises to its peak.
+        base_option = "peak_value" if "peak_value" in options else "init_value"
+        return self.factory(**{base_option: 1.0} | self.arguments)(count)
 
 
 Schedule = Annotated[tuple[RateSchedule, ...], *ONE_OR_SEVERAL]

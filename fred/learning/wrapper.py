@@ -68,7 +68,7 @@ def send_message(
     """
     if server.codec is None:
         return _algorithm_message(server, memory, params, grads, after)
-    server_memory, codec_memory = memory or ((), {})
+    server_memory, codec_memory = memory or ((), {})  # without memory (`has_memory`): neither part has any
     if on_the_way:
         grads, codec_memory = server.codec.sent(grads, codec_memory)
     message, server_memory = _algorithm_message(server, server_memory, params, grads, after)
@@ -110,7 +110,7 @@ def update_average(server: Server, state: State) -> State:
     decay = server.average
     if decay is None:
         return state
-    smoothed = jax.tree.map(lambda mean, now: decay * mean + (1 - decay) * now, state.smoothed, state.params)
+    smoothed = jax.tree.map(lambda mean, leaf: decay * mean + (1 - decay) * leaf, state.smoothed, state.params)
     return state.replace(smoothed=smoothed)
 
 

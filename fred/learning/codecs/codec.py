@@ -122,7 +122,9 @@ class Codec(Component):
             like: a message, or the shapes of one.
             words: two 32-bit words that determine the worker's random draws.
         """
-        memory: dict[str, Any] = {"own": codec_memory} if jax.tree.leaves(codec_memory := self.memory(like)) else {}
+        codec_memory = self.memory(like)
+        # own: the state that `decoded` receives; rest: the coding error; words and count: key, and number of messages.
+        memory: dict[str, Any] = {"own": codec_memory} if jax.tree.leaves(codec_memory) else {}
         if self.error_feedback:
             memory["rest"] = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), like)
         if self.draws:
@@ -136,23 +138,23 @@ class Codec(Component):
             message: a pytree of arrays.
             memory: the worker's memory, from `start` or from the last message.
         """
-        after = dict(memory)
+        new_memory = dict(memory)
         corrected, key = message, None
         if self.error_feedback:
-            corrected = jax.tree.map(lambda now, rest: now + float(self.error_feedback) * rest, message, memory["rest"])
+            corrected = jax.tree.map(lambda leaf, rest: leaf + float(self.error_feedback) * rest, message, memory["rest"])
         if self.draws:
             key = jax.random.fold_in(jax.random.wrap_key_data(memory["words"], impl=GENERATOR), memory["count"])
-            after["count"] = memory["count"] + 1
+            new_memory["count"] = memory["count"] + 1
         decoded = self.decoded(corrected, memory.get("own", ()), key)
         if not isinstance(decoded, tuple) or len(decoded) != 2:
             expected = "expected two values, the decoded message and the codec's new state: `return message, memory`"
             raise FredError(f"`decoded` of {type(self).__name__} returns a {type(decoded).__name__}; {expected}")
         arrived, codec_memory = decoded
         if "own" in memory:
-            after["own"] = codec_memory
+            new_memory["own"] = codec_memory
         if self.error_feedback:
-            after["rest"] = jax.tree.map(jnp.subtract, corrected, arrived)
-        return arrived, after
+            new_memory["rest"] = jax.tree.map(jnp.subtract, corrected, arrived)
+        return arrived, new_memory
 
 
 class Chunked(Codec):
@@ -166,10 +168,10 @@ class Chunked(Codec):
     def decoded(self, message: Message, memory: Any, key: Key) -> tuple[Message, Any]:
         leaves, structure = jax.tree.flatten(message)
         if self.chunk == "message":
-            flat = self._piece(jnp.concatenate([leaf.ravel() for leaf in leaves]), key, 0)
+            flat = self._decode_piece(jnp.concatenate([leaf.ravel() for leaf in leaves]), key, 0)
             pieces = jnp.split(flat, np.cumsum([leaf.size for leaf in leaves])[:-1])
         else:
-            pieces = [self._piece(leaf, key, number) for number, leaf in enumerate(leaves)]
+            pieces = [self._decode_piece(leaf, key, number) for number, leaf in enumerate(leaves)]
         arrived = [piece.reshape(leaf.shape) for piece, leaf in zip(pieces, leaves, strict=True)]
         return jax.tree.unflatten(structure, arrived), memory
 
@@ -196,20 +198,21 @@ class Chunked(Codec):
         Args:
             message: a message, or the shapes of one.
         """
-        sizes = [math.prod(leaf.shape) for leaf in jax.tree.leaves(message)]
-        pieces = [sum(sizes)] if self.chunk == "message" else sizes
-        runs = []
-        for piece in pieces:
-            length = self._length(piece)
-            runs += [(length, piece // length), (piece % length, 1)] if piece else []
-        return [(length, count) for length, count in runs if length and count]
+        array_sizes = [math.prod(leaf.shape) for leaf in jax.tree.leaves(message)]
+        sizes = [sum(array_sizes)] if self.chunk == "message" else array_sizes
+        chunks = []
+        for size in sizes:
+            length = self._chunk_length(size)
+            chunks += [(length, size // length), (size % length, 1)] if size else []  # the last one is shorter, or empty
+        return [(length, count) for length, count in chunks if length and count]
 
-    def _length(self, numbers: int) -> int:
-        return max(1, numbers) if isinstance(self.chunk, str) else min(self.chunk, max(1, numbers))
+    def _chunk_length(self, size: int) -> int:
+        """Return the length of chunks of an array, or of a whole message, of `size` numbers; at least 1."""
+        return max(1, size) if isinstance(self.chunk, str) else min(self.chunk, max(1, size))
 
-    def _piece(self, piece: jax.Array, key: Key, number: int) -> jax.Array:
-        """Return the decoded values of consecutive numbers [n]."""
-        length = self._length(piece.size)
+    def _decode_piece(self, piece: jax.Array, key: Key, number: int) -> jax.Array:
+        """Return the decoded values [n] of an array, or of the whole message; its `number` determines its random draws."""
+        length = self._chunk_length(piece.size)
         rows = -(-piece.size // length)
         values = jnp.pad(piece.ravel(), (0, rows * length - piece.size)).reshape(rows, length)
         lengths = np.minimum(length, piece.size - length * np.arange(rows))[:, None]
@@ -218,8 +221,8 @@ class Chunked(Codec):
 
 def largest(values: jax.Array) -> jax.Array:
     """Return the largest absolute value of each chunk [chunks, 1], or 1 for a chunk of zeros."""
-    size = jnp.abs(values).max(axis=-1, keepdims=True)
-    return jnp.where(size == 0, 1.0, size)
+    scale = jnp.abs(values).max(axis=-1, keepdims=True)
+    return jnp.where(scale == 0, 1.0, scale)
 
 
 def index_bits(length: int) -> int:
@@ -299,10 +302,10 @@ class QSGD(Chunked):
 
     def rows(self, values: jax.Array, lengths: NDArray, key: Key) -> jax.Array:
         norm = jnp.sqrt((values * values).sum(axis=-1, keepdims=True))
-        steps = jnp.abs(values) / jnp.where(norm == 0, 1.0, norm) * self.levels
-        below = jnp.floor(steps)
-        steps = below + (jax.random.uniform(key, values.shape) < steps - below)
-        return jnp.sign(values) * steps / self.levels * norm
+        exact_level = jnp.abs(values) / jnp.where(norm == 0, 1.0, norm) * self.levels
+        lower_level = jnp.floor(exact_level)
+        level = lower_level + (jax.random.uniform(key, values.shape) < exact_level - lower_level)
+        return jnp.sign(values) * level / self.levels * norm
 
     def chunk_bits(self, length: int) -> int:
         return index_bits(2 * self.levels + 1) * length + FLOAT_BITS
@@ -343,8 +346,8 @@ class Float(Chunked):
             return values
         limit = float(jnp.finfo(self._type).max)
         scale = largest(values) / limit if self.scaled else 1.0
-        short = jnp.clip(values / scale, -limit, limit).astype(self._type)
-        return short.astype(jnp.float32) * scale
+        rounded = jnp.clip(values / scale, -limit, limit).astype(self._type)
+        return rounded.astype(jnp.float32) * scale
 
     def chunk_bits(self, length: int) -> int:
         return length * 8 * np.dtype(self._type).itemsize + self.scaled * FLOAT_BITS
@@ -377,6 +380,7 @@ class E3M0(Chunked):
         levels = np.array([0.0, *2.0 ** np.arange(-6, 1)], np.float32)
         scale = largest(values)
         share = jnp.abs(values) / scale
+        # The nearest level is the sum of the steps between levels whose middle the number reaches.
         level = sum(
             jnp.where(share >= middle, step, 0.0)
             for middle, step in zip((levels[1:] + levels[:-1]) / 2, np.diff(levels), strict=True)

@@ -45,13 +45,13 @@ class _Some(Chunked):
     def _places(self, rank: jax.Array, lengths: NDArray[np.int64]) -> jax.Array:
         """Return the indices of the highest-ranked numbers of each chunk [chunks, largest number that a chunk sends].
 
-        Ranks must not be negative; padding has a rank of -1.
+        Ranks must not be negative; padding has a rank of -1. A shorter last chunk sends only the first of its places.
         """
-        real = jnp.where(np.arange(rank.shape[-1]) < lengths, rank, -1.0)
-        return jax.lax.top_k(real, int(self._sent_counts(lengths).max(initial=1)))[1]
+        padded_rank = jnp.where(np.arange(rank.shape[-1]) < lengths, rank, -1.0)
+        return jax.lax.top_k(padded_rank, int(self._sent_counts(lengths).max(initial=1)))[1]
 
-    def _arrived(self, numbers: jax.Array, places: jax.Array, values: jax.Array, lengths: NDArray[np.int64]) -> jax.Array:
-        """Return chunks like `values` with these `numbers` at their `places` and 0 everywhere else."""
+    def _scatter(self, numbers: jax.Array, places: jax.Array, values: jax.Array, lengths: NDArray[np.int64]) -> jax.Array:
+        """Return chunks like `values` with the `numbers` that are sent at their `places` and 0 everywhere else."""
         numbers = jnp.where(np.arange(places.shape[-1]) < self._sent_counts(lengths), numbers, 0.0)
         return jnp.zeros_like(values).at[np.arange(len(values))[:, None], places].set(numbers)
 
@@ -89,14 +89,14 @@ class TopK(_Some):
         places = self._places(jnp.abs(values), lengths)
         numbers = jnp.take_along_axis(values, places, axis=-1)
         if self.values is not None:
-            real = np.arange(places.shape[-1]) < self._sent_counts(lengths)
-            numbers = self.values.rows(jnp.where(real, numbers, 0.0), self._sent_counts(lengths), key)
-        return self._arrived(numbers, places, values, lengths)
+            is_sent = np.arange(places.shape[-1]) < self._sent_counts(lengths)
+            numbers = self.values.rows(jnp.where(is_sent, numbers, 0.0), self._sent_counts(lengths), key)
+        return self._scatter(numbers, places, values, lengths)
 
     def chunk_bits(self, length: int) -> int:
         count = self.sent_count(length)
-        where = count * index_bits(length) if count < length else 0
-        return where + (count * FLOAT_BITS if self.values is None else self.values.chunk_bits(count))
+        bits_of_indices = count * index_bits(length) if count < length else 0
+        return bits_of_indices + (count * FLOAT_BITS if self.values is None else self.values.chunk_bits(count))
 
 
 class RandomK(_Some):
@@ -128,7 +128,7 @@ class RandomK(_Some):
         places = self._places(jax.random.uniform(key, values.shape), lengths)
         numbers = jnp.take_along_axis(values, places, axis=-1)
         factor = np.float32(lengths / self._sent_counts(lengths)) if self.unbiased else 1.0
-        return self._arrived(factor * numbers, places, values, lengths)
+        return self._scatter(factor * numbers, places, values, lengths)
 
     def chunk_bits(self, length: int) -> int:
         return self.sent_count(length) * FLOAT_BITS
@@ -155,36 +155,35 @@ class DCT(Codec):
     kept: Count = Field(default=32, description="coefficients of each chunk that are sent; all if a chunk has fewer")
 
     def decoded(self, message: Message, memory: Any, key: Key) -> tuple[Message, Any]:
-        return jax.tree.map(self._array, message), memory
+        return jax.tree.map(self._decode_array, message), memory
 
     def wire_bits(self, message: Message) -> int:
         return sum(self._array_bits(leaf.shape) for leaf in jax.tree.leaves(message))
 
-    def _array(self, array: jax.Array) -> jax.Array:
-        """Return the decoded array."""
+    def _decode_array(self, array: jax.Array) -> jax.Array:
         rows, columns = _matrix(array.shape)
         if not rows * columns:
             return array
-        high, wide = self._sides(array.shape)
-        row_waves, column_waves = _waves(high), _waves(wide)
-        chunks = array.reshape(rows // high, high, columns // wide, wide).swapaxes(1, 2)
-        waves = jnp.matmul(jnp.matmul(row_waves, chunks), column_waves.T).reshape(-1, high * wide)
-        places = jax.lax.top_k(jnp.abs(waves), min(self.kept, high * wide))[1]
-        numbers = jnp.take_along_axis(waves, places, axis=-1)
-        sparse = jnp.zeros_like(waves).at[np.arange(len(waves))[:, None], places].set(numbers)
+        height, width = self._sides(array.shape)
+        row_waves, column_waves = _waves(height), _waves(width)
+        # [chunk rows, chunk columns, height, width]; the coefficients are [chunks, height x width]
+        chunks = array.reshape(rows // height, height, columns // width, width).swapaxes(1, 2)
+        coefficients = jnp.matmul(jnp.matmul(row_waves, chunks), column_waves.T).reshape(-1, height * width)
+        places = jax.lax.top_k(jnp.abs(coefficients), min(self.kept, height * width))[1]
+        largest = jnp.take_along_axis(coefficients, places, axis=-1)
+        sparse = jnp.zeros_like(coefficients).at[np.arange(len(coefficients))[:, None], places].set(largest)
         decoded = jnp.matmul(jnp.matmul(row_waves.T, sparse.reshape(chunks.shape)), column_waves)
         return decoded.swapaxes(1, 2).reshape(array.shape)
 
     def _array_bits(self, shape: tuple[int, ...]) -> int:
-        high, wide = self._sides(shape)
-        length = high * wide
-        count = min(self.kept, length)
+        length = math.prod(self._sides(shape))
+        count = min(self.kept, length)  # coefficients that are sent, of each chunk's `length`
         return math.prod(shape) // length * count * (FLOAT_BITS + (index_bits(length) if count < length else 0))
 
     def _sides(self, shape: tuple[int, ...]) -> tuple[int, int]:
         """Return the height and width of an array's chunks."""
-        high, wide = (max(side for side in range(1, self.chunk + 1) if size % side == 0) for size in _matrix(shape))
-        return high, wide
+        height, width = (max(side for side in range(1, self.chunk + 1) if size % side == 0) for size in _matrix(shape))
+        return height, width
 
 
 def _matrix(shape: tuple[int, ...]) -> tuple[int, int]:
@@ -199,7 +198,7 @@ def _waves(length: int) -> NDArray[np.float32]:
     return waves.astype(np.float32)
 
 
-_AS_IT_IS = 1  # arrays of at most this many dimensions are not coded
+_UNCODED_DIMENSIONS = 1  # arrays of at most this many dimensions are sent uncoded
 
 
 class PowerSGD(Codec):
@@ -232,30 +231,30 @@ class PowerSGD(Codec):
 
     def decoded(self, message: Message, memory: Any, key: Key) -> tuple[Message, Any]:
         leaves, structure = jax.tree.flatten(message)
-        factors, arrived, after = iter(memory), [], []
+        qs, arrived, new_qs = iter(memory), [], []
         for leaf in leaves:
             if not self._rank(leaf):
                 arrived.append(leaf)
                 continue
             matrix = leaf.reshape(-1, leaf.shape[-1])
-            left = _orthogonal(matrix @ next(factors))
-            right = matrix.T @ left
-            arrived.append((left @ right.T).reshape(leaf.shape))
-            after.append(right)
-        return jax.tree.unflatten(structure, arrived), after
+            p = _orthogonal(matrix @ next(qs))
+            new_q = matrix.T @ p
+            arrived.append((p @ new_q.T).reshape(leaf.shape))
+            new_qs.append(new_q)
+        return jax.tree.unflatten(structure, arrived), new_qs
 
     def wire_bits(self, message: Message) -> int:
-        return FLOAT_BITS * sum(self._numbers(leaf) for leaf in jax.tree.leaves(message))
+        return FLOAT_BITS * sum(self._sent_numbers(leaf) for leaf in jax.tree.leaves(message))
 
     def _rank(self, leaf: Any) -> int:
         """Return the number of columns of an array's P and Q, or 0 if the array is sent uncoded."""
-        if len(leaf.shape) <= _AS_IT_IS:
+        if len(leaf.shape) <= _UNCODED_DIMENSIONS:
             return 0
-        columns = leaf.shape[-1]
-        size = math.prod(leaf.shape)
-        return self.rank if self.rank * (size // max(1, columns) + columns) < size else 0
+        size, columns = math.prod(leaf.shape), leaf.shape[-1]
+        rows = size // max(1, columns)  # an array without numbers may have no columns
+        return self.rank if self.rank * (rows + columns) < size else 0
 
-    def _numbers(self, leaf: Any) -> int:
+    def _sent_numbers(self, leaf: Any) -> int:
         """Return how many numbers are sent for an array."""
         size, rank = math.prod(leaf.shape), self._rank(leaf)
         return rank * (size // leaf.shape[-1] + leaf.shape[-1]) if rank else size
@@ -265,8 +264,8 @@ def _orthogonal(matrix: jax.Array) -> jax.Array:
     """Return the matrix with its columns made orthonormal, from the first one on (Gram-Schmidt)."""
     columns: list[jax.Array] = []
     for column in matrix.T:
-        for before in columns:
-            column = column - (before * column).sum() * before
-        length = jnp.sqrt((column * column).sum())
-        columns.append(column / jnp.where(length == 0, 1.0, length))
+        for unit in columns:
+            column = column - (unit * column).sum() * unit
+        norm = jnp.sqrt((column * column).sum())
+        columns.append(column / jnp.where(norm == 0, 1.0, norm))
     return jnp.stack(columns, axis=1)

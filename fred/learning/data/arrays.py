@@ -54,7 +54,7 @@ class Arrays(Data):
         if missing:
             raise FredError(f"data `arrays`: {self.file} has no array `{missing[0]}`; expected {', '.join(_NAMES)}")
         try:
-            return _dataset(named)
+            return _make_dataset(named)
         except FredError as error:
             raise FredError(f"data `arrays`: {self.file}: {error}") from None
 
@@ -79,7 +79,8 @@ class ArraysObject(Object, Data):
         """
         parts = list(content)
         pairs = [part for part in parts if isinstance(part, list | tuple) and len(part) == 2]
-        if len(parts) == len(pairs) == 2 and np.ndim(pairs[1][1]):  # otherwise y has two class numbers
+        # Lists (X, y) of two examples look like two pairs as well, but the last number of y is no array.
+        if len(parts) == len(pairs) == 2 and np.ndim(pairs[1][1]):
             parts = [*parts[0], *parts[1]]
         if len(parts) not in (2, 4):
             raise FredError("expected arrays as (X, y), (X, y, X_eval, y_eval) or ((X, y), (X_eval, y_eval))")
@@ -87,9 +88,10 @@ class ArraysObject(Object, Data):
             parts = [np.array(part) for part in parts]
         except ValueError as error:  # lists of different lengths
             raise FredError(f"expected arrays (X, y): {error}") from None
-        for name, part in zip(_PARTS.values(), parts, strict=False):
-            _check_numbers(name, part, len(parts) == len(_PARTS))
-        dataset = _dataset(dict(zip(_NAMES, parts if len(parts) == 4 else _divided(*parts), strict=True)), _PARTS)
+        for name, part in zip(_PARTS.values(), parts, strict=False):  # `parts` may be X and y alone
+            _check_numbers(name, part, evaluated=len(parts) == len(_PARTS))
+        four_arrays = parts if len(parts) == 4 else _split_off_evaluation(*parts)
+        dataset = _make_dataset(dict(zip(_NAMES, four_arrays, strict=True)), labels=_PARTS)
         return cls(name="object", content=dataset, kind="arrays", digest=dataset.digest)
 
     def load(self, seed: int) -> Dataset:
@@ -97,7 +99,7 @@ class ArraysObject(Object, Data):
         return self.content
 
 
-def _divided(inputs: NDArray[Any], answers: NDArray[Any]) -> list[NDArray[Any]]:
+def _split_off_evaluation(inputs: NDArray[Any], answers: NDArray[Any]) -> list[NDArray[Any]]:
     """Return the examples for training, and the last fifth for evaluation. Raises FredError."""
     if not inputs.ndim or not answers.ndim or len(inputs) != len(answers) or len(inputs) < _ONE_IN:
         shapes = f"{list(inputs.shape)} and {list(answers.shape)}"
@@ -140,10 +142,10 @@ def arrays(
     except ValueError as error:
         raise FredError(f"`train` and `evaluation`: expected (inputs, answers) each, as arrays: {error}") from None
     for name, array in named.items():
-        _check_numbers(_PARTS[name], array, True)
+        _check_numbers(_PARTS[name], array, evaluated=True)
     if owners is not None:
         named[_OWNERS] = np.asarray(owners)
-    _dataset(named)
+    _make_dataset(named)  # refuses arrays that do not fit together
     path = Path(file)
     path = path if path.suffix == ".npz" else path.with_name(f"{path.name}.npz")
     if path.exists() and not _are_examples(path):
@@ -179,8 +181,8 @@ def _check_numbers(name: str, array: NDArray[Any], evaluated: bool) -> None:
     listing = ", ".join(map(repr, labels[:_MOST_LABELS])) + ", ..." * (len(labels) > _MOST_LABELS)
     cure = "expected numbers; leave such columns out, or use numbers instead, such as those of `pandas.get_dummies(X)`"
     if name.startswith("y"):
-        form = "{}" if array.ndim == 1 and all(isinstance(value, str) for value in values) else "np.ravel({}).astype(str)"
-        y, y_eval = form.format("y"), form.format("y_eval")
+        flat_text = "{}" if array.ndim == 1 and all(isinstance(value, str) for value in values) else "np.ravel({}).astype(str)"
+        y, y_eval = flat_text.format("y"), flat_text.format("y_eval")
         cure = f"expected class numbers: `y = np.unique({y}, return_inverse=True)[1]`"
         if evaluated:
             classes = f"np.unique(np.concatenate([{y}, {y_eval}]), return_inverse=True)"
@@ -188,7 +190,7 @@ def _check_numbers(name: str, array: NDArray[Any], evaluated: bool) -> None:
     raise FredError(f"`{name}` holds text ({listing}); {cure}")
 
 
-def _dataset(named: Mapping[str, NDArray[Any]], labels: Mapping[str, str] | None = None) -> Dataset:
+def _make_dataset(named: Mapping[str, NDArray[Any]], labels: Mapping[str, str] | None = None) -> Dataset:
     """Return the data set of these arrays. Raises FredError if they do not form one.
 
     Args:
@@ -202,25 +204,28 @@ def _dataset(named: Mapping[str, NDArray[Any]], labels: Mapping[str, str] | None
         if not named[name].ndim:
             raise FredError(f"`{label}` is a single number; expected an array with one entry for each example")
     train, evaluation = (
-        Examples(_float(named[f"{part}_inputs"]), _answers(labels[f"{part}_answers"], named[f"{part}_answers"]))
+        Examples(_to_float(named[f"{part}_inputs"]), _to_answers(labels[f"{part}_answers"], named[f"{part}_answers"]))
         for part in ("train", "evaluation")
     )
     owners = named.get(_OWNERS)
     if train.answers.dtype.kind == "i":
-        classes = [part.answers for part in (train, evaluation) if part.answers.dtype.kind == "i"]  # others: see below
-        return Dataset(train, evaluation, outputs=1 + max(int(part.max(initial=0)) for part in classes), owners=owners)
+        # `Dataset` refuses evaluation answers that are no class numbers.
+        class_numbers = [part.answers for part in (train, evaluation) if part.answers.dtype.kind == "i"]
+        classes = 1 + max(int(numbers.max(initial=0)) for numbers in class_numbers)
+        return Dataset(train, evaluation, outputs=classes, owners=owners)
     return Dataset(train, evaluation, outputs=train.answers.shape[-1], owners=owners)
 
 
-def _float(array: NDArray[Any]) -> NDArray[np.float32]:
+def _to_float(array: NDArray[Any]) -> NDArray[np.float32]:
     with np.errstate(over="ignore"):  # infinite numbers are refused later
         return array.astype(np.float32)
 
 
-def _answers(name: str, array: NDArray[Any]) -> NDArray[Any]:
+def _to_answers(name: str, array: NDArray[Any]) -> NDArray[Any]:
+    """Return class numbers [n, ...] int32, or values [n, outputs] float32. Raises FredError for class numbers that are none."""
     if array.dtype.kind in "iub":
         low, high = array.min(initial=0), array.max(initial=0)
         if low < 0 or high >= _MOST_CLASSES:
             raise FredError(f"`{name}` has class numbers from {low} to {high}; expected 0 to {_MOST_CLASSES - 1} at most")
         return array.astype(np.int32)
-    return _float(array).reshape(len(array), math.prod(array.shape[1:]))
+    return _to_float(array).reshape(len(array), math.prod(array.shape[1:]))

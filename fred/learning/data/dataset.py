@@ -91,10 +91,10 @@ class Dataset:
                 shapes = f"{list(part.inputs.shape[1:])}, those to train on {list(self.train.inputs.shape[1:])}"
                 raise FredError(f"evaluation data: inputs are {shapes}; expected the same shape")
             for role, numbers in (("inputs", part.inputs), ("answers", part.answers)):
-                if len(wrong := np.argwhere(~np.isfinite(numbers))):
-                    first, examples = tuple(wrong[0].tolist()), len(np.unique(wrong[:, 0]))
+                if len(indices := np.argwhere(~np.isfinite(numbers))):
+                    first, count = tuple(indices[0].tolist()), len(np.unique(indices[:, 0]))  # an index; examples
                     raise FredError(
-                        f"{name} data: some numbers are not finite: {role}{list(first)} is {numbers[first]}, in {examples} of "
+                        f"{name} data: some numbers are not finite: {role}{list(first)} is {numbers[first]}, in {count} of "
                         f"{len(numbers)} examples; expected finite numbers: leave these examples out, or fill the gaps"
                     )
             low, high = part.answers.min(), part.answers.max()
@@ -103,9 +103,9 @@ class Dataset:
 
     def _check_kinds(self) -> None:
         for name, part in (("training", self.train), ("evaluation", self.evaluation)):
-            shapes = ((), part.inputs.shape[1:]) if self.classifies else ((self.outputs,),)
+            allowed_shapes = ((), part.inputs.shape[1:]) if self.classifies else ((self.outputs,),)  # of one example's answer
             kinds = part.inputs.dtype.kind, part.answers.dtype.kind
-            if part.answers.shape[1:] not in shapes or kinds != ("f", "i" if self.classifies else "f"):
+            if part.answers.shape[1:] not in allowed_shapes or kinds != ("f", "i" if self.classifies else "f"):
                 expected = (
                     "class numbers [n], or as many as inputs, int32"
                     if self.classifies
@@ -225,8 +225,8 @@ class _Synthetic(Data):
 
     @model_validator(mode="after")
     def _fill_evaluation(self) -> Self:
-        number = held_out(self.evaluation, self.examples, "evaluation" not in self.model_fields_set)
-        object.__setattr__(self, "evaluation", number)  # fills in a blank, so the frozen data stay the same
+        evaluation = held_out(self.evaluation, self.examples, "evaluation" not in self.model_fields_set)
+        object.__setattr__(self, "evaluation", evaluation)  # fills in a blank, so the frozen data stay the same
         return self
 
     def _divide_examples(self, inputs: NDArray, answers: NDArray, outputs: int) -> Dataset:
@@ -294,10 +294,10 @@ class Noise(Data):
     def load(self, seed: int) -> Dataset:
         inputs = _normal(seed, "noise", self.examples, self.features)
         inputs = (self.deviation * (inputs - inputs.mean(axis=0))).astype(np.float32)
-        nothing = np.zeros((1, self.features), np.float32)
-        return Dataset(
-            Examples(inputs, np.zeros((self.examples, 2), np.float32)), Examples(nothing, np.zeros((1, 2), np.float32)), 2
-        )
+        no_noise = np.zeros((1, self.features), np.float32)
+        outputs = 2  # those of `quadratic`; the loss `value` ignores the answers
+        train = Examples(inputs, np.zeros((self.examples, outputs), np.float32))
+        return Dataset(train, Examples(no_noise, np.zeros((1, outputs), np.float32)), outputs)
 
 
 def _normal(seed: int, purpose: str, rows: int, columns: int) -> NDArray[np.float64]:

@@ -68,7 +68,7 @@ def read_file(directory: Path, name: str, size: Size, md5: str | None = None) ->
 
 
 def _content(path: Path, size: Size) -> bytes:
-    """Return the unpacked bytes of a file."""
+    """Return the unpacked bytes of a file. Raises FredError if they are more than `size` allows."""
     with disk.opened(path) as file:
         stream: BufferedIOBase = gzip.GzipFile(fileobj=file) if path.suffix == ".gz" else file
         try:
@@ -86,8 +86,8 @@ def _content(path: Path, size: Size) -> bytes:
 _DIGITS = Path(__file__).with_name("digits.npz")  # test part of "Optical Recognition of Handwritten Digits", in its order
 _RECORD = 1 + 3 * 32 * 32  # CIFAR-10: label byte, then red, green and blue planes
 _MOST_IMAGES = 100_000  # images in a file; CIFAR-10's own files have 10,000
-_BATCHES = {"data_batch_1.bin": "5dd7e06a14cb22eb9f671a540d1b7c25"}  # MD5 of the unpacked file
-_MD5 = {  # MNIST's unpacked files
+_BATCH_MD5 = {"data_batch_1.bin": "5dd7e06a14cb22eb9f671a540d1b7c25"}  # MD5 of the unpacked file
+_MNIST_MD5 = {  # MNIST's unpacked files
     "train-images-idx3-ubyte": "6bbc9ace898e44ae57da46a324031adb",
     "train-labels-idx1-ubyte": "a25bea736e30d166cdddb491f175f624",
     "t10k-images-idx3-ubyte": "2646ac647ad5339dbf082846283269ea",
@@ -125,7 +125,7 @@ class MNIST(Data):
         if self.validation:
             train, evaluation = train[: -self.validation], train[-self.validation :]
         classes, different = int(train.answers.max()) + 1, len(np.unique(train.answers))
-        if classes > 2 * max(different, 10):
+        if classes > 2 * max(different, 10):  # some labels may be missing, but not most of them
             raise FredError(
                 f"{data_folder(self.directory, 'mnist')}: labels run up to {classes - 1}, but only {different} "
                 "different ones occur; expected class numbers from 0 without large gaps"
@@ -144,7 +144,7 @@ class MNIST(Data):
 
     def _array(self, name: str) -> np.ndarray:
         directory = data_folder(self.directory, "mnist")
-        content = read_file(directory, name, _size, _MD5[name] if self.canonical else None)
+        content = read_file(directory, name, _idx_size, _MNIST_MD5[name] if self.canonical else None)
         return parse_idx(content, directory / name)
 
 
@@ -171,7 +171,7 @@ class CIFAR10(Data):
 
     def _records(self, directory: Path, name: str) -> np.ndarray:
         content = np.frombuffer(
-            read_file(directory, name, lambda begins, path: _MOST_IMAGES * _RECORD, _BATCHES.get(name)), np.uint8
+            read_file(directory, name, lambda beginning, path: _MOST_IMAGES * _RECORD, _BATCH_MD5.get(name)), np.uint8
         )
         if content.size == 0 or content.size % _RECORD:
             raise FredError(f"{directory / name} is not a CIFAR-10 file: expected a multiple of {_RECORD} bytes")
@@ -197,20 +197,21 @@ def _take_first(name: str, examples: Examples, number: int | None) -> Examples:
 
 def parse_idx(content: bytes, path: Path) -> np.ndarray:
     """Return the unsigned bytes of an IDX file, in the shape that its header gives. Raises FredError for anything else."""
-    shape = _shape(content, path)
+    shape = _idx_shape(content, path)
     data = np.frombuffer(content, np.uint8, offset=4 + 4 * len(shape))
     if data.size != math.prod(shape):
         raise FredError(f"{path} is cut short or too long: its header promises {shape}, it holds {data.size} bytes")
     return data.reshape(shape)
 
 
-def _size(begins: bytes, path: Path) -> int:
+def _idx_size(beginning: bytes, path: Path) -> int:
     """Return the size of the file that its header gives, in bytes."""
-    shape = _shape(begins, path)
+    shape = _idx_shape(beginning, path)
     return 4 + 4 * len(shape) + math.prod(shape)
 
 
-def _shape(content: bytes, path: Path) -> tuple[int, ...]:
+def _idx_shape(content: bytes, path: Path) -> tuple[int, ...]:
+    # Two zeros, the type (8: unsigned bytes), the number of dimensions, and the size of each in four bytes.
     if len(content) < 4 or content[:3] != b"\0\0\x08":
         raise FredError(f"{path} is not an IDX file of unsigned bytes: it should begin with 00 00 08")
     if content[3] > 3:

@@ -39,8 +39,8 @@ class _Generated(Sequences):
 
     @model_validator(mode="after")
     def _fill_evaluation(self) -> Self:
-        number = held_out(self.evaluation, self.examples, "evaluation" not in self.model_fields_set)
-        object.__setattr__(self, "evaluation", number)  # fills in a blank, so the frozen data stay the same
+        evaluation = held_out(self.evaluation, self.examples, "evaluation" not in self.model_fields_set)
+        object.__setattr__(self, "evaluation", evaluation)  # fills in a blank, so the frozen data stay the same
         return self
 
     def load(self, seed: int) -> Dataset:
@@ -106,17 +106,19 @@ class Bigrams(_OfAnyLength):
         """
         transitions = self.probabilities(seed)
         frequencies = np.full(self.vocabulary, 1 / self.vocabulary)
-        for _ in range(200):
+        for _ in range(200):  # more than enough to reach the chain's stationary frequencies
             frequencies = frequencies @ transitions
         return float(-(frequencies[:, None] * transitions * np.log(transitions)).sum())
 
     def _tokens(self, seed: int) -> Tokens:
         cumulative = np.cumsum(self.probabilities(seed), axis=1)
-        draws, tokens = self._draws(seed, "tokens", self.context + 2), np.zeros((self.examples, self.context + 2), np.int64)
+        length = 1 + self.context + 1  # the first token, which is uniform and so not of the chain, is left out
+        draws, tokens = self._draws(seed, "tokens", length), np.zeros((self.examples, length), np.int64)
         tokens[:, 0] = (draws[:, 0] * self.vocabulary).astype(np.int64)
-        for place in range(1, self.context + 2):
-            rows = cumulative[tokens[:, place - 1]]
-            tokens[:, place] = (rows[:, :-1] < draws[:, place, None]).sum(axis=1)
+        for place in range(1, length):
+            distributions = cumulative[tokens[:, place - 1]]
+            # Without the last column, which rounding may leave below a draw: its token is what remains.
+            tokens[:, place] = (distributions[:, :-1] < draws[:, place, None]).sum(axis=1)
         return tokens[:, 1:]
 
 
@@ -141,16 +143,17 @@ class ShuffleDyck(_OfAnyLength):
     def _tokens(self, seed: int) -> Tokens:
         length = self.context + 1
         actions, kind_draws = self._draws(seed, "brackets", length), self._draws(seed, "kinds", length)
-        tokens, open_ = np.zeros((self.examples, length), np.int64), np.zeros((self.examples, self.kinds), np.int64)
+        tokens, open_brackets = np.zeros((self.examples, length), np.int64), np.zeros((self.examples, self.kinds), np.int64)
         rows = np.arange(self.examples)
         for place in range(length):
-            closable = open_ > 0
+            closable = open_brackets > 0  # [examples, kinds]
             closes = (actions[:, place] < 0.5) & closable.any(axis=1)
+            # A uniform rank among all kinds for a new bracket, among the open kinds for a closing one.
             ranks = (kind_draws[:, place] * np.where(closes, closable.sum(axis=1), self.kinds)).astype(np.int64)
-            closed = (np.cumsum(closable, axis=1) <= ranks[:, None]).sum(axis=1)
-            kind = np.where(closes, closed, ranks)
+            kind_at_rank = (np.cumsum(closable, axis=1) <= ranks[:, None]).sum(axis=1)
+            kind = np.where(closes, kind_at_rank, ranks)
             tokens[:, place] = 2 * kind + closes
-            open_[rows, kind] += 1 - 2 * closes
+            open_brackets[rows, kind] += 1 - 2 * closes
         return tokens
 
 
@@ -188,29 +191,33 @@ class Grammar(_OfAnyLength):
         return np.array([self._sentences(seed, example) for example in range(self.examples)])
 
     def _sentences(self, seed: int, example: int) -> list[int]:
-        """Return the words of one example, by rules of the grammar drawn one after the other."""
-        length, words, pending = self.context + 1, list[int](), ["S"]
+        """Return the tokens of one example, by rules of the grammar drawn one after the other."""
+        # Draws for most examples; a longer derivation uses them again from the first one on.
+        length, tokens, pending_symbols = self.context + 1, list[int](), ["S"]
         draws, used = numerics.uniforms(seed, "data/grammar", example, 0, 8 * length + 64), 0
-        while len(words) < length:
-            draw, symbol = float(draws[used % len(draws)]), pending.pop(0)
+        while len(tokens) < length:
+            draw, symbol = float(draws[used % len(draws)]), pending_symbols.pop(0)
             used += 1
             if symbol in _WORDS:
-                words.append(_FIRST[symbol] + int(draw * len(_WORDS[symbol])))
+                tokens.append(_FIRST_TOKENS[symbol] + int(draw * len(_WORDS[symbol])))
             else:
-                deep = len(pending) > length  # longer than the example, so it will be cut; keep it from growing for ever
-                pending[:0] = _RULES[symbol][0][1] if deep else _expand(symbol, draw)
-            pending = pending or ["S"]
-        return words
+                # Longer than the example, so it will be cut: the first rule keeps it from growing for ever.
+                is_deep = len(pending_symbols) > length
+                pending_symbols[:0] = _RULES[symbol][0][1] if is_deep else _expand(symbol, draw)
+            pending_symbols = pending_symbols or ["S"]
+        return tokens
 
 
-_FIRST = {symbol: sum(len(words) for words in list(_WORDS.values())[:number]) for number, symbol in enumerate(_WORDS)}
+# The token of each symbol's first word: its place in `WORDS`.
+_FIRST_TOKENS = {symbol: sum(len(words) for words in list(_WORDS.values())[:number]) for number, symbol in enumerate(_WORDS)}
 
 
 def _expand(symbol: str, draw: float) -> tuple[str, ...]:
-    for share, parts in _RULES[symbol]:
-        if draw < share:
+    """Return the expansion of a symbol that a uniform draw selects."""
+    for probability, parts in _RULES[symbol]:
+        if draw < probability:
             return parts
-        draw -= share
+        draw -= probability
     return _RULES[symbol][-1][1]
 
 
@@ -246,6 +253,7 @@ class Recall(_Generated):
         return self.keys + self.values
 
     def _tokens(self, seed: int) -> Tokens:
+        # The first ranks of random draws: different random keys.
         keys = np.argsort(self._draws(seed, "keys", self.keys), axis=1)[:, : self.pairs]
         values = self.keys + (self._draws(seed, "values", self.pairs) * self.values).astype(np.int64)
         order = np.argsort(self._draws(seed, "order", self.pairs), axis=1)
@@ -282,6 +290,6 @@ class Text(Sequences):
                 f"data `text`: {self.file} has {len(content)} bytes; expected {2 * self.context + 1} at least, for two "
                 f"sequences of `context: {self.context}`"
             )
-        begins = self.context * np.arange(sequences)[:, None]
-        tokens = content[begins + np.arange(self.context + 1)]
+        starts = self.context * np.arange(sequences)[:, None]
+        tokens = content[starts + np.arange(self.context + 1)]
         return self._divide_sequences(tokens, min(max(1, round(self.evaluation * sequences)), sequences - 1), _BYTES)

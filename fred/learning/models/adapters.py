@@ -26,7 +26,8 @@ from fred.components import own_code, registry
 from fred.components.component import Object
 from fred.learning.models.model import Model, Params
 
-_TRAINING = {"train": True, "training": True, "deterministic": False}  # arguments of Flax modules that select training mode
+# Arguments of Flax modules that select the mode, and their values in training; evaluations pass the opposite.
+_TRAINING_ARGUMENTS = {"train": True, "training": True, "deterministic": False}
 
 
 class FlaxModel(Model):
@@ -87,7 +88,7 @@ class FlaxModel(Model):
     def _mode_arguments(self, training: bool) -> dict[str, bool]:
         """Return the arguments that select the mode, of those that the module's `__call__` takes."""
         parameters = inspect.signature(self.module().__call__).parameters
-        return {name: value == training for name, value in _TRAINING.items() if name in parameters}
+        return {name: value if training else not value for name, value in _TRAINING_ARGUMENTS.items() if name in parameters}
 
 
 class NNXModel(Model):
@@ -129,8 +130,8 @@ class NNXModel(Model):
         from flax import nnx
 
         module = self.module(nnx.Rngs(key))
-        state = nnx.state(module, nnx.Not(nnx.Any(nnx.Param, nnx.RngState, nnx.BatchStat)))
-        _refuse_state(self, [type(leaf).__name__ for leaf in jax.tree.leaves(state, is_leaf=_is_variable)])
+        other_state = nnx.state(module, nnx.Not(nnx.Any(nnx.Param, nnx.RngState, nnx.BatchStat)))
+        _refuse_state(self, [type(leaf).__name__ for leaf in jax.tree.leaves(other_state, is_leaf=_is_variable)])
         return nnx.to_pure_dict(nnx.state(module, nnx.Param))
 
     def apply(self, params: Params, inputs: jax.Array) -> jax.Array:
@@ -139,7 +140,7 @@ class NNXModel(Model):
 
     def with_params(self, params: Params) -> Any:
         """Return the module with these `params`, without dropout."""
-        module = self._bind(params, jax.random.key(0))
+        module = self._bind(params, jax.random.key(0))  # any key: without dropout nothing is drawn
         module.eval()
         return module
 
@@ -155,6 +156,7 @@ class NNXModel(Model):
 
         module = self._bind(params, jax.random.key(0))
         module.eval()
+        # With momentum 0 the "running" averages are those of the last call alone, whose inputs are `inputs`.
         for _, part in nnx.iter_modules(module):
             if isinstance(part, nnx.BatchNorm):
                 part.use_running_average, part.momentum = False, 0.0
@@ -224,20 +226,24 @@ class EquinoxModel(Model):
         """Return the module with these `params`, without dropout. It maps one input."""
         import equinox
 
-        module = equinox.combine(params, equinox.filter(_equinox_shapes(self), _is_static))
+        module = self._bind(params)
         return equinox.nn.inference_mode(module) if self.draws else module
 
     def training(self, params: Params, inputs: jax.Array, key: jax.Array) -> jax.Array:
         """Return outputs [batch, outputs] in training mode with `params` for a minibatch's `inputs`, drawing from `key`."""
-        import equinox
-
-        module = equinox.combine(params, equinox.filter(_equinox_shapes(self), _is_static))
+        module = self._bind(params)
         return jax.vmap(lambda x, x_key: module(x, key=x_key))(inputs, jax.random.split(key, len(inputs)))
 
     @property
     def draws(self) -> bool:
         """True if a part of the module differs in training, which an `inference` flag shows."""
         return _equinox_draws(self)
+
+    def _bind(self, params: Params) -> Any:
+        """Return the module with these parameters, in training mode; all that is no array comes from a new module."""
+        import equinox
+
+        return equinox.combine(params, equinox.filter(_equinox_shapes(self), _is_no_array))
 
 
 def _equinox_shapes(model: EquinoxModel) -> Any:
@@ -247,7 +253,8 @@ def _equinox_shapes(model: EquinoxModel) -> Any:
     return equinox.filter_eval_shape(model.module, jax.random.key(0))
 
 
-def _is_static(leaf: Any) -> bool:
+def _is_no_array(leaf: Any) -> bool:
+    """Return True for a leaf of `_equinox_shapes` that does not stand for an array."""
     return not isinstance(leaf, jax.ShapeDtypeStruct)
 
 
@@ -257,16 +264,17 @@ def _equinox_draws(model: EquinoxModel) -> bool:
 
     nodes: list[Any] = []
 
-    def parts(node: Any) -> bool:
+    def collect(node: Any) -> bool:
         nodes.append(node)
-        return False
+        return False  # no node is a leaf, so JAX goes on to the parts of each
 
-    jax.tree.leaves(_equinox_shapes(model), is_leaf=parts)
+    jax.tree.leaves(_equinox_shapes(model), is_leaf=collect)
     return any(isinstance(node, equinox.Module) and hasattr(node, "inference") for node in nodes)
 
 
 @cached.code(16)
 def _nnx_has(model: NNXModel, kind: str) -> bool:
+    """Return True if the module has variables of this kind, the name of a class in `nnx`."""
     from flax import nnx
 
     module = nnx.eval_shape(lambda: model.module(nnx.Rngs(0)))
@@ -302,11 +310,12 @@ class _Module(Object):
         Args:
             content: the module.
         """
-        reading, kind = Content(), type(content)
-        reading.add(cls.parts(content))
+        parts, module_class = Content(), type(content)
+        parts.add(cls.parts(content))
         library = cls.__name__.removesuffix("Object").lower()
-        name = kind.__qualname__ if own_code.is_users(kind) else f"{library}.{kind.__qualname__}"
-        return cls(name="object", content=cls.copied(content), kind=name, digest=reading.digest, users=tuple(reading.users))
+        class_name = module_class.__qualname__
+        kind = class_name if own_code.is_users(module_class) else f"{library}.{class_name}"
+        return cls(name="object", content=cls.copied(content), kind=kind, digest=parts.digest, users=tuple(parts.users))
 
     @classmethod
     def parts(cls, content: Any) -> Any:
@@ -422,21 +431,21 @@ class Content:
             value: anything.
         """
         if isinstance(value, _HASHED_BY_REPR):
-            self._note(f"{type(value).__name__} {value!r}")
+            self._hash_text(f"{type(value).__name__} {value!r}")
         elif id(value) in self._seen:
-            self._note(f"again {self._seen[id(value)][0]}")
+            self._hash_text(f"again {self._seen[id(value)][0]}")
         else:
             self._seen[id(value)] = len(self._seen), value
             self._add_parts(value)
 
     def _add_parts(self, value: Any) -> None:
         if isinstance(value, type) or _is_importable(value):
-            self._note(f"{value.__module__} {value.__qualname__}")
+            self._hash_text(f"{value.__module__} {value.__qualname__}")
             self.users += [value] if own_code.is_users(value) else []
         elif hasattr(value, "dtype") and hasattr(value, "shape"):
             self._add_array(value)
         elif inspect.isfunction(value):
-            self._note(f"{value.__module__} {value.__qualname__} {value.__code__.co_firstlineno}")
+            self._hash_text(f"{value.__module__} {value.__qualname__} {value.__code__.co_firstlineno}")
             self.users += [value] if own_code.is_users(value) else []
             self.add([value.__defaults__, value.__kwdefaults__, inspect.getclosurevars(value).nonlocals])
         elif isinstance(value, partial):
@@ -444,28 +453,29 @@ class Content:
         elif inspect.ismethod(value):
             self.add([value.__func__, value.__self__])
         elif isinstance(value, Mapping):
-            self._note(f"{type(value).__name__} {len(value)}")
+            self._hash_text(f"{type(value).__name__} {len(value)}")
             self.add([*value.items()])
         elif isinstance(value, list | tuple):
-            self._note(f"{type(value).__name__} {len(value)}")
+            self._hash_text(f"{type(value).__name__} {len(value)}")
             for item in value:
                 self.add(item)
         elif dataclasses.is_dataclass(value):
             fields = {entry.name: getattr(value, entry.name, None) for entry in dataclasses.fields(value)}
-            self.add([type(value), {name: field for name, field in fields.items() if name != "parent"}])  # of linen modules
-        elif isinstance(value, jax.tree_util.PyTreeDef) and " at 0x" not in str(value):
-            self._note(str(value))
+            # `parent` is the linen module that contains this one, on which its outputs do not depend.
+            self.add([type(value), {name: field for name, field in fields.items() if name != "parent"}])
+        elif isinstance(value, jax.tree_util.PyTreeDef) and " at 0x" not in str(value):  # an address differs in each process
+            self._hash_text(str(value))
         else:
             self._readable = False
 
-    def _note(self, text: str) -> None:
+    def _hash_text(self, text: str) -> None:
         self._sha.update(f"{text}\0".encode())
 
     def _add_array(self, value: Any) -> None:
         if jnp.issubdtype(value.dtype, jax.dtypes.prng_key):
             value = jax.random.key_data(value)
         array = np.asarray(value)
-        self._note(f"{array.dtype.str} {array.shape}")
+        self._hash_text(f"{array.dtype.str} {array.shape}")
         self._sha.update(np.ascontiguousarray(array).tobytes())
 
 

@@ -198,12 +198,13 @@ class Quadratic(Model):
                 f"model `quadratic` of dimension {self.dimension} has inputs of {inputs[0].size} numbers; expected 1, which is "
                 f"added to all coordinates, or {self.dimension}: set `features` of the data `noise`"
             )
+        # x - x*, as x*_i = -(d + 1 - i) / (d + 1). The value and A (x - x*) are sums and differences of its steps.
         distance = params["x"] + jnp.arange(self.dimension, 0, -1, dtype=jnp.float32) / (self.dimension + 1)
         steps = jnp.diff(distance, prepend=0.0, append=0.0)
         value, gradient = jnp.square(steps).sum() / 8, -jnp.diff(steps) / 4
         noise = (inputs.reshape(len(inputs), -1) * params["x"]).sum(-1)
-        length = jnp.full(len(inputs), jax.lax.stop_gradient(jnp.square(gradient).sum()))
-        return jnp.stack((value + noise, length), axis=-1)
+        squared_norm = jnp.full(len(inputs), jax.lax.stop_gradient(jnp.square(gradient).sum()))  # a metric only
+        return jnp.stack((value + noise, squared_norm), axis=-1)
 
 
 _HIDDEN = -1e30  # score of masked tokens
@@ -242,13 +243,13 @@ class Transformer(Model):
 
     def init(self, key: jax.Array, input_shape: tuple[int, ...], outputs: int) -> Params:
         context = math.prod(input_shape)
-        tokens, places, *keys = split(key, 2 + self.layers)
+        token_key, place_key, *layer_keys = split(key, 2 + self.layers)
         params = {
             "embedding": {
-                "tokens": normal(tokens, (outputs, self.width)),
-                "places": 0.1 * normal(places, (context, self.width)),
+                "tokens": normal(token_key, (outputs, self.width)),
+                "places": 0.1 * normal(place_key, (context, self.width)),
             },
-            **{f"layer{number}": self._layer(layer_key) for number, layer_key in enumerate(keys)},
+            **{f"layer{i}": self._init_layer(layer_key) for i, layer_key in enumerate(layer_keys)},
             "output": {
                 "scale": np.ones(self.width, np.float32),
                 "weights": np.zeros((self.width, outputs), np.float32),
@@ -257,13 +258,14 @@ class Transformer(Model):
         }
         return jax.device_put(params)
 
-    def _layer(self, key: jax.Array) -> dict[str, jax.Array]:
-        width, least = self.width, 1 / math.sqrt(2 * self.layers)
+    def _init_layer(self, key: jax.Array) -> dict[str, jax.Array]:
+        # The two matrices whose outputs are added to the residual stream start smaller, as all layers add to it.
+        width, residual_share = self.width, 1 / math.sqrt(2 * self.layers)
         shapes = {
             "attention": ((width, 3 * width), 1.0),
-            "joining": ((width, width), least),
+            "joining": ((width, width), residual_share),
             "widening": ((width, 4 * width), 1.0),
-            "narrowing": ((4 * width, width), least),
+            "narrowing": ((4 * width, width), residual_share),
         }
         keys = split(key, len(shapes))
         weights = {
@@ -278,8 +280,9 @@ class Transformer(Model):
         tokens = inputs.reshape(len(inputs), -1)
         table = params["embedding"]["tokens"]
         x = jax.nn.one_hot(tokens, len(table)) @ table + params["embedding"]["places"]
-        for number in range(self.layers):
-            layer = params[f"layer{number}"]
+        for i in range(self.layers):
+            layer = params[f"layer{i}"]
+            # `stored`: otherwise XLA computes x again from the first layer on in each operation that reads it.
             x = stored(x + self._attention(layer, _normalised(x, layer["attention_scale"])))
             x = stored(x + self._perceptron(layer, _normalised(x, layer["perceptron_scale"])))
         output = params["output"]
