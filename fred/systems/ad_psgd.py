@@ -35,6 +35,7 @@ SwarmSGD: a worker waits for its partner after every period of local steps. The 
 
 from collections.abc import Sequence
 from functools import partial
+from itertools import count
 from typing import Annotated, ClassVar
 
 import numpy as np
@@ -99,7 +100,7 @@ class Pairwise(Protocol):
         while True:
             gradient = sim.compute(worker, sim.own(worker))
             if exchanges:
-                exchanges.due(worker)
+                exchanges.request(worker)
             yield gradient.finished
             sim.push(gradient, worker, NOTHING)
 
@@ -107,6 +108,7 @@ class Pairwise(Protocol):
         """Return the half of the workers with the smallest number of each part of the graph. Raises ValueError if none."""
         if isinstance(self.topology, Bipartite):
             return range(0, workers, 2)  # the same without a look at millions of edges
+        # Two-colour each part of the graph from its worker `first` on, breadth first: `reached` grows while it is read.
         is_active: dict[int, bool] = {}
         for first in range(workers):
             reached = [] if first in is_active else [first]
@@ -133,8 +135,8 @@ class _Exchanges:
         self._busy = [False] * sim.workers
         self._number = [0] * sim.workers  # of each worker's exchanges
 
-    def due(self, worker: int) -> None:
-        """Schedule one more exchange of an active worker, now or after its present one."""
+    def request(self, worker: int) -> None:
+        """Request one more exchange of an active worker, now or after its present one."""
         partners = _partners(self._topology, worker, self._sim.workers)
         self._due[worker] = bool(partners)
         if partners and not self._busy[worker]:
@@ -146,7 +148,7 @@ class _Exchanges:
             self._due[worker] = False
             word = int(numerics.words(self._sim.seed, "partner", worker, self._number[worker]))
             self._number[worker] += 1
-            yield from self._average(worker, partners[word * len(partners) >> 32])
+            yield from self._average(worker, partners[word * len(partners) >> 32])  # uniform, as `word` has 32 bits
         self._busy[worker] = False
 
     def _average(self, worker: int, partner: int) -> Process:
@@ -205,11 +207,9 @@ class InPairs(Protocol):
             sim.process(self._work(sim, worker, pairs))
 
     def _work(self, sim: Simulation, worker: int, pairs: "_Pairs") -> Process:
-        number = 0
-        while True:
+        for round_number in count():
             yield from sim.local_steps(worker, self.period)
-            yield from pairs.meet(worker, number)
-            number += 1
+            yield from pairs.meet(worker, round_number)
 
 
 class _Pairs:
@@ -221,18 +221,18 @@ class _Pairs:
         self._waiting: dict[tuple[int, tuple[int, ...]], simpy.Event] = {}  # by round and pair: one member waits for the other
         self._rounds = [0] * sim.workers  # the last round of each worker
 
-    def meet(self, worker: int, number: int) -> Process:
+    def meet(self, worker: int, round_number: int) -> Process:
         """Wait until a worker's model has been averaged in a round."""
-        sim, pair = self._sim, self._pair(worker, number)
-        averaged = self._waiting.pop((number, pair), None)  # None: the worker is the first of its pair, or alone
+        sim, pair = self._sim, self._find_pair(worker, round_number)
+        averaged = self._waiting.pop((round_number, pair), None)  # None: the worker is the first of its pair, or alone
         is_first = averaged is None and len(pair) == 2
         averaged = averaged or sim.env.event()
         if is_first:
-            self._waiting[number, pair] = averaged
+            self._waiting[round_number, pair] = averaged
         else:
             operation = sim.allreduce(pair, awaited=pair)
             sim.later(operation.over, partial(self._average, pair, operation, averaged))
-        yield from sim.wait(worker, averaged, f"its partner in round {number + 1}")
+        yield from sim.wait(worker, averaged, f"its partner in round {round_number + 1}")
 
     def _average(self, pair: tuple[int, ...], operation: Operation, averaged: simpy.Event) -> None:
         sim = self._sim
@@ -241,14 +241,14 @@ class _Pairs:
             sim.sync(worker, mean, cost=operation.cost)
         averaged.succeed()
 
-    def _pair(self, worker: int, number: int) -> tuple[int, ...]:
+    def _find_pair(self, worker: int, round_number: int) -> tuple[int, ...]:
         """Return the pair of a worker in a round, itself included."""
-        self._rounds[worker] = number
-        if number not in self._members:
-            self._members = {past: pairs for past, pairs in self._members.items() if past >= min(self._rounds)}
-            order = np.argsort(
-                numerics.words(self._sim.seed, "pairs", np.arange(self._sim.workers), number), kind="stable"
-            ).tolist()
-            pairs = [tuple(sorted(order[first : first + 2])) for first in range(0, len(order), 2)]
-            self._members[number] = {member: pair for pair in pairs for member in pair}
-        return self._members[number][worker]
+        self._rounds[worker] = round_number
+        if round_number not in self._members:
+            # Rounds that no worker will meet in again are forgotten.
+            self._members = {number: pair_of for number, pair_of in self._members.items() if number >= min(self._rounds)}
+            words = numerics.words(self._sim.seed, "pairs", np.arange(self._sim.workers), round_number)
+            permutation = np.argsort(words, kind="stable").tolist()
+            pairs = [tuple(sorted(permutation[first : first + 2])) for first in range(0, len(permutation), 2)]
+            self._members[round_number] = {member: pair for pair in pairs for member in pair}
+        return self._members[round_number][worker]

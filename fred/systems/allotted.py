@@ -40,8 +40,8 @@ from fred.protocols.protocol import Protocol
 from fred.timing.copies import Gradient
 from fred.timing.simulation import Process, Simulation
 
-Allot = Callable[[], list[int]]
-_POINTS = 10_000  # of a distribution, at which it is looked at to find how much of it lies below a limit
+Allot = Callable[[], list[int]]  # returns each worker's number of trials in the next round
+_POINTS = 10_000  # quantiles of a distribution, of which FRED counts those within a time limit
 
 
 class MindFlayer(Server):
@@ -83,7 +83,7 @@ class _Allotted(Protocol):
                 yield from sim.wait(worker, server.released, "the others' trials")
                 continue
             model = yield from sim.pull(worker)
-            while server.remaining[worker] and model.timestamp == sim.clock():
+            while server.remaining[worker] and model.timestamp == sim.clock():  # a round's last trial makes an update
                 gradient = sim.begin(worker, model)
                 in_time = gradient.end - sim.now <= limit
                 yield min(gradient.end - sim.now, limit)
@@ -124,8 +124,9 @@ class TimeLimited(_Allotted):
 
     def _server(self, sim: Simulation) -> "_Server":
         trials = self._trials(sim.cluster)
+        # In the sum of a round, a gradient counts with its worker's weight, that of its number of examples.
         expected = math.fsum(map(operator.mul, sim.weights, self._expected(sim.cluster)))
-        return _Server(sim, self._limits(sim.cluster), lambda: list(trials), 1 / expected)
+        return _Server(sim, self._limits(sim.cluster), lambda: list(trials), weight=1 / expected)
 
     def _trials(self, cluster: Cluster) -> list[int]:
         return list(self.trials) if isinstance(self.trials, tuple) else [self.trials] * cluster.size
@@ -134,17 +135,17 @@ class TimeLimited(_Allotted):
         """Return the time limit of each worker, ns."""
         limits = self.limit if isinstance(self.limit, tuple) else (self.limit,) * cluster.size
         medians = cluster.of_distributions(lambda latency: float(latency.sample(np.array([0.5]))[0]))
-        members = zip(limits, medians, cluster.worker_speeds(), strict=True)
-        return [round((limit or median / speed) * NANOSECONDS) for limit, median, speed in members]
+        of_workers = zip(limits, medians, cluster.worker_speeds(), strict=True)
+        return [round((limit or median / speed) * NANOSECONDS) for limit, median, speed in of_workers]
 
     def _expected(self, cluster: Cluster) -> list[float]:
         """Return the expected number of each worker's gradients that are ready in time in a round."""
-        points = (np.arange(_POINTS) + 0.5) / _POINTS
-        samples = cluster.of_distributions(lambda latency: latency.sample(points))
-        members = zip(self._trials(cluster), self._limits(cluster), samples, cluster.worker_speeds(), strict=True)
+        probabilities = (np.arange(_POINTS) + 0.5) / _POINTS
+        quantiles = cluster.of_distributions(lambda latency: latency.sample(probabilities))  # s at speed 1
+        of_workers = zip(self._trials(cluster), self._limits(cluster), quantiles, cluster.worker_speeds(), strict=True)
         return [
             trials * float(np.mean(np.rint(seconds / speed * NANOSECONDS) <= limit))
-            for trials, limit, seconds, speed in members
+            for trials, limit, seconds, speed in of_workers
         ]
 
 
@@ -197,7 +198,7 @@ class Bounds:
     def __init__(self, workers: int, width: float, scale: float | None):
         self._width, self._scale = width, scale
         self._rounds = 0
-        self._counts, self._seconds = [0] * workers, [0.0] * workers  # of each: how often, and their sum
+        self._counts, self._seconds = [0] * workers, [0.0] * workers  # N of each worker, and the sum of its times
 
     def observe(self, worker: int, seconds: float) -> None:
         """Record the `seconds` of one of a `worker`'s gradients."""
@@ -207,9 +208,10 @@ class Bounds:
     def shares(self, gradients: int) -> list[int]:
         """Return the number of the next round's `gradients` that each worker computes."""
         self._rounds += 1
-        logarithm = math.log(2 * self._rounds**2)
-        bounds = [self._bound(worker, logarithm) for worker in range(len(self._counts))]
+        q = math.log(2 * self._rounds**2)
+        bounds = [self._bound(worker, q) for worker in range(len(self._counts))]
         shares = [0] * len(bounds)
+        # A heap: when a worker would finish one more gradient if its bound were its true time. Ties: fewer gradients first.
         queue = [(bound, count, worker) for worker, (bound, count) in enumerate(zip(bounds, self._counts, strict=True))]
         heapq.heapify(queue)
         for _ in range(gradients):
@@ -218,12 +220,14 @@ class Bounds:
             heapq.heapreplace(queue, (bounds[worker] * (shares[worker] + 1), count + 1, worker))
         return shares
 
-    def _bound(self, worker: int, logarithm: float) -> float:
+    def _bound(self, worker: int, q: float) -> float:
+        """Return the lower confidence bound of a worker's mean compute time, s."""
         observations = self._counts[worker]
         if not observations:
             return 0.0
-        mean, part = self._seconds[worker] / observations, logarithm / observations
-        return max(0.0, mean - self._width * (self._scale or 2 * mean) * (math.sqrt(part) + part))
+        mean, q_per_observation = self._seconds[worker] / observations, q / observations
+        spread = self._scale or 2 * mean  # c
+        return max(0.0, mean - self._width * spread * (math.sqrt(q_per_observation) + q_per_observation))
 
 
 class _Server:
@@ -244,7 +248,7 @@ class _Server:
         self._begin_round()
 
     def _begin_round(self) -> None:
-        self.remaining = self._allot()  # trials that each still has to make
+        self.remaining = self._allot()  # trials that each worker still has to make
         self._outstanding = sum(self.remaining)
         self.released = self._sim.env.event()  # happens when the next round begins
 
@@ -257,5 +261,5 @@ class _Server:
         if not self._outstanding:
             self._sim.commit(weight=self._weight)
             released = self.released
-            self._begin_round()
+            self._begin_round()  # first, as workers look at their `remaining` trials when they wake
             released.succeed()

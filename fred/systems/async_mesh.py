@@ -33,13 +33,13 @@ class _Late(Masked):
 
     def apply_round(self, state: State, total: Message, /, timestamp: Scalar, count: Scalar) -> State:
         """Store `total`, the worker's model when it was sent less its present one, until the mean is merged."""
-        moved = jax.tree.map(partial(self._moved, state), state.drift, total)
-        return state.replace(drift=jax.tree.map(jnp.where, self._mask(state), moved, state.drift), clock=state.clock + 1)
+        drift = jax.tree.map(partial(self._new_drift, state), state.drift, total)
+        return state.replace(drift=jax.tree.map(jnp.where, self._mask(state), drift, state.drift), clock=state.clock + 1)
 
     def _corrected(self, state: State, mean: Params) -> Params:
-        return jax.tree.map(lambda to, drift: to - self.ahead * drift, mean, state.drift)
+        return jax.tree.map(lambda leaf, drift: leaf - self.ahead * drift, mean, state.drift)
 
-    def _moved(self, state: State, drift: jax.Array, change: jax.Array) -> jax.Array:
+    def _new_drift(self, state: State, drift: jax.Array, change: jax.Array) -> jax.Array:
         """Return the new drift of an array, given its change during the delay of a mean."""
         return change
 
@@ -82,7 +82,7 @@ w_i <- mean of all w, tau updates ago, - lambda d_i          (both: its coordina
         """Make a local step, and count it."""
         return super().apply_update(state, message, timestamp, worker).replace(updates=state.updates + 1)
 
-    def _moved(self, state: State, drift: jax.Array, change: jax.Array) -> jax.Array:
+    def _new_drift(self, state: State, drift: jax.Array, change: jax.Array) -> jax.Array:
         if not self.average_changes:
             return change
         beta = (
@@ -106,7 +106,7 @@ w_i <- mean of all y + w_i - y_i    (y_i: w_i when it was sent; its coordinates 
     protocol_options = {"delay": None}
 
     def _part(self, number: Any) -> Any:
-        return number * 0
+        return number * 0  # each average takes part 0 of a division of its own; an array if `number` is one
 
     def _division(self, number: Any) -> Any:
         return number

@@ -149,7 +149,7 @@ class BatchSums(_Bounded):
                 yield gradients[-1].finished
             yield from sim.send(gradients[-1])
             is_accepted = applied.accepts(gradients_at_read, self.steps)
-            use = partial(sim.add, weight=1.0) if is_accepted else sim.drop  # of one worker, as they are
+            use = partial(sim.add, weight=1.0) if is_accepted else sim.drop  # 1: their plain sum
             for gradient in gradients[:-1]:
                 use(gradient, cost=NOTHING)
             use(gradients[-1])

@@ -33,6 +33,7 @@ bits per number.
 
 from __future__ import annotations
 
+from itertools import count
 from typing import Annotated, ClassVar
 
 from pydantic import Field
@@ -174,8 +175,7 @@ class ChocoGossip(Protocol):
         self, sim: Simulation, worker: int, receivers: list[int], weights: dict[int, float], inboxes: list[Inbox]
     ) -> Process:
         public_copy = sim.workers + worker  # number of its replica
-        number = 0
-        while True:
+        for iteration in count():
             yield from sim.present(worker)
             gradient = sim.compute(worker, sim.own(worker))
             yield gradient.finished
@@ -183,13 +183,14 @@ class ChocoGossip(Protocol):
             change = sim.pseudo_gradient(worker, sim.read(worker, public_copy, sent=False), sim.own(worker))
             sim.add(change, public_copy, NOTHING)
             sim.commit(public_copy)
-            model = sim.publish(worker, len(receivers), size=sim.sizes.message.total, replica=public_copy)
+            # What is sent is the coded change; in the schedule, the copy that results at the receiver.
+            own_copy = sim.publish(worker, len(receivers), size=sim.sizes.message.total, replica=public_copy)
             for receiver in receivers:
-                inboxes[receiver].expect(sim.transfer(worker, receiver), number, worker, model)
-            yield from inboxes[worker].wait(worker, number, len(receivers))
+                inboxes[receiver].expect(sim.transfer(worker, receiver), iteration, worker, own_copy)
+            yield from inboxes[worker].wait(worker, iteration, len(receivers))
             yield from sim.present(worker)
-            models = inboxes[worker].take(number) if receivers else {}
+            copies = inboxes[worker].take(iteration) if receivers else {}
+            # The sum over j of W_ij (h_j - h_i); weights sum to 1.
             own_weight = weights[worker] - 1.0
-            parts = [(models[other], weights[other]) for other in sorted(models)]
-            sim.sync(worker, sim.mix(worker, [(model, own_weight), *parts]), keep=1.0, weight=self.consensus)
-            number += 1
+            parts = [(copies[other], weights[other]) for other in sorted(copies)]
+            sim.sync(worker, sim.mix(worker, [(own_copy, own_weight), *parts]), keep=1.0, weight=self.consensus)

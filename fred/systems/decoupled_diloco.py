@@ -71,7 +71,7 @@ w <- w - outer step(D)"""
 
     def apply_round(self, state: State, total: Message, /, timestamp: Scalar, count: Scalar) -> State:
         """Step the outer optimizer along the mean of all directions, with the mean of all lengths."""
-        mean = jax.tree.map(lambda length, way: length * _unit(way), total["lengths"], total["ways"])
+        mean = jax.tree.map(lambda length, direction: length * _unit(direction), total["lengths"], total["ways"])
         return super().apply_round(state, mean, timestamp, count)
 
 
@@ -114,7 +114,7 @@ class Quorum(Protocol):
         return Layout.centred(cluster.size)._replace(blocks=self.fragments, cut=self.cut)
 
     def start(self, sim: Simulation) -> None:
-        fragments: list[_Fragment] = []
+        fragments: list[_Fragment] = []  # every fragment holds this list, as answers need the whole model
         fragments += [_Fragment(sim, self, block, fragments) for block in range(self.fragments)]
         for worker in range(sim.workers):
             sim.work(worker, partial(self._work, sim, worker, fragments))
@@ -132,6 +132,7 @@ class Quorum(Protocol):
                     sim.push(gradient, worker, NOTHING, block)
                 for fragment in fragments:
                     fragment.count_update(worker)
+            # It waits for ever, so that the report of the standstill names it.
             yield from sim.wait(worker, sim.env.event(), "enough learners for a quorum")
         finally:
             for fragment in fragments:
@@ -149,14 +150,14 @@ class _Fragment:
     def __init__(self, sim: Simulation, protocol: Quorum, block: int, fragments: list[_Fragment]):
         self._sim, self._block, self._fragments = sim, block, fragments
         self._quorum = protocol.quorum
-        step = NANOSECONDS / max(sim.cluster.worker_rates())
-        self._period, self._overlap = round(protocol.period * step), round(protocol.overlap * step)
-        self._first = round((block + 1) * protocol.period / protocol.fragments * step)
+        update_time = NANOSECONDS / max(sim.cluster.worker_rates())  # of the fastest learner
+        self._period, self._overlap = round(protocol.period * update_time), round(protocol.overlap * update_time)
+        self._first_request = round((block + 1) * protocol.period / protocol.fragments * update_time)
         self._received: dict[int, Copy] = {}  # of available learners: the last model received
-        self._steps = [0] * sim.workers  # since then
-        self._pending: set[int] = set()  # learners that have not answered
+        self._steps = [0] * sim.workers  # updates of each learner since then
+        self._pending: set[int] = set()  # learners that answer after their next update
         self._answers: list[tuple[Gradient, int]] = []  # with their numbers of steps
-        self._number = 0  # twice that of the round; odd while answers count
+        self._phase = 0  # rises when a round begins, and when answers to it no longer count: odd while they do
         self._complete = sim.env.event()
 
     def is_hopeless(self) -> bool:
@@ -172,7 +173,8 @@ class _Fragment:
         """Forget a crashed learner's model, and its answer on the way."""
         self._received.pop(worker, None)
         self._steps[worker] = 0
-        if self._number % 2 and worker not in {pseudo_gradient.worker for pseudo_gradient, _ in self._answers}:
+        # During a round its answer on the way is lost, so it answers again after it rejoins.
+        if self._phase % 2 and worker not in {pseudo_gradient.worker for pseudo_gradient, _ in self._answers}:
             self._pending.add(worker)
 
     def receive(self, worker: int) -> Process:
@@ -189,10 +191,10 @@ class _Fragment:
 
     def rounds(self) -> Process:
         sim = self._sim
-        yield self._first
+        yield self._first_request
         while True:
             yield 0  # after everything else that happens now
-            begin, self._number, self._complete = sim.now, self._number + 1, sim.env.event()
+            begin, self._phase, self._complete = sim.now, self._phase + 1, sim.env.event()
             self._pending = set(range(sim.workers))
             for worker in range(sim.workers):
                 if self._steps[worker]:
@@ -206,14 +208,15 @@ class _Fragment:
         """Start to send the change of a learner's fragment since it received the last one."""
         sim = self._sim
         self._pending.discard(worker)
-        parts = [fragment._received[worker] for fragment in self._fragments]
-        start_model = parts[0] if len(parts) == 1 else sim.compose(worker, parts)
+        received = [fragment._received[worker] for fragment in self._fragments]
+        start_model = received[0] if len(received) == 1 else sim.compose(worker, received)
         pseudo_gradient = sim.pseudo_gradient(worker, start_model, compose_replica(sim, worker, worker))
-        sim.process(self._send(pseudo_gradient, self._steps[worker], self._number), worker)
+        sim.process(self._send(pseudo_gradient, self._steps[worker], self._phase), worker)
 
-    def _send(self, pseudo_gradient: Gradient, steps: int, number: int) -> Process:
+    def _send(self, pseudo_gradient: Gradient, steps: int, phase: int) -> Process:
+        """Send an answer of so many steps, which counts if it arrives in the phase of its request."""
         yield from self._sim.send(pseudo_gradient, block=self._block if len(self._fragments) > 1 else None)
-        if number != self._number:
+        if phase != self._phase:
             self._sim.drop(pseudo_gradient, self._sim.global_replica, block=self._block)
             return
         self._answers.append((pseudo_gradient, steps))
@@ -223,7 +226,7 @@ class _Fragment:
     def _step(self) -> None:
         """Step with all answers that have arrived, and send the new fragment to all available learners."""
         sim, answers = self._sim, self._answers
-        self._pending, self._answers, self._number = set(), [], self._number + 1
+        self._pending, self._answers, self._phase = set(), [], self._phase + 1
         for pseudo_gradient, steps in answers:
             sim.add(pseudo_gradient, sim.global_replica, block=self._block, weight=float(steps))
         sim.commit(sim.global_replica, self._block, weight=1 / sum(steps for _, steps in answers))

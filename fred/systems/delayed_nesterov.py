@@ -71,6 +71,7 @@ b <- mu b + mean of the last N D       (with every N-th, before the step; then s
     def init(self, params: Params, /, workers: int) -> State:
         zeros = jax.tree.map(jnp.zeros_like, params)
         state = super().init(params, workers).replace(speed=zeros, waiting=zeros, arrived=jnp.int32(0))
+        # Constants in the state, as HALoS's global server has others than its local ones.
         return state.replace(
             every=jnp.int32(self.gathered or workers),
             outer_rate=jnp.float32(self.outer_rate),
@@ -82,8 +83,8 @@ b <- mu b + mean of the last N D       (with every N-th, before the step; then s
         n, is_nth = jnp.float32(state.every), (state.arrived + 1) % state.every == 0
         waiting = jax.tree.map(jnp.add, state.waiting, total)  # sum of the pseudo-gradients since the last update of b
         speed = jax.tree.map(lambda b, d: jnp.where(is_nth, state.momentum * b + d / n, b), state.speed, waiting)
-        share = jnp.where(is_nth, 1 - self.spread * (n - 1), self.spread) * state.momentum
-        params = jax.tree.map(lambda p, b, d: p - state.outer_rate * (share * b + d / n), state.params, speed, total)
+        factor = jnp.where(is_nth, 1 - self.spread * (n - 1), self.spread) * state.momentum  # s mu
+        params = jax.tree.map(lambda p, b, d: p - state.outer_rate * (factor * b + d / n), state.params, speed, total)
         waiting = jax.tree.map(lambda d: jnp.where(is_nth, 0.0, d), waiting)
         counts = {"clock": state.clock + 1, "arrived": state.arrived + 1}
         return state.replace(params=params, speed=speed, waiting=waiting, **counts)
@@ -135,7 +136,7 @@ m <- mu m + (1 - mu) D;  w <- w - outer_rate (D + mu m)"""
 
     def contribute(self, state: State, message: Message, /, timestamp: Scalar, worker: Scalar) -> Message:
         """Return the `message`, a pseudo-gradient, corrected."""
-        return jax.tree.map(self._corrected, message, state.speed)
+        return jax.tree.map(self._correct, message, state.speed)
 
     def apply_round(self, state: State, total: Message, /, timestamp: Scalar, count: Scalar) -> State:
         """Step with `total`, a corrected pseudo-gradient, and the momentum updated by it."""
@@ -143,18 +144,19 @@ m <- mu m + (1 - mu) D;  w <- w - outer_rate (D + mu m)"""
         params = jax.tree.map(lambda p, d, m: p - self.outer_rate * (d + self.momentum * m), state.params, total, speed)
         return state.replace(params=params, speed=speed, clock=state.clock + 1)
 
-    def _corrected(self, pseudo_gradient: jax.Array, speed: jax.Array) -> jax.Array:
-        length, pace = _length(pseudo_gradient), _length(speed)
-        way, lead = pseudo_gradient / jnp.where(length > 0, length, 1.0), speed / jnp.where(pace > 0, pace, 1.0)
-        cosine, sure = (way * lead).sum(), length / jnp.where(length + pace > 0, length + pace, 1.0)
-        opposed = pseudo_gradient - jnp.minimum(-self.shrink * cosine * sure, self.most) * cosine * length * lead
-        share = jnp.minimum(self.turn * (1 - cosine) * sure, 1.0)
-        turned = (1 - share) * way + share * lead
-        norm = _length(turned)
-        turned = length * turned / jnp.where(norm > 0, norm, 1.0)
-        corrected = jnp.where(cosine < 0, opposed, jnp.where(cosine >= self.agreeing, pseudo_gradient, turned))
-        return jnp.where(pace > 0, corrected, pseudo_gradient)
+    def _correct(self, pseudo_gradient: jax.Array, momentum: jax.Array) -> jax.Array:
+        """Return an array of the corrected pseudo-gradient D, given that of the momentum m; see `rule` for c, f and l."""
+        d_norm, m_norm = _norm(pseudo_gradient), _norm(momentum)
+        d_unit, m_unit = pseudo_gradient / jnp.where(d_norm > 0, d_norm, 1.0), momentum / jnp.where(m_norm > 0, m_norm, 1.0)
+        c, f = (d_unit * m_unit).sum(), d_norm / jnp.where(d_norm + m_norm > 0, d_norm + m_norm, 1.0)
+        shrunk = pseudo_gradient - jnp.minimum(-self.shrink * c * f, self.most) * c * d_norm * m_unit
+        share = jnp.minimum(self.turn * (1 - c) * f, 1.0)  # l
+        direction = (1 - share) * d_unit + share * m_unit
+        norm = _norm(direction)
+        rotated = d_norm * direction / jnp.where(norm > 0, norm, 1.0)
+        corrected = jnp.where(c < 0, shrunk, jnp.where(c >= self.agreeing, pseudo_gradient, rotated))
+        return jnp.where(m_norm > 0, corrected, pseudo_gradient)  # before the first update there is no momentum
 
 
-def _length(array: jax.Array) -> jax.Array:
+def _norm(array: jax.Array) -> jax.Array:
     return jnp.sqrt(jnp.square(array).sum())

@@ -25,7 +25,7 @@ from fred.learning.models.model import Params
 from fred.learning.server import Decay, Family, Message, Scalar, Server, State
 from fred.systems.asgd import StalenessAware
 
-_SHRINK = 2.0**-80  # what is so long that its squares would be infinite
+_SHRINK = 2.0**-80  # factor of numbers whose squares would be infinite
 
 
 class DelayAdaptive(StalenessAware):
@@ -86,17 +86,17 @@ class ClippedASGD(Server):
 
     def apply_update(self, state: State, message: Message, /, timestamp: Scalar, worker: Scalar) -> State:
         """Step with the `message`, a gradient, clipped."""
-        return self.step(state, self._clipped(message))
+        return self.step(state, self._clip(message))
 
     def contribute(self, state: State, message: Message, /, timestamp: Scalar, worker: Scalar) -> Message:
         """Return the `message`, clipped."""
-        return self._clipped(message)
+        return self._clip(message)
 
     def apply_round(self, state: State, total: Message, /, timestamp: Scalar, count: Scalar) -> State:
         """Step with `total`, of gradients that have been clipped already."""
         return self.step(state, total)
 
-    def _clipped(self, gradient: Message) -> Message:
+    def _clip(self, gradient: Message) -> Message:
         factor = jnp.minimum(1.0, self.length / _length(gradient))  # of a gradient of zeros: 1
         return jax.tree.map(lambda leaf: factor * leaf, gradient)
 
@@ -146,31 +146,32 @@ lambda / sqrt(m + 1e-7) in its place, m <- decay m + (1 - decay) g g    (`adapti
 
     def apply_update(self, state: State, message: Message, /, timestamp: Scalar, worker: Scalar) -> State:
         """Step with the corrected gradient of the `message`."""
-        state, gradient = self._corrected(state, message)
+        state, gradient = self._correct(state, message)
         return self.step(state, gradient)
 
     def contribute(self, state: State, message: Message, /, timestamp: Scalar, worker: Scalar) -> Message:
         """Return the corrected gradient of the `message`."""
-        return self._corrected(state, message)[1]
+        return self._correct(state, message)[1]
 
     def apply_round(self, state: State, total: Message, /, timestamp: Scalar, count: Scalar) -> State:
         """Step with `total`, of gradients that have been corrected already; the moving average follows their mean."""
-        return self.step(self._averaged(state, total), total)
+        return self.step(self._average_squares(state, total), total)
 
-    def _corrected(self, state: State, message: Message) -> tuple[State, Params]:
+    def _correct(self, state: State, message: Message) -> tuple[State, Params]:
+        """Return the state, its moving average updated by the gradient in the `message`, and the corrected gradient."""
         gradient, read = message["gradient"], message["read"]
         if not self.adaptive:
             factors: Any = jax.tree.map(lambda _: self.compensation, gradient)
         else:
-            state = self._averaged(state, gradient)
+            state = self._average_squares(state, gradient)
             factors = jax.tree.map(lambda m: self.compensation / jnp.sqrt(m + 1e-7), state.squares)
 
-        def corrected(factor: Any, g: jax.Array, read_leaf: jax.Array, leaf: jax.Array) -> jax.Array:
+        def correct_leaf(factor: Any, g: jax.Array, read_leaf: jax.Array, leaf: jax.Array) -> jax.Array:
             return g + factor * g * g * (leaf - read_leaf)
 
-        return state, jax.tree.map(corrected, factors, gradient, read, state.params)
+        return state, jax.tree.map(correct_leaf, factors, gradient, read, state.params)
 
-    def _averaged(self, state: State, gradient: Params) -> State:
+    def _average_squares(self, state: State, gradient: Params) -> State:
         if not self.adaptive:
             return state
         squares = jax.tree.map(lambda m, g: self.decay * m + (1 - self.decay) * g * g, state.squares, gradient)
@@ -207,26 +208,28 @@ class PickySGD(_WithCopies):
 
     def apply_update(self, state: State, message: Message, /, timestamp: Scalar, worker: Scalar) -> State:
         """Step with the gradient of the `message`, if its parameters are near enough."""
-        return self._if(self._near(state, message), self.step(state, message["gradient"]), state)
+        return self._select(self._is_near(state, message), self.step(state, message["gradient"]), state)
 
     def contribute(self, state: State, message: Message, /, timestamp: Scalar, worker: Scalar) -> Message:
         """Return the gradient of the `message`, or zeros if its parameters are too far from the present ones."""
-        near = self._near(state, message)
+        near = self._is_near(state, message)
         return jax.tree.map(lambda leaf: jnp.where(near, leaf, 0.0), message["gradient"])
 
     def apply_round(self, state: State, total: Message, /, timestamp: Scalar, count: Scalar) -> State:
         """Step with `total`, without the gradients that were dropped."""
         return self.step(state, total)
 
-    def _near(self, state: State, message: Message) -> Scalar:
+    def _is_near(self, state: State, message: Message) -> Scalar:
         return _length(jax.tree.map(jnp.subtract, state.params, message["read"])) <= self.distance
 
-    def _if(self, near: Scalar, stepped: State, state: State) -> State:
+    def _select(self, near: Scalar, stepped: State, state: State) -> State:
+        """Return the state after the step if `near`, else `state`; the clock counts dropped gradients, too."""
         selected = jax.tree.map(lambda new, old: jnp.where(near, new, old), stepped, state)
         return selected.replace(clock=stepped.clock)
 
 
 def _length(arrays: Params) -> jax.Array:
+    """Return the Euclidean norm of all arrays together, also if its square would be infinite."""
     leaves = jax.tree.leaves(arrays)
     length = jnp.sqrt(sum(jnp.sum(leaf * leaf) for leaf in leaves))
     scaled = jnp.sqrt(sum(jnp.sum(jnp.square(leaf * _SHRINK)) for leaf in leaves)) / _SHRINK
@@ -271,13 +274,17 @@ w <- w - (1 + beta + ... + beta^d) step(g)"""
 
     def apply_update(self, state: State, message: Message, /, timestamp: Scalar, worker: Scalar) -> State:
         """Step with the `message`, a gradient at the parameters of update `timestamp`, in the place of its bucket."""
-        newest = -(-state.clock // state.workers)
-        decay = jnp.where(newest > state.bucket, jnp.float32(self.momentum), 1.0)
-        moved = jnp.where(newest > state.bucket, jnp.float32(self.momentum), 0.0)
-        late = jnp.float32(newest + -timestamp // state.workers)  # buckets: -(-t // n) is the ceiling
-        share = jnp.float32(self.momentum) ** late
-        steps = (1 - self.momentum * share) / (1 - self.momentum)
+        newest = -(-state.clock // state.workers)  # number of the newest bucket, b: -(-t // n) is the ceiling
+        opens_bucket = newest > state.bucket
+        decay = jnp.where(opens_bucket, jnp.float32(self.momentum), 1.0)
+        momentum_factor = jnp.where(opens_bucket, jnp.float32(self.momentum), 0.0)
+        delay = jnp.float32(newest + -timestamp // state.workers)  # d, buckets
+        power = jnp.float32(self.momentum) ** delay
+        power_sum = (1 - self.momentum * power) / (1 - self.momentum)  # 1 + beta + ... + beta^d
+        # From parameters of zero, a step leads to minus step(g).
         stepped = self.step(state.replace(params=jax.tree.map(jnp.zeros_like, state.params)), message, model=state.params)
-        params = jax.tree.map(lambda w, u, s: w - moved * u + steps * s, state.params, state.momentum, stepped.params)
-        momentum = jax.tree.map(lambda u, s: decay * u - share * s, state.momentum, stepped.params)
+        params = jax.tree.map(
+            lambda w, u, s: w - momentum_factor * u + power_sum * s, state.params, state.momentum, stepped.params
+        )
+        momentum = jax.tree.map(lambda u, s: decay * u - power * s, state.momentum, stepped.params)
         return stepped.replace(params=params, momentum=momentum, bucket=newest)

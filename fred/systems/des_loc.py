@@ -74,7 +74,7 @@ v_i <- mean of all v             (every 6 K)"""
 
     @model_validator(mode="after")
     def _has_moments(self) -> DESLOC:
-        if "optimizer" not in self.model_fields_set:
+        if "optimizer" not in self.model_fields_set:  # the default has them; to check it would load optax
             return self
         memory = optimizers.build(self.optimizer, 1.0).init({"w": jnp.zeros(1)})
         if any(len(optax.tree_utils.tree_get_all_with_path(memory, name)) != 1 for name in _NAMES.values()):
@@ -100,12 +100,12 @@ v_i <- mean of all v             (every 6 K)"""
 
     def synchronize(self, state: State, mixed: Params, /, keep: Scalar, weight: Scalar) -> State:
         """Average the model with a mailbox, and those moments whose turn it is."""
-        averaged, number = super().synchronize(state, mixed, keep, weight), state.averages + 1
+        averaged, averages = super().synchronize(state, mixed, keep, weight), state.averages + 1  # with this one
         params = dict(averaged.params)
         for name, every in (("first", self.first_every), ("second", self.second_every)):
-            where_due = partial(jnp.where, number % every == 0)
+            where_due = partial(jnp.where, averages % every == 0)
             params[name] = jax.tree.map(where_due, params[name], state.params[name])
-        return averaged.replace(params=params, averages=number)
+        return averaged.replace(params=params, averages=averages)
 
     def averaged_bytes(self, params: Params, /) -> tuple[int, ...]:
         """Return the bytes of the model, and of the moments whose turn it is."""

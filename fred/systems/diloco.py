@@ -220,8 +220,9 @@ w <- w - outer step(D); m_i and v_i follow a_i, unless i is out"""
     warm_up: Natural = Field(default=120, description="number of rounds at the start in which no worker is left out")
 
     def init(self, params: Params, /, workers: int) -> State:
-        usual = jax.tree.map(lambda _: jnp.zeros(workers), params)
-        return super().init(params, workers).replace(usual=usual, spread=usual, by_worker=jnp.zeros(workers))
+        # usual and spread: mean and variance of each worker's lengths, per array; by_worker: its shape alone is used.
+        zeros = jax.tree.map(lambda _: jnp.zeros(workers), params)
+        return super().init(params, workers).replace(usual=zeros, spread=zeros, by_worker=jnp.zeros(workers))
 
     def contribute(self, state: State, message: Message, /, timestamp: Scalar, worker: Scalar) -> Message:
         """Return the `message`, a pseudo-gradient, in its worker's row [workers, ...]."""
@@ -245,6 +246,7 @@ w <- w - outer step(D); m_i and v_i follow a_i, unless i is out"""
 
     def _mean(self, pseudo_gradients: jax.Array, lengths: jax.Array, inliers: jax.Array) -> jax.Array:
         """Return the mean of an array's pseudo-gradients [workers, ...] that take part, weighted by length and clipped."""
+        # The outer `where` is for a round without inliers, in which the softmax is NaN.
         weights = jnp.where(inliers, jax.nn.softmax(jnp.where(inliers, -lengths / self.temperature, -jnp.inf)), 0.0)
         mean = (weights.reshape(-1, *[1] * (pseudo_gradients.ndim - 1)) * pseudo_gradients).sum(0)
         length = jnp.sqrt(jnp.square(mean).sum())

@@ -93,7 +93,7 @@ class DropCompute(Protocol):
                 sim.drop(gradient, cost=NOTHING, during=None if current.finished[worker] else operation)
             yield operation.over
             cost = operation.cost
-            for worker in current.members:
+            for worker in current.members:  # a worker sends the sum of its gradients once: the last one has the cost
                 for gradient in current.finished[worker]:
                     sim.add(gradient, cost=cost if gradient is current.finished[worker][-1] else NOTHING)
             sim.commit(weight=1 / planned if self.average == "planned" else None)
@@ -144,8 +144,8 @@ class _Rule:
         threshold = protocol.threshold
         self.threshold: float = math.inf if threshold is None else round(threshold * NANOSECONDS)
         self._rounds_needed = protocol.measured if threshold is None else 0  # rounds
-        self._times: list[list[int]] = []
-        self._communication: list[int] = []
+        self._times: list[list[int]] = []  # of each round, the ends of all gradients, ns from its start
+        self._communication: list[int] = []  # ns
 
     def observe(self, finished_round: _Round, communication: int) -> None:
         """Record a finished round, whose allreduce took `communication` ns."""
@@ -172,9 +172,9 @@ def best_threshold(times: NDArray[np.int64], communication: NDArray[np.int64]) -
         >>> best_threshold(times, np.array([0, 0])), best_threshold(times, np.array([90, 90]))
         (20, 40)
     """
-    candidates, full = np.unique(times), times.max(axis=1, keepdims=True)
+    candidates, full = np.unique(times), times.max(axis=1, keepdims=True)  # of T; T_full [rounds, 1]
     done = np.array([np.searchsorted(np.sort(ends), candidates, "right") for ends in times])  # [rounds, candidates]
     communication_column = communication[:, None]
-    quicker = (full + communication_column) / np.maximum(np.minimum(candidates, full) + communication_column, 1)
-    speedup = (done / times.shape[1] * quicker).mean(axis=0)
+    time_ratio = (full + communication_column) / np.maximum(np.minimum(candidates, full) + communication_column, 1)
+    speedup = (done / times.shape[1] * time_ratio).mean(axis=0)
     return int(candidates[np.flatnonzero(speedup == speedup.max())[-1]])

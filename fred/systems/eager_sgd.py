@@ -133,11 +133,11 @@ class _Allreduces:
         """Return an iteration's allreduce, with its initiator or the number of arrivals that start it."""
         sim, start_by, period = self._sim, self._protocol.start_by, self._protocol.period
         if period and (iteration + 1) % period == 0:
-            return _Allreduce(sim, None, sim.workers)
+            return _Allreduce(sim, initiator=None, quorum=sim.workers)
         if start_by == "majority":
             word = int(numerics.words(sim.seed, "initiator", 0, iteration))
-            return _Allreduce(sim, word * sim.workers >> 32, sim.workers)
-        return _Allreduce(sim, None, 1 if start_by == "solo" else (sim.workers + 1) // 2)
+            return _Allreduce(sim, initiator=word * sim.workers >> 32, quorum=sim.workers)  # `word` has 32 random bits
+        return _Allreduce(sim, initiator=None, quorum=1 if start_by == "solo" else (sim.workers + 1) // 2)
 
     def _begin(self, allreduce: _Allreduce) -> None:
         """Begin the allreduce, with the finished gradients of all available workers."""
@@ -145,7 +145,8 @@ class _Allreduces:
             return
         allreduce.is_started = True
         sim = self._sim
-        rejoin_times = [sim.back(worker, sim.now) for worker in range(sim.workers)]
+        rejoin_times = [sim.back(worker, sim.now) for worker in range(sim.workers)]  # now, if available
+        # The available workers take part. If there are none, it waits for the first that rejoins.
         available = [] if allreduce.waits else [worker for worker, time in enumerate(rejoin_times) if time == sim.now]
         awaited = range(sim.workers) if allreduce.waits else [rejoin_times.index(min(rejoin_times))]
         operation = sim.add_up(available or awaited, awaited=() if available else awaited)
@@ -157,6 +158,7 @@ class _Allreduces:
     def _update(self, allreduce: _Allreduce, gradients_of: dict[int, list[Gradient]], operation: Operation) -> None:
         cost = operation.cost
         for worker, gradients in gradients_of.items():
+            # What a worker sends is reported by the row of its first gradient; without one, by a later gradient's.
             owed = self._owed[worker]
             owed = cost._replace(bytes=owed.bytes + cost.bytes, messages=owed.messages + cost.messages)
             for gradient in gradients:

@@ -43,7 +43,7 @@ from fred.protocols.buffered import Centred
 from fred.timing.copies import Copy, Gradient
 from fred.timing.simulation import Process, Simulation
 
-_USUAL = 0.9  # beta: all workers together pull so hard at the server model [Zhang et al. 2015, section 5]
+_BETA = 0.9  # all workers together pull so hard at the server model [Zhang et al. 2015, section 5]
 
 
 class EASGD(Moved):
@@ -85,7 +85,7 @@ class Elastic(Centred):
     )
 
     def _work(self, sim: Simulation, worker: int) -> Process:
-        share = self.elasticity or _USUAL / sim.workers
+        share = self.elasticity or _BETA / sim.workers
         server = sim.global_replica
         model: Copy = yield from self._fetch(sim, worker)
         while True:
@@ -120,7 +120,7 @@ class Accumulating(Centred):
 
     def _work(self, sim: Simulation, worker: int) -> Process:
         fetched: Copy = yield from self._fetch(sim, worker)
-        start, accrued = fetched, list[Gradient]()
+        start, accrued = fetched, list[Gradient]()  # where the next sum of steps starts; sums that are not yet sent
         for step in count(1):
             yield from self._step(sim, worker, sim.own(worker))
             pushes, fetches = step % self.n_push == 0, step % self.n_fetch == 0

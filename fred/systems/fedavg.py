@@ -223,6 +223,7 @@ w <- w - server_rate x mean of w - w_i;  c <- c + |S| / N x mean of c_i+ - c_i; 
     def init(self, params: Params, /, workers: int) -> State:
         state = super().init(params, workers)
         zeros = jax.tree.map(jnp.zeros_like, params)
+        # rates: sum of a client's rates since it read the server model, whose own sum stays 0.
         parts = {"model": params, "control": zeros, "rates": jnp.float32(0)}
         return state.replace(params=parts, workers=jnp.float32(workers))
 
@@ -248,8 +249,8 @@ w <- w - server_rate x mean of w - w_i;  c <- c + |S| / N x mean of c_i+ - c_i; 
         def update_control(local: jax.Array, server: jax.Array, change: jax.Array) -> jax.Array:
             return local - server + change / after["rates"]
 
-        new = jax.tree.map(update_control, memory, after["control"], grads)
-        return {"model": grads, "control": jax.tree.map(jnp.subtract, new, memory)}, new
+        new_control = jax.tree.map(update_control, memory, after["control"], grads)
+        return {"model": grads, "control": jax.tree.map(jnp.subtract, new_control, memory)}, new_control
 
     def apply_update(self, state: State, message: Message, /, timestamp: Scalar, worker: Scalar) -> State:
         """Make a local step with the gradient, corrected by both control variates."""

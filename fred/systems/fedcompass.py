@@ -211,15 +211,15 @@ class _Scheduler:
 
     def _assign(self, worker: int) -> None:
         """Let a client join the group in which it has time for the most steps, or else open a group for it."""
-        best, most = None, self._protocol.fewest
+        best_group, most_steps = None, self._protocol.fewest
         for group in self._groups:
             steps = self._steps_until(group.expected, worker)
-            if most <= steps <= self._protocol.period:
-                best, most = group, steps
-        if best is None:
-            most = self._steps_alone(worker)
-            best = self._open_group(most * self._pace[worker])
-        self._begin(worker, most, best)
+            if most_steps <= steps <= self._protocol.period:
+                best_group, most_steps = group, steps
+        if best_group is None:
+            most_steps = self._steps_alone(worker)
+            best_group = self._open_group(most_steps * self._pace[worker])
+        self._begin(worker, most_steps, best_group)
 
     def _steps_until(self, time: float, worker: int) -> int:
         """Return the number of steps for which a client has time until a `time`, ns."""
@@ -227,17 +227,18 @@ class _Scheduler:
 
     def _steps_alone(self, worker: int) -> int:
         """Return the number of steps of a client that opens a group."""
-        longest, steps_of_groups = self._protocol.period, list[int]()
+        most_steps, steps_of_groups = self._protocol.period, list[int]()
         for group in self._groups:
-            next_arrival = group.latest + longest * min(self._pace[member] for member in group.members)
-            if group.latest > self._sim.now and (steps := self._steps_until(next_arrival, worker)) <= longest:
+            # When the group's fastest client could be back from a next task.
+            next_arrival = group.latest + most_steps * min(self._pace[member] for member in group.members)
+            if group.latest > self._sim.now and (steps := self._steps_until(next_arrival, worker)) <= most_steps:
                 steps_of_groups.append(steps)
-        return max(self._protocol.fewest, *steps_of_groups) if steps_of_groups else longest
+        return max(self._protocol.fewest, *steps_of_groups) if steps_of_groups else most_steps
 
     def _open_group(self, delay: float) -> _Group:
         """Open a group that is expected in `delay` ns."""
         now = self._sim.now
-        group = _Group(now + delay, now + math.ceil(delay * self._protocol.lateness))
+        group = _Group(expected=now + delay, latest=now + math.ceil(delay * self._protocol.lateness))
         self._groups.append(group)
         self._sim.later(group.latest + 1 - now, partial(self._end, group))  # after all arrivals in time
         return group
@@ -256,12 +257,13 @@ class _Scheduler:
             gradients.append(sim.compute(worker, model))
             yield gradients[-1].finished
         yield from sim.present(worker)
-        message = sim.pseudo_gradient(worker, model, model)  # leads to the model after the steps once they are taken
-        yield from sim.send(message)
-        sim.take_steps(gradients, message, _STEPS)
-        self._arrive(task, _Arrival(message, sim.now))
+        # It leads to the model after the steps once they are taken, on arrival: `take_steps` says why.
+        pseudo_gradient = sim.pseudo_gradient(worker, before=model, after=model)
+        yield from sim.send(pseudo_gradient)
+        sim.take_steps(gradients, pseudo_gradient, _STEPS)
+        self._receive(task, _Arrival(pseudo_gradient, sim.now))
 
-    def _arrive(self, task: _Task, arrival: _Arrival) -> None:
+    def _receive(self, task: _Task, arrival: _Arrival) -> None:
         """Apply a pseudo-gradient, or hold it until its group ends; if it is late, until the next group ends."""
         self._measure(task)
         if task.group is None:
@@ -277,8 +279,9 @@ class _Scheduler:
 
     def _measure(self, task: _Task) -> None:
         """Update the estimate of a client's time per step."""
-        last, pace = max(1, self._sim.now - task.begin) / task.steps, self._pace[task.worker]
-        self._pace[task.worker] = last + self._protocol.decay * (pace - last) if pace else last  # exact if they are equal
+        last_pace, pace = max(1, self._sim.now - task.begin) / task.steps, self._pace[task.worker]
+        # This form of the moving average is exact if both are equal; a pace of 0 is unknown.
+        self._pace[task.worker] = last_pace + self._protocol.decay * (pace - last_pace) if pace else last_pace
 
     def _end(self, group: _Group) -> None:
         """End a group, unless it is over: apply its pseudo-gradients, and give its clients new tasks."""
@@ -295,8 +298,10 @@ class _Scheduler:
         """Update the server model with these pseudo-gradients."""
         sim = self._sim
         for message, time in arrivals:
-            if time < sim.now:  # it was sent until then, and has waited since
-                sim.record.record_interval(What.SENDING, message.end, time, len(sim.record), message.worker)
+            if time < sim.now:
+                # It was sent until `time`, and has waited since. The row of the ADD, the next one, would show it as sent until
+                # now. So its sending becomes an interval of that row.
+                sim.record.record_interval(What.SENDING, message.end, time, row=len(sim.record), worker=message.worker)
                 message.begin = message.end = sim.now
             sim.add(message, _SERVER, weight=self._shares[message.worker])
         sim.commit(_SERVER, weight=1 / sim.workers)

@@ -107,18 +107,19 @@ class LocalServers(Paced):
     )
 
     def check(self, cluster: Cluster) -> None:
-        if None in _nearest(cluster):
+        if None in _local_servers(cluster):
             raise ValueError("needs a server in each worker's region, besides the last one: see `network.regions.servers`")
 
     def layout(self, cluster: Cluster) -> Layout:
-        workers, replicas = cluster.size, cluster.size + _local(cluster) + 1
+        workers, replicas = cluster.size, cluster.size + _count_local(cluster) + 1
         return Layout(replicas, range(replicas - 1, replicas), range(workers, replicas))
 
     def start(self, sim: Simulation) -> None:
-        nearest, updates = _nearest(sim.cluster), self.updates(sim.cluster)
-        servers = {number: _LocalServer(sim, self, number, nearest) for number in set(nearest) if number is not None}
-        for worker, number in enumerate(nearest):
-            assert number is not None
+        server_of_workers, updates = _local_servers(sim.cluster), self.updates(sim.cluster)
+        numbers = {number for number in server_of_workers if number is not None}
+        servers = {number: _LocalServer(sim, self, number, server_of_workers) for number in numbers}
+        for worker, number in enumerate(server_of_workers):
+            assert number is not None  # `check` refuses it
             sim.work(worker, partial(self._work, sim, worker, servers[number], updates[worker]))
 
     def _work(self, sim: Simulation, worker: int, server: _LocalServer, steps: int) -> Process:
@@ -130,26 +131,26 @@ class LocalServers(Paced):
             yield from sim.send(pseudo_gradient, server=server.number)
             sim.add(pseudo_gradient, server.replica)
             sim.commit(server.replica, weight=1.0)
-            server.pushed(worker)
+            server.count_push(worker)
 
 
 class _LocalServer:
     """A local server, which exchanges models with the global server on behalf of one of its available workers."""
 
-    def __init__(self, sim: Simulation, protocol: LocalServers, number: int, nearest: list[int | None]):
+    def __init__(self, sim: Simulation, protocol: LocalServers, number: int, server_of_workers: list[int | None]):
         self._sim, self.number, self.replica = sim, number, sim.workers + number
-        self._global_server, self._global_replica = sim.servers - 1, sim.workers + _local(sim.cluster)
-        self._workers = [worker for worker, server in enumerate(nearest) if server == number]
+        self._global_server, self._global_replica = sim.servers - 1, sim.workers + _count_local(sim.cluster)
+        self._workers = [worker for worker, server in enumerate(server_of_workers) if server == number]
         self._every, self._mixing = protocol.pushes, protocol.mixing
-        self._merged = sim.read(self._workers[0], self._global_replica, sent=False)
+        self._mixed = sim.read(self._workers[0], self._global_replica, sent=False)  # its model when it was last mixed
         self._pushes = 0  # since then
 
-    def pushed(self, worker: int) -> None:
+    def count_push(self, worker: int) -> None:
         """Count one more pseudo-gradient, from this worker; after K, start an exchange."""
         self._pushes += 1
         if self._pushes == self._every:
             model = self._sim.read(worker, self.replica, sent=False)
-            self._sim.process(self._exchange(self._sim.pseudo_gradient(worker, self._merged, model)))
+            self._sim.process(self._exchange(self._sim.pseudo_gradient(worker, before=self._mixed, after=model)))
 
     def _exchange(self, pseudo_gradient: Gradient) -> Process:
         sim, global_replica = self._sim, self._global_replica
@@ -162,7 +163,7 @@ class _LocalServer:
         sim.sync(worker, model, keep=1 - self._mixing, weight=self._mixing, replica=self.replica)
         mixed = sim.read(worker, self.replica, sent=False)
         # With the age of what has come: a mixture is as old as its first part.
-        self._merged, self._pushes = sim.mix(worker, [(model, 0.0), (mixed, 1.0)]), 0
+        self._mixed, self._pushes = sim.mix(worker, [(model, 0.0), (mixed, 1.0)]), 0
 
     def _representative(self) -> Process:
         """Return an available worker; if all are offline, the first that rejoins."""
@@ -172,14 +173,14 @@ class _LocalServer:
         return worker
 
 
-def _local(cluster: Cluster) -> int:
+def _count_local(cluster: Cluster) -> int:
     """Return the number of local servers: all but the last, or the only one."""
     return max(1, cluster.servers - 1)
 
 
-def _nearest(cluster: Cluster) -> list[int | None]:
+def _local_servers(cluster: Cluster) -> list[int | None]:
     """Return the local server of each worker: the first one in its region, or None."""
-    local, workers = _local(cluster), cluster.size
+    local, workers = _count_local(cluster), cluster.size
     if cluster.network is None or cluster.network.regions is None:
         return [worker * local // workers for worker in range(workers)]
     regions = cluster.network.regions

@@ -71,17 +71,17 @@ class _Outer(Server):
         """Step the outer optimizer from x_0, instead of taking the average; local steps continue from the result."""
         averaged = super().synchronize(state, mixed, keep, weight)
         changes = jax.tree.map(jnp.subtract, averaged.params, state.before)
-        speed = jax.tree.map(lambda velocity, change: self._speed(state, velocity, change), state.speed, changes)
-        ways = jax.tree.map(lambda velocity, change: self._way(state, velocity, change), speed, changes)
-        params = jax.tree.map(jnp.add, state.before, ways)
+        speed = jax.tree.map(lambda velocity, change: self._new_speed(state, velocity, change), state.speed, changes)
+        steps = jax.tree.map(lambda velocity, change: self._outer_step(state, velocity, change), speed, changes)
+        params = jax.tree.map(jnp.add, state.before, steps)
         return averaged.replace(params=params, before=params, speed=speed)
 
-    def _speed(self, state: State, speed: jax.Array, change: jax.Array) -> jax.Array:
-        """Return the momentum after a change of an array."""
+    def _new_speed(self, state: State, speed: jax.Array, change: jax.Array) -> jax.Array:
+        """Return the momentum after an average, given the `change` that this makes to an array of x_0."""
         raise NotImplementedError
 
-    def _way(self, state: State, speed: jax.Array, change: jax.Array) -> jax.Array:
-        """Return the step, given the momentum after a change."""
+    def _outer_step(self, state: State, speed: jax.Array, change: jax.Array) -> jax.Array:
+        """Return the step from x_0, given the momentum after the same `change`."""
         raise NotImplementedError
 
 
@@ -120,10 +120,10 @@ w_i <- x_0 + d                           (`nesterov`: x_0 + z (mean of all w_i -
         momentum = 1 - 1 / workers if self.block_momentum is None else self.block_momentum
         return super().init(params, workers).replace(momentum=jnp.float32(momentum))
 
-    def _speed(self, state: State, speed: jax.Array, change: jax.Array) -> jax.Array:
+    def _new_speed(self, state: State, speed: jax.Array, change: jax.Array) -> jax.Array:
         return state.momentum * speed + self.block_rate * change
 
-    def _way(self, state: State, speed: jax.Array, change: jax.Array) -> jax.Array:
+    def _outer_step(self, state: State, speed: jax.Array, change: jax.Array) -> jax.Array:
         return self.block_rate * change + state.momentum * speed if self.nesterov else speed
 
 
@@ -165,16 +165,16 @@ w_i <- x_0 - a r u"""
 
     def init(self, params: Params, /, workers: int) -> State:
         state = super().init(params, workers)
-        return state.replace(due=state.rate)
+        return state.replace(due=state.rate)  # r: rate of the last local step
 
     def step(self, state: State, grads: Params, scale: float | Scalar = 1.0, model: Params | None = None) -> State:
         """Make a local step, and store its rate."""
         return super().step(state, grads, scale, model).replace(due=state.rate)
 
-    def _speed(self, state: State, speed: jax.Array, change: jax.Array) -> jax.Array:
+    def _new_speed(self, state: State, speed: jax.Array, change: jax.Array) -> jax.Array:
         return self.slow_momentum * speed - change / state.due
 
-    def _way(self, state: State, speed: jax.Array, change: jax.Array) -> jax.Array:
+    def _outer_step(self, state: State, speed: jax.Array, change: jax.Array) -> jax.Array:
         return -self.slow_rate * state.due * speed
 
 
@@ -196,8 +196,8 @@ w_i <- x_0 - outer_rate (D + mu b)"""
     outer_rate: Rate = Field(default=0.7, description="learning rate of the outer steps")
     outer_momentum: Decay = Field(default=0.5, description="mu: decay of the outer momentum")
 
-    def _speed(self, state: State, speed: jax.Array, change: jax.Array) -> jax.Array:
+    def _new_speed(self, state: State, speed: jax.Array, change: jax.Array) -> jax.Array:
         return self.outer_momentum * speed - change
 
-    def _way(self, state: State, speed: jax.Array, change: jax.Array) -> jax.Array:
+    def _outer_step(self, state: State, speed: jax.Array, change: jax.Array) -> jax.Array:
         return self.outer_rate * (change - self.outer_momentum * speed)

@@ -76,14 +76,14 @@ w <- w - u - ahead (u - u_before)    (u_before: of the update before; of the fir
 
     def apply_update(self, state: State, message: Message, /, timestamp: Scalar, worker: Scalar) -> State:
         """Step with the `message`, a gradient, extrapolated."""
-        zeros = jax.tree.map(jnp.zeros_like, state.params)
+        zeros = jax.tree.map(jnp.zeros_like, state.params)  # from which a step leads to -u
         stepped = self.step(state.replace(params=zeros), message, model=state.params)
         last_step = jax.tree.map(
             lambda current, previous: jnp.where(state.clock == 0, current, previous), stepped.params, state.before
         )
 
-        def extrapolate(gradient: jax.Array, current: jax.Array, previous: jax.Array) -> jax.Array:
-            return gradient + current + self.ahead * (current - previous)
+        def extrapolate(leaf: jax.Array, current: jax.Array, previous: jax.Array) -> jax.Array:
+            return leaf + current + self.ahead * (current - previous)
 
         params = jax.tree.map(extrapolate, state.params, stepped.params, last_step)
         return stepped.replace(params=params, before=stepped.params)
@@ -151,10 +151,11 @@ class FixedLag(Protocol):
         sim.process(self._updates(sim))
 
     def _updates(self, sim: Simulation) -> Process:
-        models = list[tuple[int, Copy]]()  # who has read them, for updates to come
+        models = list[tuple[int, Copy]]()  # reader and model of updates to come, the oldest first
         reads = 0  # updates whose models have been read
         oldest, draws = self.drawn_from, numerics.iterate_uniforms(sim.seed, "lag")
         for update in count():
+            # An update with lag l reads its model l updates earlier: several may read now, and none while the lag grows.
             while reads - self._lag(reads) == update:
                 reader = reads % sim.workers
                 models.append((reader, sim.read(reader, sent=False)))

@@ -121,19 +121,19 @@ def _wait_for_quorum(sim: Simulation, arrivals: "_Arrivals", is_quorum: Callable
     """Wait until enough messages have arrived, then until all have arrived or the time-out."""
     while not is_quorum():
         yield from arrivals.wait()
-    if arrivals.complete():
+    if not timeout or arrivals.is_complete():
         return
-    deadline = sim.env.after(round(timeout * NANOSECONDS)) if timeout else None
-    while deadline is not None and not deadline.processed and not arrivals.complete():
+    deadline = sim.env.after(round(timeout * NANOSECONDS))
+    while not deadline.processed and not arrivals.is_complete():
         yield deadline | arrivals.event
 
 
 class _Arrivals:
     """The arrivals of messages at a worker or server, which can be waited for."""
 
-    def __init__(self, sim: Simulation, complete: Callable[[], bool], waiter: int | str, reason: Callable[[], str]):
-        self._sim, self.complete, self._waiter, self._reason = sim, complete, waiter, reason
-        self.event: simpy.Event = sim.env.event()
+    def __init__(self, sim: Simulation, is_complete: Callable[[], bool], waiter: int | str, reason: Callable[[], str]):
+        self._sim, self.is_complete, self._waiter, self._reason = sim, is_complete, waiter, reason
+        self.event: simpy.Event = sim.env.event()  # the next arrival
 
     def wait(self) -> Process:
         yield from self._sim.wait(self._waiter, self.event, self._reason())
@@ -148,8 +148,8 @@ class _Worker:
     def __init__(self, sim: Simulation, protocol: Partial, number: int):
         self._sim, self._protocol, self.number = sim, protocol, number
         self._quorum = math.ceil(protocol.blocks_percent / 100 * sim.servers)
-        self._version = 0  # t: that it waits for
-        self._composed: tuple[list[Copy], Copy] | None = None  # what the last gradient was computed at
+        self._version = 0  # t: of the blocks that it waits for
+        self._composed: tuple[list[Copy], Copy] | None = None  # the blocks at the last gradient, and their model
         self._newest: list[Copy] = [sim.read_block(number, server, sent=False)[0] for server in range(sim.servers)]
         self._arrivals = _Arrivals(sim, lambda: self._count_blocks(self._version) == sim.servers, number, self._reason)
 
@@ -166,6 +166,7 @@ class _Worker:
             yield from _wait_for_quorum(
                 sim, self._arrivals, lambda: self._count_blocks(self._version) >= self._quorum, self._protocol.pull_timeout
             )
+            # The newest version of which it has a quorum of blocks.
             version = sorted((block.timestamp for block in self._newest), reverse=True)[self._quorum - 1]
             self._version = version + 1  # what arrives from now on is for the next gradient
             gradient = sim.compute(self.number, self._compose())
@@ -174,6 +175,7 @@ class _Worker:
                 sim.process(server.deliver_block(gradient, version), self.number)
 
     def _count_blocks(self, version: int) -> int:
+        """Return the number of blocks of this version or a later one."""
         return sum(block.timestamp >= version for block in self._newest)
 
     def _compose(self) -> Copy:
@@ -192,13 +194,13 @@ class _Server:
         self._quorum = protocol.gradients or sim.workers
         self._received = 0  # gradients of this round
         self._responded: set[int] = set()  # workers
-        self._versions_received: set[tuple[int, int]] = set()  # worker and version of each of them
-        self._arrivals = _Arrivals(sim, self._complete, f"server {number}", self._reason)
+        self._versions_received: set[tuple[int, int]] = set()  # worker and version of each gradient of this round
+        self._arrivals = _Arrivals(sim, self._have_all_responded, f"server {number}", self._reason)
 
     def deliver_block(self, gradient: Gradient, version: int) -> Process:
         """Send the server its block of a worker's gradient, which joins the round unless it comes too late or twice."""
         yield from self._sim.send(gradient, self._number)
-        repeated = (gradient.worker, version) in self._versions_received  # from one who has crashed since
+        repeated = (gradient.worker, version) in self._versions_received  # the worker crashed and computed it again
         if repeated or version < self._sim.clock(block=self._number):
             self._sim.drop(gradient, block=self._number)
             return
@@ -208,7 +210,7 @@ class _Server:
         self._responded.add(gradient.worker)
         self._arrivals.announce()
 
-    def _complete(self) -> bool:
+    def _have_all_responded(self) -> bool:
         return len(self._responded) == self._sim.workers
 
     def _reason(self) -> str:
@@ -266,19 +268,19 @@ class StaleSynchronous(Central):
 
         fetch, compute, deliver = self.fetch, self.compute, self.deliver
         model: Copy | None = None  # a process that restarts after a crash has none
-        includes = 0  # number of steps of all workers that the parameters surely include
+        included_steps = 0  # of every worker, that `model` surely includes
         while True:
             step = progress.steps[worker]
             required = 0 if self.bound is None else step - self.bound
-            if step == 0 or not self.cache or includes < required:
+            if step == 0 or not self.cache or included_steps < required:
                 while progress.slowest < required:
                     yield from sim.wait(worker, progress.advanced, f"all to finish step {progress.slowest}")
-                includes, model = progress.slowest, None
+                included_steps, model = progress.slowest, None
             if model is None:
                 model = yield from fetch(sim, worker)
             gradient = yield from compute(sim, worker, model)
             yield from deliver(sim, gradient, push)
-            model = gradient.copy
+            model = gradient.copy  # composed, also if `fetch` returned blocks on their way
             del gradient  # or it would be held until the next one is there
             progress.finish(worker)
 
@@ -288,7 +290,7 @@ class _Steps:
 
     def __init__(self, sim: Simulation):
         self._sim = sim
-        self._finished: Counter[int] = Counter()  # step -> workers that have finished it
+        self._finished: Counter[int] = Counter()  # step -> number of workers that have finished it
         self.steps = [0] * sim.workers  # that each worker has finished
         self.slowest = 0  # steps that every worker has finished
         self.advanced = sim.env.event()

@@ -83,19 +83,19 @@ class _Fresh(Protocol):
 
     def _work(self, sim: Simulation, server: "_Server", worker: int) -> Process:
         while True:
-            gradient, current = None, True
+            gradient, is_current = None, True
             try:
                 model = yield from sim.pull(worker)
-                while current:
+                while is_current:
                     gradient = sim.compute(worker, model)
                     yield gradient.finished
                     yield from sim.send(gradient)
-                    arrived, gradient = gradient, None
+                    arrived, gradient = gradient, None  # it can no longer be aborted
                     if not server.accept(arrived):
                         yield from server.pause(worker)
                     elif self.late == "interrupt":
                         self._interrupt_others(sim, worker)
-                    current = model.timestamp == sim.clock()
+                    is_current = model.timestamp == sim.clock()
             except simpy.Interrupt:
                 if gradient:
                     sim.abort(gradient)
@@ -205,7 +205,8 @@ class _Means(_Server):
         self._numbers[gradient.worker] += 1
         if not self._has_quorum():
             return False
-        self._arrived = [entry for entry in self._arrived if not entry.dropped]  # with the worker that held it
+        # Workers hold their gradients until the end of the round; those of workers that have crashed since are lost.
+        self._arrived = [entry for entry in self._arrived if not entry.dropped]
         self._numbers = Counter(entry.worker for entry in self._arrived)
         if not self._has_quorum():
             return False
@@ -216,9 +217,12 @@ class _Means(_Server):
         return True
 
     def _has_quorum(self) -> bool:
-        """Return True if the harmonic mean of the numbers exceeds S / n, in fractions: floats make 5 x 1/3 less than 5/3."""
+        """Return True if the harmonic mean of the numbers, n / (sum of 1 / b_i), exceeds S / n.
+
+        It computes in fractions: floats make 5 x 1/3 less than 5/3.
+        """
         workers = self._sim.workers
         if len(self._numbers) < workers:
             return False
-        inverses = sum(Fraction(times, number) for number, times in Counter(self._numbers.values()).items())
+        inverses = sum(Fraction(count, number) for number, count in Counter(self._numbers.values()).items())
         return workers**2 > self._target * inverses

@@ -72,10 +72,10 @@ class IA2SGD(_Tabled):
 
     def apply_update(self, state: State, message: Message, /, timestamp: Scalar, worker: Scalar) -> State:
         """Replace the `worker`'s last gradient by the `message`; step if every worker has one."""
-        counts = state.counts.at[worker].set(1)
-        old = _row(state.table, worker)
-        mean = _changed(state.mean, message, old, counts.shape[0])
-        state = state.replace(table=_with_row(state.table, worker, message, old), mean=mean, counts=counts)
+        counts = state.counts.at[worker].set(1)  # has sent: 1
+        old = _take_row(state.table, worker)
+        mean = _replace_term(state.mean, message, old, workers=counts.shape[0])
+        state = state.replace(table=_put_row(state.table, worker, message, old), mean=mean, counts=counts)
         return self._step_if(jnp.all(counts > 0), state)
 
 
@@ -116,29 +116,32 @@ w <- w - step(1/n sum_i A_i / b_i)    (if all b_i > 0, once for each worker; the
         """Add the `message` to its `worker`'s mean, of this round or the next; step if it is this worker's turn."""
         workers, stepped_before = state.counts.shape[0], state.stepped[worker] > 0
         counts = state.counts.at[worker].add(1)
-        old = _row(state.table, worker)
+        old = _take_row(state.table, worker)
         new = jax.tree.map(lambda m, g: m + (g - m) / counts[worker], old, message)
-        mean = _where(stepped_before, state.mean, _changed(state.mean, new, old, workers))
-        following = _where(stepped_before, _changed(state.following, new, old, workers), state.following)
+        # `mean` is over the workers' rows of this round, `following` over those of the next; one of them changes.
+        mean = _select(stepped_before, state.mean, _replace_term(state.mean, new, old, workers))
+        following = _select(stepped_before, _replace_term(state.following, new, old, workers), state.following)
+        # The round's first step is due when all have sent, each further step at once.
         due = ~stepped_before & (jnp.any(state.stepped > 0) | jnp.all(counts > 0))
-        row = jax.tree.map(lambda leaf: jnp.where(due, 0.0, leaf), new)
-        state = state.replace(table=_with_row(state.table, worker, row, old), mean=mean, following=following)
+        row = jax.tree.map(lambda leaf: jnp.where(due, 0.0, leaf), new)  # after its step, the row is for the next round
+        state = state.replace(table=_put_row(state.table, worker, row, old), mean=mean, following=following)
         state = state.replace(
             counts=counts.at[worker].set(jnp.where(due, 0, counts[worker])),
             stepped=state.stepped.at[worker].set(jnp.where(due, 1, state.stepped[worker])),
         )
-        return self._next_round(self._step_if(due, state))
+        return self._end_round(self._step_if(due, state))
 
-    def _next_round(self, state: State) -> State:
+    def _end_round(self, state: State) -> State:
+        """Begin the next round if all workers have had their step."""
         complete = jnp.all(state.stepped > 0)
         return state.replace(
-            mean=_where(complete, state.following, state.mean),
+            mean=_select(complete, state.following, state.mean),
             following=jax.tree.map(lambda leaf: jnp.where(complete, 0.0, leaf), state.following),
             stepped=jnp.where(complete, 0, state.stepped),
         )
 
 
-def _row(table: Params, worker: Scalar) -> Params:
+def _take_row(table: Params, worker: Scalar) -> Params:
     """Return a worker's row, taken out of the table before anything else happens.
 
     The loop never runs, as no worker's number is below 0. But XLA does not know that, and reads the row first. Otherwise it
@@ -148,22 +151,23 @@ def _row(table: Params, worker: Scalar) -> Params:
     return jax.lax.fori_loop(worker, 0, lambda _, row: jax.tree.map(jnp.negative, row), row)
 
 
-def _with_row(table: Params, worker: Scalar, row: Params, old: Params) -> Params:
+def _put_row(table: Params, worker: Scalar, row: Params, old: Params) -> Params:
     """Return the table with another row in the place of the `old` one, which has been taken out."""
 
-    def put(leaf: jax.Array, row: jax.Array, before: jax.Array) -> jax.Array:
-        return jax.lax.dynamic_update_index_in_dim(leaf, jnp.where(worker < 0, before, row), worker, 0)
+    # The condition never holds (see `_take_row`). It makes the new row depend on the old one, which XLA so reads first.
+    def put(leaf: jax.Array, row: jax.Array, old_row: jax.Array) -> jax.Array:
+        return jax.lax.dynamic_update_index_in_dim(leaf, jnp.where(worker < 0, old_row, row), worker, 0)
 
     return jax.tree.map(put, table, row, old)
 
 
-def _changed(mean: Params, new: Params, old: Params, workers: int) -> Params:
+def _replace_term(mean: Params, new: Params, old: Params, workers: int) -> Params:
     """Return a mean over workers, one of whose terms has changed."""
     return jax.tree.map(lambda m, n, o: m + (n - o) / workers, mean, new, old)
 
 
-def _where(condition: Scalar, new: Params, old: Params) -> Params:
-    return jax.tree.map(lambda left, right: jnp.where(condition, left, right), new, old)
+def _select(condition: Scalar, chosen: Params, otherwise: Params) -> Params:
+    return jax.tree.map(lambda left, right: jnp.where(condition, left, right), chosen, otherwise)
 
 
 class RescaledASGD(Server):

@@ -116,7 +116,7 @@ class BoundedDelay(Protocol):
 
     def _work(self, sim: Simulation, server: _Server, worker: int) -> Process:
         pull, send, begin, accept, env = sim.pull, sim.send, sim.begin, server.accept, sim.env
-        server.reads(worker)
+        server.record_read(worker)
         while True:
             gradient = None
             try:
@@ -127,7 +127,7 @@ class BoundedDelay(Protocol):
             except simpy.Interrupt:
                 if gradient:
                     sim.abort(gradient)
-                server.reads(worker)
+                server.record_read(worker)
                 continue
             accept(gradient)
             del model, gradient  # or they would be held until the next ones are there
@@ -141,10 +141,11 @@ class _Server:
         self._grows = protocol.threshold == "sqrt"
         self._bound: int = 1 if protocol.threshold == "sqrt" else protocol.threshold or sim.workers  # R
         self._clock = 0  # updates
-        self._readers = OrderedDict[int, int]()  # workers by clock of their last read, until interrupted, oldest first
+        # Clock of the last read of each worker that is not being interrupted, oldest first.
+        self._readers = OrderedDict[int, int]()
         self._oldest = 0  # earliest of these clocks
 
-    def reads(self, worker: int) -> None:
+    def record_read(self, worker: int) -> None:
         """Record that a worker reads the model."""
         self._readers[worker] = self._clock
         self._readers.move_to_end(worker)
@@ -160,13 +161,14 @@ class _Server:
             if self._grows:
                 self._bound = math.isqrt(clock)  # [arXiv:2605.18174]
         if self._interrupts:
-            readers[gradient.worker] = clock  # before it is asked whose model is too old
+            readers[gradient.worker] = clock  # it reads now, so its last model's age must not interrupt it
             readers.move_to_end(gradient.worker)
             if self._oldest <= clock - self._bound:
                 self._interrupt(clock - self._bound)
 
     def _interrupt(self, newest: int) -> None:
         """Interrupt all workers that have read at this clock, or before."""
+        # The last reader, whose gradient has just arrived, is never that old: so the loop ends before there is none.
         while (oldest := next(iter(self._readers.values()))) <= newest:
             self._sim.interrupt(self._readers.popitem(last=False)[0])
         self._oldest = oldest

@@ -159,7 +159,7 @@ class _Server:
     def accept(self, gradient: Gradient) -> simpy.Event:
         """Accept one more gradient; return the event of the update with it."""
         update = self._update
-        if self._gradients_per_update == 1:
+        if self._gradients_per_update == 1:  # asynchronous SGD, whose updates are no rounds
             self._sim.push(gradient, block=self._block)
         else:
             self._sim.add(gradient, block=self._block)
@@ -168,7 +168,7 @@ class _Server:
             if self._gradients_per_update > 1:
                 self._sim.commit(block=self._block)
             self._arrived, self._update = 0, self._sim.env.event()
-            update.succeed()
+            update.succeed()  # the event that was returned for all gradients of this round
         return update
 
 
@@ -205,8 +205,8 @@ class InTurn(Protocol):
     def start(self, sim: Simulation) -> None:
         size = self.group_size or max(1, round(sim.workers**0.5))
         groups = [range(first, min(first + size, sim.workers)) for first in range(0, sim.workers, size)]
-        for number, members in enumerate(groups):
-            sim.process(self._run_group(sim, members, first_steps=number + 1, later_steps=len(groups)))
+        for turn, members in enumerate(groups):
+            sim.process(self._run_group(sim, members, first_steps=turn + 1, later_steps=len(groups)))
 
     def _run_group(self, sim: Simulation, members: range, first_steps: int, later_steps: int) -> Process:
         """Run the rounds of a group, with `first_steps` in the first round and `later_steps` in the others."""

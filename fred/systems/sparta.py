@@ -98,10 +98,11 @@ class Masked(Server):
         key = jax.random.wrap_key_data(state.words, impl=GENERATOR)
         key = jax.random.fold_in(key, self._division(state.averages))
         leaves, structure = jax.tree.flatten(state.params)
-        masks = [self._draw(state, jax.random.fold_in(key, number), leaf) for number, leaf in enumerate(leaves)]
+        masks = [self._draw_mask(state, jax.random.fold_in(key, number), leaf) for number, leaf in enumerate(leaves)]
         return jax.tree.unflatten(structure, masks)
 
-    def _draw(self, state: State, key: Any, leaf: jax.Array) -> jax.Array:
+    def _draw_mask(self, state: State, key: Any, leaf: jax.Array) -> jax.Array:
+        """Return the mask of an array: coordinate r of a random permutation is in part r modulo `parts`."""
         order = jnp.argsort(jax.random.uniform(key, (leaf.size,)))
         ranks = jnp.zeros(leaf.size, jnp.int32).at[order].set(jnp.arange(leaf.size, dtype=jnp.int32))
         return (ranks % self.parts == self._part(state.averages)).reshape(leaf.shape)
@@ -148,8 +149,8 @@ class LateAveraging(Protocol):
             sim.process(self._work(sim, worker, averages))
 
     def _work(self, sim: Simulation, worker: int, averages: _Averages) -> Process:
-        updates, number = 0, 0
-        pending = deque[tuple[int, int, Copy]]()  # number, updates made by then, what was brought
+        updates, number = 0, 0  # made updates; number of the next average
+        pending = deque[tuple[int, int, Copy]]()  # averages to merge: number, updates made by then, contributed model
         while True:
             gradient = sim.compute(worker, sim.own(worker))
             yield gradient.finished
@@ -160,23 +161,24 @@ class LateAveraging(Protocol):
                 averages.add(number, worker, model)
                 pending.append((number, updates, model))
                 number += 1
-            while pending and self._due(pending[0], updates, averages):
-                average, _, model = pending.popleft()
-                yield from self._merge(sim, worker, averages, average, model)
+            while pending and self._is_due(pending[0], updates, averages):
+                due_number, _, model = pending.popleft()
+                yield from self._merge(sim, worker, averages, due_number, model)
 
-    def _due(self, first: tuple[int, int, Copy], updates: int, averages: _Averages) -> bool:
-        number, bring_updates, _ = first
-        return averages.is_over(number) if self.delay is None else updates >= bring_updates + self.delay
+    def _is_due(self, average: tuple[int, int, Copy], updates: int, averages: _Averages) -> bool:
+        """Return True if a worker that has made so many updates merges this average of `pending` now."""
+        number, updates_then, _ = average
+        return averages.is_over(number) if self.delay is None else updates >= updates_then + self.delay
 
     def _merge(self, sim: Simulation, worker: int, averages: _Averages, number: int, model: Copy) -> Process:
         if not averages.is_over(number):
             yield from averages.wait(number, worker)
         yield from sim.present(worker)
         mean, cost = averages.take(number, worker)
-        if self.delay != 0:
+        if self.delay != 0:  # without delay the worker has not changed since
             sim.add(sim.pseudo_gradient(worker, model, sim.own(worker)), worker, NOTHING)
             sim.commit(worker)
-        sim.sync(worker, mean, cost=cost._replace(nanoseconds=0))
+        sim.sync(worker, mean, cost=cost._replace(nanoseconds=0))  # `_receive` has recorded the time
 
 
 class _Averages:
@@ -232,4 +234,4 @@ class _Averages:
             self._begin(self._complete[0])
         mean = sim.mix(0, [(models[worker], 1 / sim.workers) for worker in range(sim.workers)])
         self._means[number] = {worker: (self._receive(worker, mean, cost), cost) for worker in range(sim.workers)}
-        self._events.pop(number, sim.env.event()).succeed()
+        self._events.pop(number, sim.env.event()).succeed()  # a new event if no worker waits

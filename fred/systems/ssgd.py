@@ -141,26 +141,28 @@ G <- decay G + (1 - decay) (|mean|^2 - V / k)"""
 
     def contribute(self, state: State, message: Message, /, timestamp: Scalar, worker: Scalar) -> Message:
         """Return the gradient `message`, and its squared length."""
-        return {"gradient": message, "squared": _squared(message)}
+        return {"gradient": message, "squared": _squared_norm(message)}
 
     def apply_round(self, state: State, total: Message, /, timestamp: Scalar, count: Scalar) -> State:
         """Step with the mean gradient of `total`, and update V and |g|^2 from the spread of its `count` gradients."""
-        length, count = _squared(total["gradient"]), jnp.float32(count)
-        sampled = jnp.maximum(total["squared"] - length, 0.0) * count / jnp.maximum(count - 1, 1)
-        variance = jnp.where(count > 1, self._averaged(state.variance, sampled), state.variance)
-        squared = self._averaged(state.squared, length - variance / jnp.maximum(count, 1))
+        squared_mean, count = _squared_norm(total["gradient"]), jnp.float32(count)
+        # The mean of |g|^2 less |mean|^2 is the variance of these gradients; k / (k - 1) times that estimates V.
+        sample_variance = jnp.maximum(total["squared"] - squared_mean, 0.0) * count / jnp.maximum(count - 1, 1)
+        variance = jnp.where(count > 1, self._moving_average(state.variance, sample_variance), state.variance)
+        squared = self._moving_average(state.squared, squared_mean - variance / jnp.maximum(count, 1))
         return self.step(state, total["gradient"]).replace(variance=variance, squared=squared)
 
     def statistic(self, state: State, /) -> Scalar:
         """Return the noise []: a step with more gradients than that is expected to lower the loss."""
-        step = jnp.float32(1) if self.smoothness is None else self.smoothness * state.rate
-        noise = step / (2 - step) * state.variance / state.squared
-        estimable = (step < 2) & (state.squared > 0) & (noise < _FOR_ALL)
+        l_eta = jnp.float32(1) if self.smoothness is None else self.smoothness * state.rate  # L eta
+        noise = l_eta / (2 - l_eta) * state.variance / state.squared
+        estimable = (l_eta < 2) & (state.squared > 0) & (noise < _FOR_ALL)
         return jnp.where(estimable, noise, _FOR_ALL)
 
-    def _averaged(self, old: Scalar, new: Scalar) -> Scalar:
+    def _moving_average(self, old: Scalar, new: Scalar) -> Scalar:
+        """Return the moving average after one more estimate; the first replaces infinity."""
         return jnp.where(jnp.isfinite(old), self.decay * old + (1 - self.decay) * new, new)
 
 
-def _squared(arrays: Params) -> jax.Array:
+def _squared_norm(arrays: Params) -> jax.Array:
     return sum((jnp.sum(leaf * leaf) for leaf in jax.tree.leaves(arrays)), jnp.float32(0))

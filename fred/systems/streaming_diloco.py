@@ -132,6 +132,7 @@ class Streaming(Protocol):
 
     def _live(self, sim: Simulation, worker: int, synchronizations: "Synchronizations", updates: list[int]) -> Process:
         """Run a worker from its return, with a copy of another one's model, to its crash."""
+        # At time 0 all have the same model already.
         peers = synchronizations.available_peers(worker) if sim.now else []
         if peers:
             for block in range(sim.blocks):
@@ -140,7 +141,8 @@ class Streaming(Protocol):
             for block in range(sim.blocks):
                 sim.sync(worker, sim.read(worker, peers[0], sent=False, block=block), block=block)
             updates[worker] = updates[peers[0]]
-        synchronizations.join(worker, (updates[worker] + self.delay) // self._spacing)
+        next_number = (updates[worker] + self.delay) // self._spacing  # of the synchronization that it will begin
+        synchronizations.join(worker, next_number)
         try:
             yield from self._work(sim, worker, synchronizations, updates)
         finally:
@@ -155,13 +157,10 @@ class Streaming(Protocol):
                 sim.push(gradient, worker, NOTHING, block)
             made_updates = updates[worker] = updates[worker] + 1
             if (made_updates + self.delay) % self._spacing == 0:
-                global_model, local_model = (
-                    compose_replica(sim, worker, sim.global_replica),
-                    compose_replica(sim, worker, worker),
-                )
-                synchronizations.add(
-                    (made_updates + self.delay) // self._spacing - 1, sim.pseudo_gradient(worker, global_model, local_model)
-                )
+                number = (made_updates + self.delay) // self._spacing - 1
+                global_model = compose_replica(sim, worker, sim.global_replica)
+                local_model = compose_replica(sim, worker, worker)
+                synchronizations.add(number, sim.pseudo_gradient(worker, global_model, local_model))
             if made_updates % self._spacing == 0:
                 number = made_updates // self._spacing - 1
                 yield from synchronizations.wait(number, worker)
@@ -214,16 +213,16 @@ class OverlappedSteps(Protocol):
 
     def _work(self, sim: Simulation, worker: int, rounds: "_Rounds") -> Process:
         outer_model = sim.workers + worker  # number of its replica
-        for number in count(1):
+        for round_number in count(1):
             start_model = sim.read(worker, outer_model, sent=False)
             sim.sync(worker, start_model)
             yield from sim.local_steps(worker, self.period)
-            yield from rounds.wait(number - 1, worker)
+            yield from rounds.wait(round_number - 1, worker)
             pseudo_gradient = sim.pseudo_gradient(worker, start_model, sim.own(worker))
             if self.eager:
                 sim.add(pseudo_gradient, outer_model, NOTHING)
             sim.commit(outer_model, weight=1 / sim.workers)
-            rounds.add(number, pseudo_gradient)
+            rounds.add(round_number, pseudo_gradient)
 
 
 class _Rounds:
@@ -242,7 +241,7 @@ class _Rounds:
             self._sim.later(operation.over, partial(self._end, number, operation))
 
     def wait(self, number: int, worker: int) -> Process:
-        """Wait until the allreduce of this number is over; the first has number 1."""
+        """Wait until the allreduce of this number is over; the first has number 1, so for 0 there is no wait."""
         if number:
             yield from self._sim.wait(worker, self._ends[number], f"allreduce {number}")
             yield from self._sim.present(worker)
@@ -251,7 +250,7 @@ class _Rounds:
         sim, pseudo_gradients = self._sim, sorted(self._pseudo_gradients, key=lambda entry: entry.worker)
         self._pseudo_gradients = []
         for pseudo_gradient in pseudo_gradients:
-            cost = operation.cost
+            cost = operation.cost  # of its worker, which only the first row with its pseudo-gradient reports
             for worker in range(sim.workers):
                 if not self._eager or worker != pseudo_gradient.worker:
                     sim.add(pseudo_gradient, sim.workers + worker, cost)  # to the worker's outer model

@@ -94,6 +94,7 @@ class _Rounds:
         self._begin(worker)
 
     def _return(self, number: int, worker: int, average: Copy | None, cost: Cost) -> None:
+        """Let a worker join that has been offline, unless a later averaging has begun, at whose end it joins."""
         if number == self._number:
             self.join(worker, average, cost)
 
@@ -111,7 +112,7 @@ class _Rounds:
         self._sim.push(gradient, worker, NOTHING)
         self._updates[worker] += 1
         del self._computing[worker]
-        if not self._is_complete and sum(number >= self._period for number in self._updates) >= self._quorum:
+        if not self._is_complete and sum(updates >= self._period for updates in self._updates) >= self._quorum:
             self._is_complete = True
             self._sim.later(0, self._end)
         self._sim.later(0, partial(self._begin, worker))  # first comes what else is finished now, which may be enough
@@ -122,7 +123,7 @@ class _Rounds:
         for gradient in self._computing.values():
             self._sim.drop(gradient, cost=NOTHING)
         self._computing = {}
-        members = [worker for worker, number in enumerate(self._updates) if number]
+        members = [worker for worker, updates in enumerate(self._updates) if updates]
         operation = self._sim.allreduce(self._sim.workers, awaited=members)
         self._sim.later(operation.over, partial(self._average, members, operation))
 

@@ -119,12 +119,13 @@ class GroupAveraging(Protocol):
             operation = averaging.enter(worker)
             if operation is None:
                 continue
-            late = operation.active
+            is_late = operation.active  # without its model
             if not operation.over.processed:
                 yield from sim.wait(worker, operation.over, f"the averaging of iteration {operation.iteration}")
             yield from sim.present(worker)
             mean = operation.means[worker & operation.group_mask]
-            sim.sync(worker, mean, *(operation.late_factors if late else operation.on_time_factors), operation.cost)
+            keep, weight = operation.late_factors if is_late else operation.on_time_factors
+            sim.sync(worker, mean, keep=keep, weight=weight, cost=operation.cost)
 
 
 def differing_bits(iteration: int, workers: int, size: int, fixed: bool = False) -> list[int]:
@@ -139,8 +140,9 @@ def differing_bits(iteration: int, workers: int, size: int, fixed: bool = False)
         >>> [differing_bits(iteration, workers=8, size=2) for iteration in range(4)]
         [[1], [2], [4], [1]]
     """
-    phases, bits = int(math.log2(workers)), int(math.log2(size))
-    return [1 << ((0 if fixed else iteration * bits) + phase) % phases for phase in range(bits)]
+    worker_bits, group_bits = int(math.log2(workers)), int(math.log2(size))
+    shift = 0 if fixed else iteration * group_bits
+    return [1 << (shift + phase) % worker_bits for phase in range(group_bits)]
 
 
 def members(worker: int, bits: list[int]) -> list[int]:
@@ -198,10 +200,10 @@ class _Averaging:
         operation = self._find_or_open(worker, iteration, is_global)
         self._models[worker] = self._sim.own(worker)
         operation.arrived += 1
-        last = operation.arrived == len(operation.workers)
-        if last if operation.waits else operation.arrived == 1:
+        is_last = operation.arrived == len(operation.workers)
+        if is_last if operation.waits else operation.arrived == 1:
             self._sim.later(0 if operation.waits else self._activation, partial(self._begin, operation))
-        if last:
+        if is_last:
             del self._operations[iteration, operation.workers[0]]
         return operation
 
@@ -214,7 +216,9 @@ class _Averaging:
         participants = members(worker, bits) if waits else list(range(workers))
         key = iteration, participants[0]
         if key not in self._operations:
-            self._operations[key] = _Operation(self._sim, iteration, bits, is_global, participants, waits)
+            self._operations[key] = _Operation(
+                self._sim, iteration, bits, is_global=is_global, workers=participants, waits=waits
+            )
         return self._operations[key]
 
     def _begin(self, operation: _Operation) -> None:
@@ -224,13 +228,13 @@ class _Averaging:
         self._sim.later(allreduce.over, partial(self._average, operation, self._models.copy(), allreduce))
 
     def _allreduce(self, operation: _Operation) -> Operation:
-        """Begin the allreduces of all groups; if they differ, all take as long as the slowest one."""
+        """Begin the allreduces of all groups; all take as long as the slowest one, and one stands for all if they are alike."""
         sim, network = self._sim, self._sim.network
         algorithm = None if operation.is_global else self._protocol.group_collective
-        differ = network is not None and (
+        durations_differ = network is not None and (
             network.two_levels or network.contention or network.regions or network.sharing == "fair"
         )
-        first_members = operation.first_members if differ else operation.first_members[:1]
+        first_members = operation.first_members if durations_differ else operation.first_members[:1]
         awaited = operation.workers if operation.waits else ()
         return sim.slowest(
             [sim.allreduce(members(first, operation.bits), algorithm, awaited=awaited) for first in first_members]
