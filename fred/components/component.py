@@ -161,7 +161,8 @@ class Component(BaseModel, metaclass=ComponentType):
     @model_validator(mode="before")
     @classmethod
     def _known_keys(cls, options: Any) -> Any:
-        if isinstance(options, dict) and cls.model_config["extra"] == "forbid":
+        """Refuse unknown keys, and true or false for a number. Otherwise return the options."""
+        if isinstance(options, dict) and cls.model_config["extra"] == "forbid":  # `Unimported` allows all keys
             if options.get("name") is cls:  # a class instead of its name, as from `settings_of`
                 options = {key: option for key, option in options.items() if key != "name"}
             for key in options:
@@ -287,7 +288,7 @@ def settings_of(value: Any, keys: tuple[str | int, ...] = ()) -> Any:
         bases = {f"{base.__module__}:{base.__qualname__}" for base in type(value).__mro__}
         kind = next((kind for kind, base in registry.BASES.items() if base in bases), None)
         name = registry.name_of(kind, value) if kind else ""
-        named = {"name": type(value) if ":" in name else name} if name else {}
+        named = {"name": type(value) if ":" in name else name} if name else {}  # `:` is only in the names of users' classes
         return {**named, **settings_of(value.given_options())}
     try:
         if (component := registry.object_of(value, _are_data(keys))) is not None:
@@ -312,6 +313,7 @@ def _are_data(keys: tuple[str | int, ...]) -> bool:
     (True, False, True)
     """
     path = _path_of(keys)
+    # A sweep has a list of values for an option, so only its items are data.
     if re.search(r"sweep\.over\.task\.data(\.\d+)?$", path):
         return isinstance(keys[-1], int)
     return path == "task.data" or path.endswith(".task.data")
@@ -402,6 +404,7 @@ def _holds_truth(value: Any) -> bool:
 
 
 def _is_number(annotation: str) -> bool:
+    """Return True if an option of this type, written as text, takes numbers but no booleans."""
     return re.search(r"\b(int|float)\b", annotation) is not None and "bool" not in annotation
 
 
@@ -467,6 +470,7 @@ def set_options(component: Component, paths: str) -> Iterator[tuple[Keys, Any]]:
 
 
 def _set_values(part: Any, path: tuple[str, ...], keys: Keys) -> Iterator[tuple[Keys, Any]]:
+    """Yield the keys and values at the rest of a path, below a part that `keys` lead to."""
     if not path:
         yield keys, part
     elif path[0] == "*":

@@ -25,6 +25,7 @@ class ComponentType(ModelMetaclass):
         except PydanticUserError as error:
             if error.code not in _UNTYPED:
                 raise
+            # pydantic's messages quote the attribute as `name = value` or as Field 'name'
             untyped = next(key for key in members if f"`{key} = " in error.message or f"Field '{key}'" in error.message)
             raise FredError(_refusal(name, untyped, members[untyped], bases)) from None
 
@@ -46,17 +47,20 @@ def _described(cls: type, name: str) -> str:
 
 
 def _refusal(name: str, attribute: str, value: Any, bases: tuple[type, ...]) -> str:
-    """Return the message that refuses an attribute without a type, with the lines that are possible instead."""
+    """Return the message that refuses an attribute of the class `name` without a type, with possible lines instead.
+
+    The lines have the type of the option that the attribute overrides, or else that of its value, if it is a simple one.
+    """
     is_field = isinstance(value, FieldInfo)
     text = "Field(...)" if is_field else quoted(value)
     text = text if len(text) <= _LONGEST_VALUE else "..."
     fields = [getattr(base, "model_fields", {}) for base in bases]
     inherited: FieldInfo | None = next((base_fields[attribute] for base_fields in fields if attribute in base_fields), None)
-    kind = type(value.default if is_field else value)
+    option_type = type(value.default if is_field else value)
     if inherited is not None and isinstance(inherited.annotation, type):
-        kind = inherited.annotation
-    simple = kind.__name__ if inherited is not None or kind in _SIMPLE else ""
-    lines = [f"`{attribute}: {simple or 'float'} = {text}` for an option"] if simple or is_field else []
+        option_type = inherited.annotation
+    type_name = option_type.__name__ if inherited is not None or option_type in _SIMPLE else ""
+    lines = [f"`{attribute}: {type_name or 'float'} = {text}` for an option"] if type_name or is_field else []
     if not is_field and inherited is None:
-        lines.append(f"`{attribute}: ClassVar[{simple or 'Any'}] = {text}` (from typing) for a constant of the class")
+        lines.append(f"`{attribute}: ClassVar[{type_name or 'Any'}] = {text}` (from typing) for a constant of the class")
     return f"{name}: `{attribute} = {text}` has no type; write {', or '.join(lines)}"

@@ -38,9 +38,11 @@ class InputPath(str):
     unread: bool  # True: a result is read, which must not read inputs
 
     def __new__(cls, text: str, folder: Path = Path(), recorded: bool = False) -> Self:
-        word = text in cls.words
-        relative, recorded = not word and not Path(text).is_absolute(), recorded and not word
+        """Return the path `text`, relative to `folder`; `recorded`: from a manifest, whose folder is that of the result."""
+        is_word = text in cls.words
+        relative, recorded = not is_word and not Path(text).is_absolute(), recorded and not is_word
         path = folder / text if relative else Path(text)
+        # A recorded path leads out of the result's folder by `..`, so it is shortened.
         new = super().__new__(cls, _relative_to_current(path) if relative and recorded else str(path))
         new.place = Path(os.path.normpath(_absolute(path))) if recorded else _absolute(path)
         new.relative, new.recorded, new.unread = relative, text if recorded else "", recorded
@@ -74,6 +76,7 @@ class InputPath(str):
         if not self.recorded:
             return self._path_to_open
         name = self.place.name
+        # Either the input or the result may have moved. A file that FRED ships is recorded relative to `SHIPPED`.
         for path in (self._path_to_open, SHIPPED / self.recorded, Path(name)):
             with suppress(OSError):  # a name may be too long
                 if path.exists():

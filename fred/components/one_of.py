@@ -43,7 +43,8 @@ def check_members(cls: type[Any]) -> None:
     ...
     fred.FredError: algorithm.name: nothing uses `aply_update` of Mine; did you mean `apply_update`?; ...
     """
-    user_bases, fred_bases = ([part for part in cls.__mro__ if is_user_class(part) is is_users] for is_users in (True, False))
+    fred_bases = [part for part in cls.__mro__ if not is_user_class(part)]
+    user_bases = [part for part in cls.__mro__ if is_user_class(part)]  # and pydantic's, whose members FRED's bases have too
     methods = [name for part in user_bases for name, member in vars(part).items() if inspect.isfunction(member)]
     for name in methods:
         _check_parameters(cls, name, [part for part in fred_bases if inspect.isfunction(vars(part).get(name))])
@@ -98,6 +99,7 @@ def _names_in(cls: type[Any]) -> Iterator[str]:
 
 def _names_of(member: Any) -> Iterator[str]:
     """Yield the names of attributes and the texts in a function's code, and in that of functions within."""
+    # the function of a property, a cached property, a decorated function, or a class or static method
     member = getattr(member, "fget", None) or getattr(member, "func", None) or getattr(member, "__wrapped__", member)
     member = getattr(member, "__func__", member)
     codes = [member.__code__] if isinstance(member, FunctionType) else []
@@ -165,7 +167,10 @@ class OneOf:
         return self.dump(component, info.exclude_defaults, info.context)
 
     def _with_protocols(self, error: Any, default: Any) -> Any:
-        """Return the error for an unknown key, with protocols that have such an option: the `default` one, if it has."""
+        """Return an error with a protocol that has the unknown key as an option: the `default` one, or else the first.
+
+        Other errors stay the same.
+        """
         if error["type"] != "unknown_key" or error["loc"] or self.kind not in ("algorithm", "protocol"):
             return error
         key = error["ctx"]["key"]
@@ -176,6 +181,7 @@ class OneOf:
         return error | {"msg": error["msg"].replace(f"`{key}`", f"`{key}`, which is an option of {owners}", 1)}
 
     def _validate(self, value: Any, info: ValidationInfo) -> Component:
+        """Return the component that a value describes. Raises PydanticCustomError."""
         try:  # a file cannot have a tuple
             value = registry.object_of(value, are_arrays=self.kind == "data" and isinstance(value, tuple)) or value
         except FredError as error:
@@ -209,6 +215,7 @@ class OneOf:
         except ValidationError as error:
             nested = [self._with_protocols(problem, getattr(cls, "protocol", "")) for problem in error.errors()]
             reason = "; ".join(f"{'.'.join(map(str, line['loc'])) or cls.__name__}: {line['msg']}" for line in nested)
+            # `problems` reads `nested` and `model`; other readers of the error see `reason`
             raise PydanticCustomError("component", "{reason}", {"reason": reason, "nested": nested, "model": cls}) from error
 
     @property

@@ -80,14 +80,14 @@ def why_unknown(modules: Iterable[str]) -> str:
     Args:
         modules: names of the modules whose classes take part in a run.
     """
-    main = getattr(sys.modules.get("__main__"), "__file__", None)
+    main = getattr(sys.modules.get("__main__"), "__file__", None)  # of a command, a file of FRED or its installed script
     if main is None:
         return "an interactive session can change its code; `fred run --import MODULE` reuses results of classes in a module"
     if not os.path.realpath(main).startswith(_FRED) and (Path(main).stem != "fred" or is_user_file(main)):
         return f"a program ({Path(main).name}) can change imported modules; `fred run --import MODULE` reuses results"
     user_modules = dict(_modules())
     for name in {*modules, *user_modules}:
-        if not Path(getattr(sys.modules.get(name), "__file__", None) or "/").is_file():
+        if not Path(getattr(sys.modules.get(name), "__file__", None) or "/").is_file():  # `/` is no file
             return f"the module {name} is not in a file"
     return _undeclared(user_modules)
 
@@ -125,8 +125,8 @@ def line_of(error: BaseException | None) -> str:
 def place_of(function: Any) -> str:
     """Return the file and first line of a function in the user's code; empty for other functions."""
     code = getattr(getattr(function, "__func__", function), "__code__", None)
-    is_users = code is not None and (is_user_file(code.co_filename) or function.__module__ in MAIN)
-    return f"{code.co_filename}, line {code.co_firstlineno}" if code and is_users else ""
+    in_user_code = code is not None and (is_user_file(code.co_filename) or function.__module__ in MAIN)
+    return f"{code.co_filename}, line {code.co_firstlineno}" if code and in_user_code else ""
 
 
 def is_users(value: Any) -> bool:
@@ -193,13 +193,14 @@ def _only_computes(file: Path, modules: frozenset[str]) -> bool:
         if isinstance(node, ast.Import):
             imports |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
-            imports |= {node.module or ""} if not node.level else set()
+            imports |= {node.module or ""} if not node.level else set()  # a relative import is of a user's module
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.Name):
             names.add(node.id)
         elif isinstance(node, ast.Attribute):
             names.add(node.attr)
     names |= {name for path in imports for name in path.split(".")}
+    # Of FRED only the package itself is in `_COMPUTE`: its modules have functions that read.
     libraries = {path if path.startswith("fred.") else path.partition(".")[0] for path in imports}
     return not names & _READ and libraries <= _COMPUTE | {name.partition(".")[0] for name in modules}
 
@@ -262,6 +263,8 @@ def local_facts() -> dict[str, str]:
 def objection(expected: dict[str, str], code: dict[str, str]) -> str:
     """Return the differences between another process and this one, in words; empty if both would compute the same bits.
 
+    A user reads the words in the other process. So they call that one `here`, and this one `there`.
+
     Args:
         expected: the result of `local_facts` in the other process.
         code: digests of the user's own code there; only parts that both processes have are compared.
@@ -290,6 +293,7 @@ def _digest_of_fred() -> str:
 
 
 def _difference(name: str, expected: str, local: str) -> str:
+    """Return a sentence on a fact that differs; `here` is the other process, as in `objection`."""
     if name == "FRED":  # the digest would tell the user nothing
         return f"FRED's code is not the same (version {local.split()[0]} there, {expected.split()[0]} here)"
     return f"{name} is {local!r} there, {expected!r} here"

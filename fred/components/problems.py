@@ -43,15 +43,15 @@ def problems(
 
 def _described(errors: list[Any], model: type[BaseModel], prefix: Keys, in_python: bool) -> Iterator[tuple[Keys, str]]:
     """Yield the keys and the message of each error."""
-    bounded = {_place(error) for error in errors if error["type"] in _BOUNDS}
+    bounded = {_keys_of_user(error) for error in errors if error["type"] in _BOUNDS}
     for error in errors:
         context = error.get("ctx", {})
-        keys = (*prefix, *_place(error), *([context["key"]] if "key" in context else []))
-        if "nested" in context:
-            yield from problems(context["nested"], context["model"], keys, in_python and not keys)
+        keys = (*prefix, *_keys_of_user(error), *([context["key"]] if "key" in context else []))
+        if "nested" in context:  # `OneOf` validates a component by itself, and packs its errors into one
+            yield from problems(context["nested"], context["model"], prefix=keys, in_python=in_python and not keys)
         elif error["type"] == "too_short" and error["ctx"]["actual_length"] < len(error["input"]):
             continue  # invalid items were not counted; each has an error of its own
-        elif error["type"] == "tuple_type" and _place(error) in bounded:
+        elif error["type"] == "tuple_type" and _keys_of_user(error) in bounded:
             continue  # a number that is too large or small was meant as a number
         elif error["type"] == "missing":
             example = _option(model, keys, prefix, in_python).example()
@@ -128,10 +128,10 @@ def _option(model: type[BaseModel], keys: Keys, prefix: Keys, in_python: bool) -
     """Return the innermost option on the way to a value, of a model that the prefix of the keys leads to."""
     option, models = _Option(str(keys[-1]) if keys else "", None, True, in_python), [model]
     keys = keys[len(prefix) :]
-    for place, key in enumerate(keys, 1):
+    for depth, key in enumerate(keys, 1):
         field = next((cls.model_fields[key] for cls in models if key in cls.model_fields), None)
         if field is not None:
-            option = _Option(str(key), field, place == len(keys), in_python and place == 1)
+            option = _Option(str(key), field, is_whole=depth == len(keys), in_python=in_python and depth == 1)
             models = list(_models(field.annotation))
     return option
 
@@ -166,7 +166,8 @@ def _expectation(error: Any, option: _Option) -> str:
     return words.removeprefix("Value error, ").replace("Input should be", "expected").replace("a valid tuple", "a list")
 
 
-def _place(error: Any) -> Keys:
+def _keys_of_user(error: Any) -> Keys:
+    """Return the keys of the refused value as the user wrote them."""
     return tuple(key for key in error["loc"] if not _is_added_by_pydantic(key))
 
 

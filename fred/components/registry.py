@@ -277,6 +277,7 @@ def allow_import(names: Iterable[str]) -> None:
             frame = traceback.extract_tb(error.__traceback__)[-1]
             place = own_code.line_of(error) or f"{frame.filename}, line {frame.lineno}"
             where = "" if isinstance(error, (SyntaxError, ModuleNotFoundError)) else f" ({place})"
+            # Only if the module itself is missing: its name may be misspelt, or have the ending of a file.
             file_names = [file.stem for file in Path.cwd().glob("*.py")] if getattr(error, "name", None) == module else []
             hint = nearest(module.removesuffix(".py"), file_names)
             if isinstance(error, ModuleNotFoundError) and error.name != module:
@@ -440,7 +441,7 @@ def nearest(word: str, names: Iterable[str]) -> str:
     if colon and value and key in names:
         return f"; write a space after the colon: `{key}: {value}`"
     initials = {"".join(part[:1] for part in re.split("[-_]", name)): name for name in names}
-    matches = [name for name in names if name.startswith(f"{word}-")] or [initials[key] for key in [word] if key in initials]
+    matches = [name for name in names if name.startswith(f"{word}-")] or ([initials[word]] if word in initials else [])
     matches = matches or [name for name in names if re.sub("[-_]", "", name) == word.lower()]
     matches = matches or difflib.get_close_matches(word, names, n=1)
     return f"; did you mean `{matches[0]}`?" if matches else ""
