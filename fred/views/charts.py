@@ -126,9 +126,8 @@ def staleness(stale: Mapping[tuple[str, ...], NDArray[np.int64]], note: str = ""
             return _in_words(phrases, note, view)
         panel_size = (4.6, 2.4) if len(stale_counts) == 1 else (3.1, 2.1) if len(stale_counts) <= _FEW_PANELS else (2.6, 1.6)
         bars = histograms(list(stale_counts.values()))
-        share = "x" * (len({histogram.right for histogram in bars}) == 1) + "y" * (
-            len({histogram.top for histogram in bars}) == 1
-        )
+        rights, tops = {histogram.right for histogram in bars}, {histogram.top for histogram in bars}
+        share = "x" * (len(rights) == 1) + "y" * (len(tops) == 1)
         figure, axes = panels(
             len(stale_counts), panel_size, view, most=3 if len(stale_counts) <= _FEW_PANELS else 4, share=share
         )
@@ -211,9 +210,9 @@ def learning(
         figure, axes = panels(len(axis_columns), (4.6, 3.5), view, share="y")
         for axis, (column, label) in zip(axes, axis_columns, strict=True):
             axis.set_xlabel(label)
-            first = _begin(axis, column, metrics)
+            first = _set_horizontal_axis(axis, column, metrics)
             for name, look in view.looks_of(runs).items():
-                _band(axis, runs[name], (column, quantity), name, look, first, shaded=len(runs) <= _BANDS)
+                _draw_run(axis, runs[name], (column, quantity), name, look, first, shaded=len(runs) <= _BANDS)
             if target is not None:
                 axis.axhline(target, color=FAINT, linestyle=":", linewidth=1, label=TARGET)
                 if view.width is None:
@@ -221,9 +220,9 @@ def learning(
                         name: [_first_at_target(rows, column, quantity, target) for rows in seeds]
                         for name, seeds in runs.items()
                     }
-                    axis.set_title(_order(places), loc="left", fontweight="normal", color=FAINT, parse_math=False)
+                    axis.set_title(_describe_order(places), loc="left", fontweight="normal", color=FAINT, parse_math=False)
         if target is not None:
-            _label(axes[0], target)
+            _label_target(axes[0], target)
         axes[0].set_ylabel(MEASURED.get(quantity, quantity))
         _set_vertical_axis(axes[0], metrics[quantity], from_zero)
         name_lines(figure, axes, view)
@@ -234,7 +233,7 @@ def learning(
     return figure
 
 
-def _label(axis: Axes, target: float) -> None:
+def _label_target(axis: Axes, target: float) -> None:
     """Write the target above the start of its line, if that is inside the panel."""
     axis.annotate(
         *(f"target {target:g}", (0.0, target)),
@@ -254,7 +253,7 @@ def _first_at_target(rows: pd.DataFrame, column: str, quantity: str, target: flo
     return float(reached.iloc[0]) if len(reached) else math.inf
 
 
-def _order(places: Mapping[str, Sequence[float]]) -> str:
+def _describe_order(places: Mapping[str, Sequence[float]]) -> str:
     """Return the names of the runs that reach the target first and last, on average over the seeds.
 
     The title is empty if fewer than two runs reach it with all seeds.
@@ -262,7 +261,7 @@ def _order(places: Mapping[str, Sequence[float]]) -> str:
     Args:
         places: where a run reaches the target [seeds], by its name.
 
-    >>> _order({"a": [3.0], "b": [2.0], "c": [math.inf], "d": [2.0]}), _order({"a": [3.0], "b": [3.0]})
+    >>> _describe_order({"a": [3.0], "b": [2.0], "c": [math.inf], "d": [2.0]}), _describe_order({"a": [3.0], "b": [3.0]})
     ('target reached by b, d first, a last', '')
     """
     means = {name: mean for name, seeds in places.items() if (mean := float(np.mean(seeds))) < math.inf}
@@ -273,7 +272,7 @@ def _order(places: Mapping[str, Sequence[float]]) -> str:
     return f"target reached by {listed(first, _WIDEST)} first, {listed(last, _WIDEST)} last"
 
 
-def _begin(axis: Axes, column: str, metrics: pd.DataFrame) -> float:
+def _set_horizontal_axis(axis: Axes, column: str, metrics: pd.DataFrame) -> float:
     """Set the scale of a panel's horizontal axis. Return where its lines begin: at 0, or at the start of a logarithmic axis."""
     ends = metrics.groupby("run")[column].max()
     if column in _AMOUNTS or not far_apart(ends, _LARGE_RATIO):
@@ -296,12 +295,13 @@ def _set_vertical_axis(axis: Axes, values: pd.Series, from_zero: bool) -> None:
     # Rare values, such as those near 0 between equal models at the start, do not count.
     low = positive.quantile(_RARE_SHARE, interpolation="lower")
     if far_apart(positive[positive >= low]):
+        # The axis ends at the least value, but not far below `low`, and at the largest, but not where a run diverges.
         bottom, top = max(float(positive.min()), low / 3), min(float(positive.max()), _DIVERGED * low)
         plain_logarithmic(axis, "y", math.log10(top / bottom))
         axis.set_ylim(bottom / 1.1, top * 1.1)
 
 
-def _band(
+def _draw_run(
     axis: Axes, seeds: Sequence[pd.DataFrame], columns: tuple[str, str], name: str, look: Look, first: float, shaded: bool
 ) -> None:
     """Draw a run's mean over the seeds and, if `shaded`, their range, as far as all seeds reach.
@@ -309,7 +309,7 @@ def _band(
     Values are interpolated at the places where any seed was evaluated, from `first` on.
     """
     axis_column, quantity = columns
-    grid = _knots([rows[axis_column].to_numpy(np.float64) for rows in seeds], first)
+    grid = _choose_places([rows[axis_column].to_numpy(np.float64) for rows in seeds], first)
     curves = np.stack([np.interp(grid, rows[axis_column], rows[quantity]) for rows in seeds])
     colour, dashes = look
     axis.plot(
@@ -325,7 +325,11 @@ def _band(
         axis.fill_between(grid, curves.min(axis=0), curves.max(axis=0), color=colour, alpha=0.18, linewidth=0)
 
 
-def _knots(places: Sequence[NDArray[np.float64]], first: float) -> NDArray[np.float64]:
+def _choose_places(places: Sequence[NDArray[np.float64]], first: float) -> NDArray[np.float64]:
+    """Return where any seed was evaluated, from `first` to the end of the shortest seed, in ascending order.
+
+    Return at most 400 of them, evenly spaced.
+    """
     reach = min(seed_places.max() for seed_places in places)
     grid = np.unique(np.concatenate(places))
     grid = grid[(grid >= first) & (grid <= reach)]
@@ -367,9 +371,9 @@ def copies(runs: dict[str, pd.DataFrame], note: str = "", view: View = SCREEN) -
         view: the width of the figure, and the colours of the runs.
     """
     most = max(table["potential"].iloc[-1] for table in runs.values())
-    complete = [way for way in _COPIES if all((table[way] == table["potential"]).all() for table in runs.values())]
-    labels = {way: label for way, label in _COPIES.items() if way not in complete} or _COPIES
-    left_out = [f"all {_COPIES[way]}" for way in complete if way not in labels]
+    complete = [name for name in _COPIES if all((table[name] == table["potential"]).all() for table in runs.values())]
+    labels = {name: label for name, label in _COPIES.items() if name not in complete} or _COPIES
+    left_out = [f"all {_COPIES[name]}" for name in complete if name not in labels]
     with style(view):
         figure, axes = panels(len(labels), (4.6 if len(labels) > 1 else 6.2, 3.5), view, share="xy")
         for axis, (column, label) in zip(axes, labels.items(), strict=True):

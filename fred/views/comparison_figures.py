@@ -61,10 +61,10 @@ def cost(points: pd.DataFrame, title: str, means: str = "", missed: str = "", vi
         for name, look in view.looks_of(dict.fromkeys(points["run"])).items():
             rows, colour = points[points["run"] == name], look[0]
             shape: dict[str, Any] = {"marker": _marker(*look), "linestyle": "", "markersize": 5}
-            face = colour if rows["front"].all() else "white"
+            face = colour if rows["front"].all() else "white"  # the legend shows filled points only if all of them are
             axis.plot(rows["seconds"], rows["cost"], color=colour, markerfacecolor=face, label=name, **shape)
             best = rows[rows["front"]]
-            axis.plot(best["seconds"], best["cost"], color=colour, label=TARGET, **shape)
+            axis.plot(best["seconds"], best["cost"], color=colour, label=TARGET, **shape)  # not in the legend
         for letter, column in (("x", "seconds"), ("y", "cost")):
             if len(points) and far_apart(points[column]) and points[column].min() > 0:
                 plain_logarithmic(axis, letter, math.log10(points[column].max() / points[column].min()))
@@ -88,11 +88,12 @@ def _annotate_front(axis: Axes, front: pd.DataFrame) -> None:
     """Name the points of the front that are points of a sweep, by their values: below them, where no other point can be."""
     axis.get_xlim(), axis.get_ylim()  # matplotlib sets limits late
     for _, point in front.iterrows():
-        values = str(point["point"]).partition(",")[2].replace(",", "\n").replace("=", " ")
+        values = str(point["point"]).partition(",")[2].replace(",", "\n").replace("=", " ")  # of `run,key=value,key=value`
         place = point["seconds"], point["cost"]
-        left = (axis.transData - axis.transAxes).transform(place)[0] > _LETTER_WIDTH * max(map(len, values.split("\n")))
-        shape: dict[str, Any] = {"textcoords": "offset points", "ha": "right" if left else "left", "va": "top"}
-        axis.annotate(values, place, (-5 if left else 5, -4), fontsize="small", parse_math=False, **shape)
+        width = _LETTER_WIDTH * max(map(len, values.split("\n")))
+        fits_left = (axis.transData - axis.transAxes).transform(place)[0] > width
+        shape: dict[str, Any] = {"textcoords": "offset points", "ha": "right" if fits_left else "left", "va": "top"}
+        axis.annotate(values, place, (-5 if fits_left else 5, -4), fontsize="small", parse_math=False, **shape)
 
 
 def paired(pairs: pd.DataFrame, title: str, view: View = SCREEN) -> Picture:
@@ -112,11 +113,11 @@ def paired(pairs: pd.DataFrame, title: str, view: View = SCREEN) -> Picture:
         figure, axes = panels(len(quantities), (9.2 / columns, 1.0 + 0.28 * len(runs)), view, most=columns, share="y")
         for axis, quantity in zip(axes, quantities, strict=True):
             rows = pairs[pairs["quantity"] == quantity].set_index("run").reindex(runs)
-            _dots(axis, rows, [looks[run][0] for run in runs])
+            _draw_pairs(axis, rows, [looks[run][0] for run in runs])
             axis.set(xlabel=f"{QUANTITIES[quantity].axis}, {QUANTITIES[quantity].way}", ylim=(len(runs) - 0.4, -0.6))
-            ratios = bool((rows["way"] == "ratio").any())
-            axis.axvline(float(ratios), color=FAINT, linestyle=":", linewidth=1)
-            if ratios and far_apart(pd.concat([rows["least"], rows["largest"], pd.Series([1.0])])):
+            are_ratios = bool((rows["way"] == "ratio").any())
+            axis.axvline(float(are_ratios), color=FAINT, linestyle=":", linewidth=1)  # equal runs: ratio 1, or difference 0
+            if are_ratios and far_apart(pd.concat([rows["least"], rows["largest"], pd.Series([1.0])])):
                 plain_logarithmic(axis, "x")
             axis.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
             axis.grid(axis="y", visible=False)
@@ -127,11 +128,12 @@ def paired(pairs: pd.DataFrame, title: str, view: View = SCREEN) -> Picture:
     return figure
 
 
-def _dots(axis: Axes, rows: pd.DataFrame, colours: list[str]) -> None:
-    for place, ((_, pair), colour) in enumerate(zip(rows.iterrows(), colours, strict=True)):
-        axis.plot([pair["least"], pair["largest"]], [place, place], color=colour, linewidth=1, alpha=0.5)
-        axis.plot([pair["low"], pair["high"]], [place, place], color=colour, linewidth=3, solid_capstyle="butt")
-        axis.plot([pair["mean"]], [place], "o", color=colour, markersize=5, markeredgecolor="white")
+def _draw_pairs(axis: Axes, rows: pd.DataFrame, colours: list[str]) -> None:
+    """Draw the range, the interval and the mean of each run's pair, one below the other."""
+    for height, ((_, pair), colour) in enumerate(zip(rows.iterrows(), colours, strict=True)):
+        axis.plot([pair["least"], pair["largest"]], [height, height], color=colour, linewidth=1, alpha=0.5)
+        axis.plot([pair["low"], pair["high"]], [height, height], color=colour, linewidth=3, solid_capstyle="butt")
+        axis.plot([pair["mean"]], [height], "o", color=colour, markersize=5, markeredgecolor="white")
 
 
 def cutoffs(rounds: "dict[str, Rounds]") -> Picture:
@@ -214,7 +216,7 @@ def sweep(points: pd.DataFrame, criterion: Criterion, title: str, means: str = "
         figure, axes = panels(len(point_groups), (4.2, 3.1) if keys[1:] else (5.2, 3.4), view, share="xy")
         for axis, (panel_values, panel) in zip(axes, point_groups, strict=True):
             for name, rows in panel.groupby("run", sort=False):
-                _points(axis, rows, str(name), looks[str(name)], highest=criterion.highest)
+                _draw_points(axis, rows, str(name), looks[str(name)], highest=criterion.highest)
             axis.set_title(", ".join(_setting_phrases(keys[1:], panel_values)), parse_math=False)
             _set_horizontal_axis(axis, points, keys[0])
         _set_vertical_axis(axes[0], points["mean"], criterion.column)
@@ -247,10 +249,9 @@ def timing(tables: Mapping[str, pd.DataFrame], title: str, means: str = "", view
             keys = keys_of(points)
             points = _placed(points, keys[0])
             point_lines = list(points.groupby(["run", *keys[1:]], sort=False, dropna=False))
-            for look, ((run, *values), rows) in zip(
-                _looks([str(run) for (run, *_), _ in point_lines], view), point_lines, strict=True
-            ):
-                _points(axis, rows, ", ".join((str(run), *_setting_phrases(keys[1:], values))), look)
+            looks = _looks([str(run) for (run, *_), _ in point_lines], view)
+            for look, ((run, *values), rows) in zip(looks, point_lines, strict=True):
+                _draw_points(axis, rows, ", ".join((str(run), *_setting_phrases(keys[1:], values))), look)
             _set_horizontal_axis(axis, points, keys[0])
             _set_vertical_axis(axis, points["mean"], column)
         legend(figure, axes[0], view)
@@ -268,14 +269,14 @@ def _looks(runs: Sequence[str], view: View) -> list[Look]:
     if len(run_looks) == 1 and len(runs) > 1:
         return lines()[: len(runs)]
     dashes = list(dict.fromkeys(dashes for _, dashes in lines()))
-    ranks = [runs[:place].count(run) for place, run in enumerate(runs)]
+    ranks = [runs[:i].count(run) for i, run in enumerate(runs)]  # number of lines of the same run before each line
     return [
         (run_looks[run][0], dashes[rank % len(dashes)] if rank else run_looks[run][1])
         for run, rank in zip(runs, ranks, strict=True)
     ]
 
 
-def _points(axis: Axes, rows: pd.DataFrame, name: str, look: Look, highest: bool | None = None) -> None:
+def _draw_points(axis: Axes, rows: pd.DataFrame, name: str, look: Look, highest: bool | None = None) -> None:
     """Draw the finite points of a run as a line with a band for the seeds.
 
     A star marks the best point, unless `highest` is None.
@@ -350,9 +351,9 @@ def picture(rows: pd.DataFrame, near: float, colours: Mapping[str, str] | None =
     with style():
         figure = Picture(figsize=(7.2, 7.4), layout="constrained")
         axis = figure.subplots()
-        for place, (name, group) in enumerate(rows.groupby("name", sort=False)):
-            colour = colours[str(name)] if colours else COLOURS[place % len(COLOURS)]
-            mark = _MARKS[place % len(_MARKS)]
+        for i, (name, group) in enumerate(rows.groupby("name", sort=False)):
+            colour = colours[str(name)] if colours else COLOURS[i % len(COLOURS)]
+            mark = _MARKS[i % len(_MARKS)]
             axis.plot(group["measured"], group["predicted"], mark, label=name, color=colour, markersize=4, alpha=0.8)
         ends = [rows["predicted"].min() / 1.5, rows["predicted"].max() * 1.5]
         for factor, dashes in ((1.0, "-"), (1 + near, ":"), (1 / (1 + near), ":")):

@@ -62,6 +62,7 @@ _LINE_ENDS = 0.9  # where all lines must end, share of the panel's width
 _LABEL_PLACE = 1.06  # of the labels, share of the panel's width
 _MARGINS = 1.3  # inches of a figure's height that are not the panel's
 _SPACING = 1.3  # distance of two labels, in font sizes
+_LINE_HEIGHT = 0.019  # inches per point of the font size
 _DECADES = 3.0  # from this span on, only powers of ten get a tick
 
 
@@ -119,7 +120,7 @@ class Picture(Figure):
         Args:
             renderer: matplotlib's renderer.
         """
-        engine = self.get_layout_engine()
+        engine = self.get_layout_engine()  # matplotlib turns it off before it draws into the file
         if self.axes and isinstance(engine, ConstrainedLayoutEngine) and self.canvas.is_saving():
             with suppress(ValueError):  # matplotlib ignores it too
                 engine.execute(self)
@@ -172,16 +173,16 @@ def panels(
             raise FredError(f"this figure has {count} panels, which do not fit into one `ax`; draw it without `ax`")
         return view.ax.figure, [view.ax]
     columns = min(most, max(1, count))
-    wide, high = columns * panel_inches[0], panel_inches[1]
+    width, height = columns * panel_inches[0], panel_inches[1]  # of the figure, and of one panel
     if view.inches:
         columns = max(1, min(columns, int(view.inches / (_NARROWEST if count <= _MANY_PANELS else _NARROWEST_OF_MANY))))
-        wide, high = view.inches, min(panel_inches[1], _HIGHEST * view.inches / columns)
+        width, height = view.inches, min(panel_inches[1], _HIGHEST * view.inches / columns)
     rows = -(-max(1, count) // columns)
-    figure = Picture(figsize=(wide, 0.2 + high * rows), layout="constrained")
+    figure = Picture(figsize=(width, 0.2 + height * rows), layout="constrained")
     axes = figure.subplots(rows, columns, squeeze=False, sharex="x" in share, sharey="y" in share).ravel().tolist()
     for axis in axes[count:]:
         axis.set_axis_off()
-    for axis in axes[max(0, count - columns) : count]:
+    for axis in axes[max(0, count - columns) : count]:  # the lowest of each column, which may not be in the last row
         axis.xaxis.set_tick_params(labelbottom=True)
     return figure, axes[:count]
 
@@ -195,8 +196,9 @@ def headline(figure: Picture, title: str, view: View) -> None:
         view: the view; if it sets a width, the figure is for a paper.
     """
     if view.width is None and view.ax is None:
-        words = "\n".join(textwrap.wrap(unbroken(title), int(10.8 * figure.get_figwidth()))).replace("\N{NO-BREAK SPACE}", " ")
-        figure.suptitle(words, x=0.01, ha="left", fontsize=10.8, fontweight="bold", parse_math=False)
+        most_letters = int(10.8 * figure.get_figwidth())  # in a line
+        wrapped = "\n".join(textwrap.wrap(unbroken(title), most_letters)).replace("\N{NO-BREAK SPACE}", " ")
+        figure.suptitle(wrapped, x=0.01, ha="left", fontsize=10.8, fontweight="bold", parse_math=False)
 
 
 def caption(figure: Picture, *parts: str) -> None:
@@ -209,11 +211,11 @@ def caption(figure: Picture, *parts: str) -> None:
     if not isinstance(figure, Picture):
         return  # the user's figure has a caption of its own
     size = float(matplotlib.rcParams["font.size"])
-    room = int(figure.get_figwidth() * 72 / (0.56 * size))
-    words = textwrap.wrap("; ".join(filter(None, parts)), room, break_on_hyphens=False)
-    if words:
-        figure.set_figheight(figure.get_figheight() + 0.019 * size * len(words))
-        figure.supxlabel("\n".join(words), x=0.01, ha="left", fontsize=size, color=FAINT, parse_math=False)
+    most_letters = int(figure.get_figwidth() * 72 / (0.56 * size))  # in a line; 72 points are an inch
+    lines = textwrap.wrap("; ".join(filter(None, parts)), most_letters, break_on_hyphens=False)
+    if lines:
+        figure.set_figheight(figure.get_figheight() + _LINE_HEIGHT * size * len(lines))
+        figure.supxlabel("\n".join(lines), x=0.01, ha="left", fontsize=size, color=FAINT, parse_math=False)
 
 
 def over_seeds(runs: Iterable[Any], seeds: Iterable[Any]) -> str:
@@ -244,10 +246,10 @@ def legend(figure: Picture, axis: Axes, view: View) -> None:
     if view.ax is not None:
         axis.legend(handles=handles)
         return
-    letters = matplotlib.rcParams["font.size"]
-    size = letters if len(handles) <= _ROOM else 0.75 * letters
+    usual_size = matplotlib.rcParams["font.size"]
+    size = usual_size if len(handles) <= _ROOM else 0.75 * usual_size
     if view.width is None:
-        figure.set_figheight(max(figure.get_figheight(), 0.6 + 0.019 * size * len(handles)))
+        figure.set_figheight(max(figure.get_figheight(), 0.6 + _LINE_HEIGHT * size * len(handles)))
         figure.legend(handles=handles, loc="outside right center", fontsize=size)
     else:
         on_top(figure, handles, [str(line.get_label()) for line in handles], size)
@@ -264,17 +266,17 @@ def on_top(figure: Picture, handles: Sequence[Any], labels: Sequence[str], size:
     """
     if not len(handles):
         return
-    if not isinstance(figure, Picture):  # the user's, whose size stays
+    if not isinstance(figure, Picture):  # the user's, whose size stays: a legend inside the panel, if there are bars in it
         bars = [handle for handle in handles if isinstance(handle, Container) and len(handle)]
         if bars:
             bars[0][0].axes.legend(handles=handles, labels=labels)
         return
     size = size or float(matplotlib.rcParams["font.size"])
-    entry_inches = (
-        (4.5 + 0.62 * max((len(label) for label in labels), default=0)) * size / 72
-    )  # width of one entry, inches, with its mark
+    longest = max((len(label) for label in labels), default=0)
+    entry_inches = (4.5 + 0.62 * longest) * size / 72  # width of one entry: its mark and its letters
     columns = max(1, min(len(labels), int((figure.get_figwidth() - 0.1) / entry_inches)))
-    figure.set_figheight(figure.get_figheight() + 0.019 * size * -(-len(labels) // columns))
+    rows = -(-len(labels) // columns)
+    figure.set_figheight(figure.get_figheight() + _LINE_HEIGHT * size * rows)
     box = figure.legend(
         handles=handles,
         labels=labels,
@@ -310,11 +312,11 @@ def listed(names: Sequence[str], width: int) -> str:
     >>> listed(["asgd", "sasgd"], 20), listed(["asgd", "sasgd", "fasgd"], 16), listed(["asgd-with-a-long-name"], 10)
     ('asgd, sasgd', 'asgd and 2 more', 'asgd-with- …')
     """
-    text, number = ", ".join(names), 0
-    while len(text) > width and number < len(names) - 1:
-        number += 1
-        text = f"{', '.join(names[:-number])} and {number} more"
-    return text if len(text) <= width + 4 else f"{text[:width]} …"
+    text, omitted = ", ".join(names), 0
+    while len(text) > width and omitted < len(names) - 1:
+        omitted += 1
+        text = f"{', '.join(names[:-omitted])} and {omitted} more"
+    return text if len(text) <= width + 4 else f"{text[:width]} …"  # a text that is a little too long is not cut
 
 
 def name_lines(figure: Picture, axes: Sequence[Axes], view: View) -> None:
@@ -326,12 +328,13 @@ def name_lines(figure: Picture, axes: Sequence[Axes], view: View) -> None:
         view: the view; if it sets a width, the figure is for a paper.
     """
     lines = [line for line in axes[-1].get_lines() if line.get_label() not in (BEST, TARGET)]
+    # Labels at the last panel name the lines of all panels, so they must include those of the first one.
     same_labels = {line.get_label() for line in lines} >= {line.get_label() for line in axes[0].get_lines()} - {BEST, TARGET}
     one_row = np.ptp([axis.get_position().y0 for axis in axes]) == 0
     if view.width is None and view.ax is None and one_row and same_labels and 0 < len(lines) <= _MOST_NAMED_LINES:
         ends = np.array([_end(axes[-1], line) for line in lines])
         if (ends[:, 0] > _LINE_ENDS).all():
-            _label(figure, axes[-1], lines, ends)
+            _label_ends(figure, axes[-1], lines, ends)
             return
     legend(figure, axes[0], view)
 
@@ -344,9 +347,17 @@ def _end(axis: Axes, line: Line2D) -> NDArray[np.float64]:
     return np.clip(points[-1], 0, 1) if len(points) else np.zeros(2)
 
 
-def _label(figure: Picture, axis: Axes, lines: Sequence[Line2D], ends: NDArray[np.float64]) -> None:
+def _label_ends(figure: Picture, axis: Axes, lines: Sequence[Line2D], ends: NDArray[np.float64]) -> None:
+    """Write the name and the mark of each line at the right of the panel, with a thin line to its end.
+
+    Args:
+        figure: the figure.
+        axis: the panel.
+        lines: the lines of the panel.
+        ends: end of each line, shares of the panel's width and height [lines, 2].
+    """
     size = matplotlib.rcParams["font.size"]
-    gap = _SPACING * size / 72 / (figure.get_figheight() - _MARGINS)
+    gap = _SPACING * size / 72 / (figure.get_figheight() - _MARGINS)  # share of the panel's height
     order = np.argsort(ends[:, 1], kind="stable")
     heights = spaced(ends[order, 1], gap)
     for line, end, height in zip([lines[i] for i in order], ends[order], heights, strict=True):
@@ -369,15 +380,16 @@ def spaced(heights: NDArray[np.float64], gap: float) -> NDArray[np.float64]:
     >>> spaced(np.array([0.1, 0.5, 0.5]), 0.2).round(2).tolist()
     [0.1, 0.4, 0.6]
     """
+    # Without the steps, labels `gap` apart are at one height. So this is isotonic regression, by pooling adjacent violators.
     steps = gap * np.arange(len(heights))
-    groups: list[list[float]] = []  # of labels that touch: the sum of their places without the steps, and their number
+    groups: list[list[float]] = []  # of labels that touch: the sum of their heights without the steps, and their number
     for value in heights - steps:
         groups.append([float(value), 1])
         while len(groups) > 1 and groups[-2][0] / groups[-2][1] > groups[-1][0] / groups[-1][1]:
-            total, number = groups.pop()
-            groups[-1] = [groups[-1][0] + total, groups[-1][1] + number]
-    places: NDArray[np.float64] = np.concatenate([np.full(int(number), total / number) for total, number in groups])
-    return np.clip(places, 0, max(0, 1 - steps[-1])) + steps
+            total, count = groups.pop()
+            groups[-1] = [groups[-1][0] + total, groups[-1][1] + count]
+    means: NDArray[np.float64] = np.concatenate([np.full(int(count), total / count) for total, count in groups])
+    return np.clip(means, 0, max(0, 1 - steps[-1])) + steps
 
 
 def plain_logarithmic(axis: Axes, letter: str, decades: float = 1) -> None:

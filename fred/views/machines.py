@@ -39,11 +39,12 @@ def machines(outcomes: Sequence[Outcome]) -> str:
     for name, outcome in {outcome.name: outcome for outcome in outcomes}.items():
         sharing.setdefault((outcome.run.cluster, _is_served(outcome)), []).append(name)
     figures = [
-        _figure(cluster, served, names, len(sharing) > 1) for (cluster, served), names in list(sharing.items())[:_CLUSTERS]
+        _figure(cluster, served, names, is_named=len(sharing) > 1)
+        for (cluster, served), names in list(sharing.items())[:_CLUSTERS]
     ]
-    left = len(sharing) - _CLUSTERS
+    omitted = len(sharing) - _CLUSTERS
     return f'<div class="clusters">{"".join(figures)}</div>' + (
-        f"<p>{left} more clusters are not drawn.</p>" if left > 0 else ""
+        f"<p>{omitted} more clusters are not drawn.</p>" if omitted > 0 else ""
     )
 
 
@@ -55,16 +56,17 @@ def _is_served(outcome: Outcome) -> bool:
         return bool(outcome.schedule.on_servers)
 
 
-def _figure(cluster: Cluster, served: bool, names: list[str], several: bool) -> str:
+def _figure(cluster: Cluster, served: bool, names: list[str], is_named: bool) -> str:
+    """Return the drawing of a cluster and its explanation; `served`: with a model on a server."""
     computes = {compute: describe(compute, "latency") for compute in set(cluster.latencies())}
-    members = zip(_speeds(cluster), cluster.latencies(), strict=True)
-    kinds = [_Kind(speed, computes[compute]) for speed, compute in members]
+    workers = zip(_speeds(cluster), cluster.latencies(), strict=True)
+    kinds = [_Kind(speed, computes[compute]) for speed, compute in workers]
     colours = dict(zip(dict.fromkeys(kinds), COLOURS * (1 + len(set(kinds)) // len(COLOURS)), strict=False))
     shapes, height = _cluster_shapes(cluster, kinds, colours, served)
-    head = f"<figcaption>{escape(', '.join(names))}</figcaption>" if several else ""
+    head = f"<figcaption>{escape(', '.join(names))}</figcaption>" if is_named else ""
     label = f"{cluster.size:,} workers on {count_noun(max(cluster.node_of) + 1, 'node')}"
     svg = f'<svg class="cluster" viewBox="0 0 {_WIDTH} {height}" role="img" aria-label="{label}">{shapes}</svg>'
-    return f"<figure>{head}{svg}<ul class='kinds'>{_words(cluster, kinds, colours, served)}</ul></figure>"
+    return f"<figure>{head}{svg}<ul class='kinds'>{_legend_items(cluster, kinds, colours, served)}</ul></figure>"
 
 
 def _speeds(cluster: Cluster) -> list[str]:
@@ -90,12 +92,12 @@ def _cluster_shapes(cluster: Cluster, kinds: list[_Kind], colours: dict[_Kind, s
         [worker for worker, _ in members]
         for _, members in groupby(enumerate(cluster.node_of.tolist()), key=lambda pair: pair[1])
     ]
-    room = max(_ROW, _WORKERS // min(len(nodes), _NODES))
+    most_workers = max(_ROW, _WORKERS // min(len(nodes), _NODES))  # of a node
     spine = top
     for number, members in enumerate(nodes[:_NODES]):
         words = f"{f'node {number}: ' if len(nodes) > 1 else ''}{count_noun(len(members), 'worker')}"
-        properties = [(worker, speeds[worker], colours[kinds[worker]]) for worker in members[:room]]
-        node_shapes, node_height = _node(words, properties, len(members) > room, top + 8)
+        properties = [(worker, speeds[worker], colours[kinds[worker]]) for worker in members[:most_workers]]
+        node_shapes, node_height = _node(words, properties, overflow=len(members) > most_workers, top=top + 8)
         shapes.append(f'<path d="M{_SPINE} {spine}V{top + 8 + node_height / 2:g}H{_LEFT}" class="link"/>{node_shapes}')
         top += 8 + node_height
     if len(nodes) > _NODES:
@@ -123,28 +125,22 @@ def _node(words: str, workers: list[tuple[int, float, str]], overflow: bool, top
 
 
 def _servers(number: int, top: int) -> list[str]:
+    """Return the SVG shapes of the servers, in a row in the middle; if they are too many, the last box stands for the rest."""
     count = min(number, _SERVERS)
     width = min(90, (_WIDTH - 8) // count - 4)
     left = (_WIDTH - count * (width + 4) + 4) / 2
     shapes = []
     for server in range(count):
-        last = server == count - 1 and number > count
-        word = (
-            f"+ {number - count + 1:,}"
-            if last
-            else "server"
-            if number == 1
-            else f"s{server}"
-            if width < 60
-            else f"server {server}"
-        )
+        word = "server" if number == 1 else f"s{server}" if width < 60 else f"server {server}"
+        if server == count - 1 and number > count:
+            word = f"+ {number - count + 1:,}"
         x = left + server * (width + 4)
         shapes.append(f'<rect x="{x:g}" y="{top}" width="{width}" height="26" rx="4" class="server"/>')
         shapes.append(f'<text x="{x + width / 2:g}" y="{top + 17}" text-anchor="middle" class="on">{word}</text>')
     return shapes
 
 
-def _words(cluster: Cluster, kinds: list[_Kind], colours: dict[_Kind, str], served: bool) -> str:
+def _legend_items(cluster: Cluster, kinds: list[_Kind], colours: dict[_Kind, str], served: bool) -> str:
     """Return list items that explain the drawing: the kinds of workers, the network, contention and faults."""
     lines = []
     for kind, number in list(Counter(kinds).items())[: len(COLOURS)]:
@@ -181,6 +177,7 @@ def describe(part: Component, kind: str) -> str:
 
 
 def _value(value: Any) -> str:
+    """Return the value of an option in words; of a list, the first eight items and their number."""
     if isinstance(value, dict):
         options = ", ".join(f"{key.replace('_', ' ')} {_value(option)}" for key, option in value.items() if key != "name")
         return f"{value['name']} ({options})" if "name" in value and options else str(value.get("name", options))

@@ -78,8 +78,8 @@ def result_html(tables: Tables, notes: Sequence[str]) -> str:
         notes: sentences that a reader must know.
     """
     reported = tables.with_its_best() if tables.reported_outcomes else tables
-    left = f"... and {len(notes) - _MOST_NOTES} more in `.notes`" if len(notes) > _MOST_NOTES else ""
-    lines = [escape(line) for line in (*notes[:_MOST_NOTES], left) if line]
+    remainder = f"... and {len(notes) - _MOST_NOTES} more in `.notes`" if len(notes) > _MOST_NOTES else ""
+    lines = [escape(line) for line in (*notes[:_MOST_NOTES], remainder) if line]
     parts = (
         f"<p class='answer'>{part(lambda: escape(answer(tables)))}</p>",
         "".join(f"<p class='note'>{line}</p>" for line in lines),
@@ -185,18 +185,18 @@ class LossFigure(NamedTuple):
         axis = _Axis.fitting(np.concatenate([np.array(run.losses, np.float64) for run in self.runs.values()]))
         last = max(1, *(len(run.losses) - 1 for run in self.runs.values()))
         parts = [*_grid(axis), *_evaluations(last)]
-        common = _common(list(self.runs))
-        for place, (name, run) in enumerate(self.runs.items()):
-            parts += [_line(run, axis, last), _label(name[common:], run, _TOP + _ROW * place)]
+        prefix = _common_prefix(list(self.runs))
+        for row, (name, run) in enumerate(self.runs.items()):
+            parts += [_line(run, axis, last), _label(name[prefix:], run, _TOP + _ROW * row)]
         size = _LEFT + _WIDTH + _RIGHT, max(_TOP + _CURVE_HEIGHT + _BOTTOM, _TOP + _ROW * len(self.runs))
         return f'<svg width="{size[0]}" height="{size[1]}" style="{_CURVE_STYLE}">{"".join(parts)}</svg>'
 
 
-def _common(names: Sequence[str]) -> int:
+def _common_prefix(names: Sequence[str]) -> int:
     """Return the number of letters of the run's name, with its comma, if all are points of one sweep.
 
-    >>> _common(["asgd,rate=0.1", "asgd,rate=0.3"]), _common(["asgd,rate=0.1", "ssgd,rate=0.1"]), _common(["asgd,rate=0.1"])
-    (5, 0, 0)
+    >>> _common_prefix(["asgd,rate=0.1", "asgd,rate=0.3"]), _common_prefix(["asgd,rate=0.1", "ssgd,rate=0.1"])
+    (5, 0)
     """
     swept = {name.partition(",")[0] for name in names if "," in name}
     return len(swept.pop()) + 1 if len(names) > 1 and len(swept) == 1 and all("," in name for name in names) else 0
@@ -235,9 +235,9 @@ class _Axis(NamedTuple):
             powers = 10.0 ** np.arange(math.floor(self.low), math.ceil(self.high) + 1)
             ticks = np.outer(powers, (1, 2, 5) if span < _DECADES else (1,)).ravel()
             return ticks[(np.log10(ticks) >= self.low) & (np.log10(ticks) <= self.high)]
-        least = span / _TICKS
-        power = 10.0 ** math.floor(math.log10(least))
-        step = next(factor * power for factor in (1, 2, 5, 10) if factor * power >= least)
+        least_step = span / _TICKS
+        power = 10.0 ** math.floor(math.log10(least_step))
+        step = next(factor * power for factor in (1, 2, 5, 10) if factor * power >= least_step)
         ticks = np.arange(math.ceil(self.low / step), math.floor(self.high / step) + 1)
         return step * ticks.astype(np.float64)
 
@@ -264,17 +264,17 @@ def _evaluations(last: int) -> list[str]:
 
 def _line(run: SeedLosses, axis: _Axis, last: int) -> str:
     """Return the line of a run through its finite losses, at most three hundred of them."""
-    numbers = np.unique(np.linspace(0, len(run.losses) - 1, _MOST_POINTS).astype(int))
-    losses = np.array(run.losses, np.float64)[numbers]
+    evaluations = np.unique(np.linspace(0, len(run.losses) - 1, _MOST_POINTS).astype(int))
+    losses = np.array(run.losses, np.float64)[evaluations]
     finite = np.isfinite(losses)
-    places, heights = _LEFT + _WIDTH * numbers[finite] / last, axis.height(losses[finite])
+    places, heights = _LEFT + _WIDTH * evaluations[finite] / last, axis.height(losses[finite])
     points = " ".join(f"{x:.1f},{y:.1f}" for x, y in zip(places.tolist(), heights.tolist(), strict=True))
     return f'<polyline points="{points}" fill="none" {_stroke(run)}/>'
 
 
 def _label(name: str, run: SeedLosses, y: int) -> str:
     """Return the name of a run, its seed and its last loss, at the right of the panel."""
-    x, half = _LEFT + _WIDTH + 14, (_MOST_LETTERS - 1) // 2  # names mostly differ at their ends
+    x, half = _LEFT + _WIDTH + 14, (_MOST_LETTERS - 1) // 2  # a cut name keeps its end, in which names mostly differ
     short = name if len(name) <= _MOST_LETTERS else f"{name[:half]}…{name[half + 1 - _MOST_LETTERS :]}"
     words = escape(f"{short}, seed {run.seed}: {run.losses[-1]:.3g}")
     return f'<path d="M{x} {y}h16" {_stroke(run)}/><text x="{x + 22}" y="{y + 4}">{words}</text>'
@@ -306,7 +306,7 @@ class _LiveFigure:
     def __init__(self, runs: Iterable[str]):
         self._looks = dict(zip(runs, itertools.cycle(lines()), strict=False))
         self._latest: dict[str, tuple[int, progress.Measured]] = {}  # by run; the one under way is the last
-        self._next = time.monotonic() + progress.PATIENCE
+        self._next = time.monotonic() + progress.PATIENCE  # s, time of the next drawing at the earliest
         self._handle: Any = None
 
     def note(self, run: str, seed: int, measured: progress.Measured) -> None:

@@ -30,7 +30,7 @@ class Packets:
 
     def __init__(self) -> None:
         self._trace, self._pieces = Trace(), list[bytes]()
-        self._names, self._facts = dict[str, int](), dict[str, int]()
+        self._names, self._facts = dict[str, int](), dict[str, int]()  # numbers by the names of events, and of annotations
         self._tracks = 0
         self._waiting = 0  # packets that are not serialized yet
         first = self._packet()
@@ -59,12 +59,12 @@ class Packets:
         self, track: int, begin: int, end: int, name: str, facts: Facts = (), passing: _Flows = (), ending: _Flows = ()
     ) -> None:
         """Add an event with a duration, the flows that begin there or pass it, and those that end there."""
-        self._event(_BEGIN, track, begin, name, facts, passing, ending)
+        self._add_event(_BEGIN, track, begin, name, facts, passing, ending)
         self._add_bare_event(_END, track, end)
 
     def instant(self, track: int, time: int, name: str, facts: Facts = (), passing: _Flows = (), ending: _Flows = ()) -> None:
         """Add an event without a duration, with its flows."""
-        self._event(_INSTANT, track, time, name, facts, passing, ending)
+        self._add_event(_INSTANT, track, time, name, facts, passing, ending)
 
     def count(self, track: int, time: int, value: int) -> None:
         """Set the value of a counter track from this time on."""
@@ -96,18 +96,18 @@ class Packets:
         event.type, event.track_uuid = kind, track
         return event
 
-    def _event(
+    def _add_event(
         self, kind: "TrackEvent.Type", track: int, time: int, name: str, facts: Facts, passing: _Flows, ending: _Flows
     ) -> None:
         packet = self._packet()
         packet.timestamp, packet.sequence_flags = time, _INTERNED
         event = packet.track_event
         event.type, event.track_uuid = kind, track
-        event.name_iid = self._names.get(name) or self._name(packet, name)
+        event.name_iid = self._names.get(name) or self._intern_name(packet, name)
         add = event.debug_annotations.add
         for fact, value in facts:
             annotation = add()
-            annotation.name_iid = self._facts.get(fact) or self._fact(packet, fact)
+            annotation.name_iid = self._facts.get(fact) or self._intern_fact(packet, fact)
             if type(value) is str:
                 annotation.string_value = value
             else:
@@ -117,13 +117,14 @@ class Packets:
         if ending:
             event.terminating_flow_ids.extend(ending)
 
-    def _name(self, packet: TracePacket, name: str) -> int:
+    def _intern_name(self, packet: TracePacket, name: str) -> int:
         """Return a new number for a name, and write the name into this packet, the first that uses it."""
         number = self._names[name] = len(self._names) + 1
         packet.interned_data.event_names.add(iid=number, name=name)
         return number
 
-    def _fact(self, packet: TracePacket, name: str) -> int:
+    def _intern_fact(self, packet: TracePacket, name: str) -> int:
+        """Return a new number for the name of an annotation, and write the name into this packet."""
         number = self._facts[name] = len(self._facts) + 1
         packet.interned_data.debug_annotation_names.add(iid=number, name=name)
         return number

@@ -135,6 +135,7 @@ def _folded(title: str, text: str) -> str:
 
 
 def _thinned(data: Any, swept: bool) -> str:
+    """Return the sentences that say which runs and how many points of each the curves show."""
     if not data:
         return "There are no curves to draw."
     count, total = len(data["runs"]), data["of"]
@@ -191,12 +192,12 @@ def _commands(result: Tables, file: str) -> str:
     That scenario has all settings, also those of `--set`. Options that it lacks are added: `--only` and `--import`. A result
     with objects of a program has no such commands.
     """
-    names = {name: result.scenario.run_of(name) for name in result.scenario.runs}
-    ran = dict.fromkeys(names[outcome.name] for outcome in result.outcomes)
+    run_names = {name: result.scenario.run_of(name) for name in result.scenario.runs}  # `--only` names runs, not points
+    executed = dict.fromkeys(run_names[outcome.name] for outcome in result.outcomes)
     if objects := dict.fromkeys(item.kind for outcome in result.outcomes for item in objects_of(outcome.run)):
         kinds = ", ".join(f"<code>{escape(kind)}</code>" for kind in objects)
         return f"<p>A program made parts of it ({kinds}): run it again from the program that has them.</p>"
-    only = [f" --only {name}" for name in ran] if len(ran) < len(set(names.values())) else []
+    only = [f" --only {name}" for name in executed] if len(executed) < len(set(run_names.values())) else []
     modules = sorted({target.partition(":")[0] for outcome in result.outcomes for target in own_classes(outcome.run)})
     imports = "".join(f" --import {name}" for name in modules)
     commands = (

@@ -74,16 +74,17 @@ def curves(tables: Tables) -> dict[str, Any]:
     axes = {name: label for name, label in AXES.items() if any(_varies(frame, name) for frame in everything)}
     learned = {name: label for name, label in MEASURED.items() if any(_varies(frame, name) for frame in everything)}
     quantities = learned or _COUNTS
-    number = int(np.clip(_NUMBERS / max(1, len(frames) * len(axes) * (1 + 3 * len(quantities))), _FEWEST_POINTS, _MOST_POINTS))
+    numbers_a_point = 1 + 3 * len(quantities)  # x, and the mean, least and largest value of each quantity
+    points = int(np.clip(_NUMBERS / max(1, len(frames) * len(axes) * numbers_a_point), _FEWEST_POINTS, _MOST_POINTS))
     run_curves = {
         name: {
-            axis: _curve(run_frames, axis, list(quantities), number)
+            axis: _curve(run_frames, axis, list(quantities), points)
             for axis in axes
             if all(_varies(frame, axis) for frame in run_frames)
         }
         for name, run_frames in frames.items()
     }
-    return {"axes": axes, "quantities": quantities, "runs": run_curves, "points": number, "of": len(names)}
+    return {"axes": axes, "quantities": quantities, "runs": run_curves, "points": points, "of": len(names)}
 
 
 def megabytes(schedule: Schedule) -> NDArray[np.float64]:
@@ -97,18 +98,19 @@ def megabytes(schedule: Schedule) -> NDArray[np.float64]:
 
 
 def _varies(frame: pd.DataFrame, name: str) -> bool:
+    """Return True if a column has something to draw: a finite value, which for an axis must be above 0."""
     if name not in frame:
         return False
     values = frame[name].to_numpy(np.float64)
     return bool(np.isfinite(values).any() and (name in MEASURED or np.nanmax(values) > 0))
 
 
-def _curve(seeds: Sequence[pd.DataFrame], axis: str, quantities: list[str], number: int) -> dict[str, Any]:
-    """Return the mean, least and largest value over the seeds, at points where some seed was evaluated."""
+def _curve(seeds: Sequence[pd.DataFrame], axis: str, quantities: list[str], most: int) -> dict[str, Any]:
+    """Return the mean, least and largest value over the seeds, at up to `most` points where some seed was evaluated."""
     reach = min(float(frame[axis].max()) for frame in seeds)
     evaluated = np.unique(np.concatenate([frame[axis].to_numpy(np.float64) for frame in seeds]))
     evaluated = evaluated[evaluated <= reach]
-    x = evaluated[np.unique(np.linspace(0, len(evaluated) - 1, number).round().astype(int))]
+    x = evaluated[np.unique(np.linspace(0, len(evaluated) - 1, most).round().astype(int))]
     curve: dict[str, Any] = {"x": numbers(x)}
     for quantity in quantities:
         measured = [frame for frame in seeds if quantity in frame]
@@ -116,7 +118,7 @@ def _curve(seeds: Sequence[pd.DataFrame], axis: str, quantities: list[str], numb
             continue
         values = np.stack([_interpolate(x, frame, axis, quantity) for frame in measured])
         curve[quantity] = [numbers(part) for part in (values.mean(axis=0), values.min(axis=0), values.max(axis=0))]
-        if len(measured) == 1:
+        if len(measured) == 1:  # the least and the largest value would repeat the mean
             curve[quantity] = curve[quantity][:1]
     return curve
 
@@ -152,10 +154,10 @@ def sweep(tables: Tables) -> dict[str, Any] | None:
         return None
     points = tables.sweep
     keys = keys_of(points)
-    numeric = {key: points[key].nunique() for key in keys if pd.api.types.is_numeric_dtype(points[key])}
-    if not numeric or max(numeric.values()) < 2:
+    value_counts = {key: points[key].nunique() for key in keys if pd.api.types.is_numeric_dtype(points[key])}
+    if not value_counts or max(value_counts.values()) < 2:
         return None
-    axis_key = max(numeric, key=lambda key: numeric[key])
+    axis_key = max(value_counts, key=lambda key: value_counts[key])
     other_keys = ["run", *(key for key in keys if key != axis_key)]
     lines = {}
     for values, rows in points.dropna(subset=[axis_key]).groupby(other_keys, sort=False, dropna=False):
@@ -171,6 +173,7 @@ def sweep(tables: Tables) -> dict[str, Any] | None:
         "quantities": {"criterion": tables.scenario.criterion.column.replace("_", " ")},
         "runs": dict(list(lines.items())[:_LINES]),
         "points": 0,
+        # for a logarithmic axis
         "geometric": bool(len(swept) > 2 and swept[0] > 0 and swept[-1] > 20 * swept[0]),
     }
 
@@ -212,7 +215,8 @@ def _replay(schedule: Schedule, names: list[str], seed: int, most: int) -> dict[
     updates = schedule["time_ns"][schedule.ledger.every_update]
     shown_uses = np.flatnonzero((times >= begin) & (times <= end))
     shown_updates = updates[(updates >= begin) & (updates <= end)]
-    thin_uses, thin_updates = (max(1, math.ceil(len(events) / most)) for events in (shown_uses, shown_updates))  # 1 of so many
+    # one event is drawn of each group of this number
+    thin_uses, thin_updates = (max(1, math.ceil(len(events) / most)) for events in (shown_uses, shown_updates))
     return {
         "runs": names,
         "seed": seed,
@@ -249,14 +253,14 @@ def window(schedule: Schedule, account: pd.DataFrame, most: int) -> tuple[int, i
         account: the spans of its workers.
         most: largest number of spans.
     """
-    ends = np.sort(account["begin_ns"].to_numpy())
-    length = int(ends[most]) if len(ends) > most else schedule.end_ns
+    begins = np.sort(account["begin_ns"].to_numpy())
+    length = int(begins[most]) if len(begins) > most else schedule.end_ns
     length = max(1, length)
     absence = first_absence(schedule, range(_WORKERS))
-    first = absence[0] if absence and absence[0] < schedule.end_ns else 0
-    if first <= length:
+    fault = absence[0] if absence and absence[0] < schedule.end_ns else 0
+    if fault <= length:
         return 0, length
-    begin = first - int(_BEFORE * length)
+    begin = fault - int(_BEFORE * length)
     return begin, min(begin + length, schedule.end_ns)
 
 
@@ -300,12 +304,14 @@ def histograms(counts: Sequence[NDArray[np.int64]]) -> list[Histogram]:
     >>> histogram.heights.tolist(), histogram.summary
     ([25.0, 75.0], 'mean 0.8, max 1')
     """
-    rights = [max(end, _SHORTEST_AXIS) for end in _common([len(gradients) - 1 for gradients in counts])]
-    bars = [_bars(gradients, max(1, -(-int(right + 1) // _BINS))) for gradients, right in zip(counts, rights, strict=True)]
-    tops = _common([float(heights.max()) for heights, _ in bars])
+    rights = [max(end, _SHORTEST_AXIS) for end in _axis_ends([len(gradients) - 1 for gradients in counts])]
+    widths = [max(1, -(-int(right + 1) // _BINS)) for right in rights]  # updates
+    bars = [_bars(gradients, width) for gradients, width in zip(counts, widths, strict=True)]
+    tops = _axis_ends([float(heights.max()) for heights, _ in bars])
+    means = [float(np.average(np.arange(len(gradients)), weights=gradients)) for gradients in counts]
     return [
-        Histogram(*bar, float(np.average(np.arange(len(gradients)), weights=gradients)), len(gradients) - 1, right, top)
-        for gradients, bar, right, top in zip(counts, bars, rights, tops, strict=True)
+        Histogram(heights, edges, mean, largest=len(gradients) - 1, right=right, top=top)
+        for (heights, edges), mean, gradients, right, top in zip(bars, means, counts, rights, tops, strict=True)
     ]
 
 
@@ -315,7 +321,7 @@ def _bars(counts: NDArray[np.int64], width: int) -> tuple[NDArray[np.float64], N
     return heights, width * np.arange(len(heights) + 1, dtype=np.float64) - 0.5
 
 
-def _common(values: Sequence[float]) -> list[float]:
+def _axis_ends(values: Sequence[float]) -> list[float]:
     """Return the end of each panel's axis: the largest of all values, unless that would hide the smallest."""
     return list(values) if max(values) > _LARGEST_RATIO * min(values) else [max(values)] * len(values)
 
@@ -386,7 +392,7 @@ def _vertical_place(value: float, end: float) -> float:
 
 def _ticks(end: float) -> list[float]:
     """Return round numbers from 0 to `end`, at most five."""
-    least = end / _HISTOGRAM_TICKS
-    power = 10.0 ** math.floor(math.log10(least))
-    step = next(factor * power for factor in (1, 2, 5, 10) if factor * power >= least)
+    least_step = end / _HISTOGRAM_TICKS
+    power = 10.0 ** math.floor(math.log10(least_step))
+    step = next(factor * power for factor in (1, 2, 5, 10) if factor * power >= least_step)
     return [round(tick, 6) for tick in np.arange(0, end + step / 1000, step).tolist()]

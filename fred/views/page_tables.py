@@ -62,10 +62,11 @@ def format_pair(pair: dict[Any, Any]) -> str:
     """
     if not pair["seeds"]:
         return "–"
-    if pair["least"] == pair["largest"] == (pair["way"] == "ratio"):
+    if pair["least"] == pair["largest"] == (1 if pair["way"] == "ratio" else 0):
         return "equal"
     low, high = (pair["low"], pair["high"]) if math.isfinite(pair["low"]) else (pair["least"], pair["largest"])
     has_range = high - low > _ROUNDING * abs(pair["mean"])
+    # two significant digits of the range
     decimals = min(_MOST_DECIMALS, max(0, 1 - math.floor(math.log10(high - low)))) if has_range else 3
     form, sign = (f".{decimals}f", "× ") if pair["way"] == "ratio" else (f"+.{decimals}f", "")
     spread = f" ({low:{form}} to {high:{form}})" if has_range else ""
@@ -76,10 +77,11 @@ def format_pair(pair: dict[Any, Any]) -> str:
 def _paired_caption(pairs: pd.DataFrame) -> str:
     """Return the caption: the content of the brackets, and the reason for dashes."""
     seeds = pairs["seeds"] + pairs["missing"]
-    number, few = seeds.max(), (pairs["seeds"] < FEWEST_SEEDS) & (pairs["seeds"] > 0)
+    most_seeds, has_few_seeds = seeds.max(), (pairs["seeds"] < FEWEST_SEEDS) & (pairs["seeds"] > 0)
     family = f", widened for {runs} comparisons in a column" if (runs := pairs["run"].nunique()) > 1 else ""
-    interval = f"95 % interval over {number} seeds{family}" + (f"; fewer than {FEWEST_SEEDS}: range" if few.any() else "")
-    brackets = f"range of {number} seeds, too few for an interval" if number < FEWEST_SEEDS else interval
+    exception = f"; fewer than {FEWEST_SEEDS}: range" if has_few_seeds.any() else ""
+    interval = f"95 % interval over {most_seeds} seeds{family}{exception}"
+    brackets = f"range of {most_seeds} seeds, too few for an interval" if most_seeds < FEWEST_SEEDS else interval
     missed = pairs["quantity"].isin(["to_target", "cost_to_target"]) & (pairs["seeds"] == 0)
     return f"In brackets: {brackets}" + (f"; {NONE}: one of the two runs missed the target" if missed.any() else "")
 
@@ -106,16 +108,16 @@ def summary_table(summary: pd.DataFrame, printed: bool) -> Table:
 
 def _with_largest(table: Table, columns: Sequence[str]) -> Table:
     """Return the table with each mean and the largest value in one column; `columns` are its columns in the summary."""
-    largest = {columns.index(mean): columns.index(other) for mean, other in _WITH_LARGEST.items() if mean in columns}
-    places = [place for place in range(len(columns)) if place not in largest.values()]
+    largest_of = {columns.index(mean): columns.index(largest) for mean, largest in _WITH_LARGEST.items() if mean in columns}
+    remaining = [i for i in range(len(columns)) if i not in largest_of.values()]
 
-    def joined(row: Sequence[Cell], place: int) -> Cell:
-        if place not in largest or row[place].text == NONE:
-            return row[place]
-        return Cell(f"{row[place].text} / {row[largest[place]].text}", row[place].value)
+    def join(row: Sequence[Cell], i: int) -> Cell:
+        if i not in largest_of or row[i].text == NONE:
+            return row[i]
+        return Cell(f"{row[i].text} / {row[largest_of[i]].text}", row[i].value)
 
-    headings = [f"{table.columns[place]} / largest" if place in largest else table.columns[place] for place in places]
-    return replace(table, columns=headings, rows=[[joined(row, place) for place in places] for row in table.cells])
+    headings = [f"{table.columns[i]} / largest" if i in largest_of else table.columns[i] for i in remaining]
+    return replace(table, columns=headings, rows=[[join(row, i) for i in remaining] for row in table.cells])
 
 
 def cell(rows: pd.DataFrame, name: str) -> Cell:
@@ -177,9 +179,11 @@ def _to_target(rows: pd.DataFrame) -> Cell:
 
 def _has_values(frame: pd.DataFrame, column: str) -> bool:
     """Return True if the column has something to show."""
-    if column.startswith("cost_"):
+    if column.startswith("cost_"):  # without prices for them, machines or traffic cost 0
         return column in frame and bool(frame[column].astype(float).fillna(0.0).any())
-    return "target_updates" in frame if column == "target" else column in frame and bool(frame[column].notna().any())
+    if column == "target":  # `_to_target` makes its cells from other columns
+        return "target_updates" in frame
+    return column in frame and bool(frame[column].notna().any())
 
 
 def _with_bytes(summary: pd.DataFrame) -> pd.DataFrame:
@@ -235,18 +239,21 @@ def html(table: Table, sorts: bool = True) -> str:
     cells = table.cells
     heading = '<th scope="col"><button type="button">{}</button></th>' if sorts else '<th scope="col">{}</th>'
     head = "".join(heading.format(escape(cell)) for cell in table.columns)
-    body = "".join(f"<tr>{''.join(_cell(cell, not i) for i, cell in enumerate(row))}</tr>" for row in cells[:_MOST_ROWS])
-    left = f" The first {_MOST_ROWS} of {len(cells):,} rows." if len(cells) > _MOST_ROWS else ""
+    body = "".join(
+        f"<tr>{''.join(_cell(cell, is_heading=i == 0) for i, cell in enumerate(row))}</tr>" for row in cells[:_MOST_ROWS]
+    )
+    shown = f" The first {_MOST_ROWS} of {len(cells):,} rows." if len(cells) > _MOST_ROWS else ""
     return (
         f'<div class="wide" tabindex="0" role="region" aria-label="table"><table class="sorts"><thead><tr>{head}</tr></thead>'
-        f"<tbody>{body}</tbody></table></div><p class='note'>{marked_up(table.caption + left)}</p>"
+        f"<tbody>{body}</tbody></table></div><p class='note'>{marked_up(table.caption + shown)}</p>"
     )
 
 
-def _cell(cell: Cell, first: bool) -> str:
+def _cell(cell: Cell, is_heading: bool) -> str:
+    """Return a cell as HTML; the script sorts by its number, and the headings of rows break at commas."""
     number = "" if cell.value is None else f' data-value="{cell.value:.9g}"' if np.isfinite(cell.value) else ' data-value=""'
     text = marked_up(cell.text)
-    return f'<th scope="row">{text.replace(",", ",<wbr>")}</th>' if first else f"<td{number}>{text}</td>"
+    return f'<th scope="row">{text.replace(",", ",<wbr>")}</th>' if is_heading else f"<td{number}>{text}</td>"
 
 
 def of_runs(tables: Tables) -> str:
@@ -261,7 +268,7 @@ def of_runs(tables: Tables) -> str:
 def by_seed(tables: Tables) -> str:
     """Return a table with a row for each run and seed."""
     summary = tables.summary
-    table = summary_table(summary.assign(name=range(len(summary))), printed=False)
+    table = summary_table(summary.assign(name=range(len(summary))), printed=False)  # as if each seed were a run
     rows = [
         [Cell(name), Cell(str(seed), seed), *row[1:]]
         for name, seed, row in zip(summary["name"], summary["seed"], table.cells, strict=True)
@@ -350,6 +357,7 @@ def workers_time(tables: Tables) -> str:
 
 
 def _bar(name: str, percent: dict[str, float]) -> str:
+    """Return a run's name and its bar of one part for each kind of time; parts below 8 % have no room for their number."""
     parts = []
     for kind, part in percent.items():
         tip = f"{kind.replace('_', ' ')}: {part:.1f} %"

@@ -39,56 +39,55 @@ class Flows:
         self.passing: dict[str, _Numbers] = defaultdict(dict)
         self.ending: dict[str, _Numbers] = defaultdict(dict)
         self._busy = account[account["kind"].isin(("computing", "wasted"))]
-        self._row, self._message = (
-            np.full(len(schedule) + 1, NONE, np.int64) for _ in range(2)
-        )  # the last element stands for no row
-        self._row[rows] = rows
+        # by row of the schedule: the row itself and its message, NONE if they are not drawn; the last element is for no row
+        self._drawn_row, self._message_of = (np.full(len(schedule) + 1, NONE, np.int64) for _ in range(2))
+        self._drawn_row[rows] = rows
         between_workers = sent["way"] == "between workers"
-        self._message[sent.loc[~between_workers, "row"]] = sent.index[~between_workers]
-        self._message[NONE] = NONE
-        self._of_gradients()
-        self._of_models()
+        self._message_of[sent.loc[~between_workers, "row"]] = sent.index[~between_workers]
+        self._message_of[NONE] = NONE  # messages without a row
+        self._add_gradients()
+        self._add_models()
         arrives = sent["arrived"] & (sent["end_ns"] <= end)
         arriving = sent.index[between_workers & arrives & (sent["sender"] != NONE)].to_numpy()
         self._join(messages=arriving, arrivals=arriving)
 
-    def _of_gradients(self) -> None:
+    def _add_gradients(self) -> None:
         """Add flows of gradients: from the span that computed each, over its message, to the rows that use or drop it.
 
         If a gradient is sent block by block, only its last block is ready when the span ends.
         """
         rows = self._schedule.rows(Verb.PUSH, Verb.ADD, Verb.DROP)
         worker, begin, end = (self._schedule[name][rows] for name in ("worker", "begin_ns", "end_ns"))
-        spans = self._spans("end_ns", worker, end)
-        spans = np.where((spans == NONE) & (begin < end), self._spans("begin_ns", worker, begin), spans)
-        self._join(spans=spans, messages=self._message[rows], rows=self._row[rows])
+        spans = self._find_spans("end_ns", worker, end)
+        spans = np.where((spans == NONE) & (begin < end), self._find_spans("begin_ns", worker, begin), spans)
+        self._join(spans=spans, messages=self._message_of[rows], rows=self._drawn_row[rows])
 
-    def _of_models(self) -> None:
+    def _add_models(self) -> None:
         """Add flows of models: from the row that sends each, over its message, to the span of the first gradient with it.
 
         The flow of a block that arrives after the span has begun ends with its message.
         """
         schedule = self._schedule
         used = schedule.rows(Verb.PUSH, Verb.ADD, Verb.DROP)[::-1]  # reversed so that the first use is assigned last
-        begins = np.full(int(schedule["mailbox"].max(initial=0)) + 1, NONE, np.int64)
-        begins[schedule["mailbox"][used]] = schedule["begin_ns"][used]
+        first_use = np.full(int(schedule["mailbox"].max(initial=0)) + 1, NONE, np.int64)  # ns, by mailbox
+        first_use[schedule["mailbox"][used]] = schedule["begin_ns"][used]
         mixes = schedule.rows(Verb.MIX)[::-1]
-        mixes = mixes[begins[schedule["mailbox"][mixes]] != NONE]
-        inside = np.arange(len(begins))
-        inside[schedule["source"][mixes]] = schedule["mailbox"][mixes]  # models assembled from blocks
+        mixes = mixes[first_use[schedule["mailbox"][mixes]] != NONE]
+        mixed_into = np.arange(len(first_use))  # by mailbox, which may hold a block: the mailbox of the model made from it
+        mixed_into[schedule["source"][mixes]] = schedule["mailbox"][mixes]
         rows = schedule.rows(Verb.PULL)
         rows = rows[schedule.is_on_servers(rows)]
-        read = schedule["mailbox"][rows]
-        begin = np.where(begins[read] == NONE, begins[inside[read]], begins[read])
-        spans = self._spans("begin_ns", schedule["worker"][rows], begin)
+        mailboxes = schedule["mailbox"][rows]
+        begin = np.where(first_use[mailboxes] == NONE, first_use[mixed_into[mailboxes]], first_use[mailboxes])
+        spans = self._find_spans("begin_ns", schedule["worker"][rows], begin)
         spans[begin < schedule["end_ns"][rows]] = NONE
-        self._join(rows=self._row[rows], messages=self._message[rows], spans=spans)
+        self._join(rows=self._drawn_row[rows], messages=self._message_of[rows], spans=spans)
 
-    def _spans(self, name: str, worker: Ints, time: Ints) -> Ints:
+    def _find_spans(self, name: str, worker: Ints, time: Ints) -> Ints:
         """Return the computing spans of these workers that begin or end at these times, ns; NONE if it is not drawn."""
         boundaries = pd.MultiIndex.from_arrays([self._busy["worker"], self._busy[name]])
         positions = boundaries.get_indexer(pd.MultiIndex.from_arrays([worker, time]))
-        return np.append(self._busy.index, NONE)[positions]
+        return np.append(self._busy.index, NONE)[positions]  # position -1, of no span, is that of the last element
 
     def _join(self, **places: Ints) -> None:
         """Add one flow per position, which joins its drawn items from first to last, if there are at least two.
@@ -159,28 +158,29 @@ def trace(part: Part) -> bytes:
     account, sent = part.rows_of(spans(schedule)), part.rows_of(messages(schedule))
     sent = sent[(sent["begin_ns"] < sent["end_ns"]) | (sent["way"] == "between workers")]  # the others are drawn as rows
     rows = np.flatnonzero(part.holds(schedule["time_ns"]) & (schedule["verb"] != Verb.MIX))
-    _check(part, len(account) + len(sent) + len(rows))
+    _check_size(part, len(account) + len(sent) + len(rows))
     flows, packets = Flows(schedule, account, sent, rows, part.end), Packets()
     top = packets.track(part.name)
-    _counts(packets, top, part)  # the order matters: flows within one instant follow it
-    _faults(packets, top, part)
-    _replicas(packets, top, part, rows, flows)
-    _messages(packets, top, part, sent, flows)
-    _workers(packets, top, part, account, flows)
+    _add_counters(packets, top, part)  # the order matters: flows within one instant follow it
+    _add_faults(packets, top, part)
+    _add_replicas(packets, top, part, rows, flows)
+    _add_messages(packets, top, part, sent, flows)
+    _add_workers(packets, top, part, account, flows)
     return packets.serialize()
 
 
-def _check(part: Part, number: int) -> None:
-    if number <= MOST_EVENTS:
+def _check_size(part: Part, events: int) -> None:
+    """Raise FredError if there are too many events; it proposes the beginning of the part, for about half of MOST_EVENTS."""
+    if events <= MOST_EVENTS:
         return
-    end = part.begin + (part.end - part.begin) * MOST_EVENTS // (2 * number)
+    end = part.begin + (part.end - part.begin) * MOST_EVENTS // (2 * events)
     raise FredError(
-        f"{part.name} has {number:,} slices and instants, more than the {MOST_EVENTS:,} that a trace may have; "
+        f"{part.name} has {events:,} slices and instants, more than the {MOST_EVENTS:,} that a trace may have; "
         f"choose a part of it, such as --begin {part.begin / NANOSECONDS:.9g} --end {end / NANOSECONDS:.9g}"
     )
 
 
-def _counts(packets: Packets, top: int, part: Part) -> None:
+def _add_counters(packets: Packets, top: int, part: Part) -> None:
     """Add the counters: updates of all replicas so far, and the staleness of gradients."""
     schedule = part.schedule
     times = schedule["time_ns"][schedule.ledger.every_update]
@@ -190,16 +190,16 @@ def _counts(packets: Packets, top: int, part: Part) -> None:
         packets.count(track, int(times[number]), (number + 1) // schedule.blocks)
     track = packets.track("staleness", top, 1, "updates")
     times = schedule["time_ns"][schedule.rows(*_USED)]
-    holds = part.holds(times)
-    for time, stale in zip(times[holds].tolist(), of_gradients(schedule)[holds].tolist(), strict=True):
+    is_inside = part.holds(times)
+    for time, stale in zip(times[is_inside].tolist(), of_gradients(schedule)[is_inside].tolist(), strict=True):
         packets.count(track, time, stale)
 
 
-def _faults(packets: Packets, top: int, part: Part) -> None:
+def _add_faults(packets: Packets, top: int, part: Part) -> None:
     """Add an event for every worker or server that goes offline."""
     intervals = part.schedule.intervals
-    begins = part.holds(intervals.begin_ns)
-    absences = np.flatnonzero(begins & np.isin(intervals.what, (What.AWAY, What.SERVER_AWAY)))
+    begins_inside = part.holds(intervals.begin_ns)
+    absences = np.flatnonzero(begins_inside & np.isin(intervals.what, (What.AWAY, What.SERVER_AWAY)))
     track = packets.track("faults", top, 2) if len(absences) else 0
     for number in absences.tolist():
         server = intervals.what[number] == What.SERVER_AWAY
@@ -209,12 +209,12 @@ def _faults(packets: Packets, top: int, part: Part) -> None:
         packets.instant(track, begin, f"{name} is away", facts)
 
 
-def _replicas(packets: Packets, top: int, part: Part, rows: Ints, flows: Flows) -> None:
+def _add_replicas(packets: Packets, top: int, part: Part, rows: Ints, flows: Flows) -> None:
     """Add the events of each block of each replica."""
     schedule = part.schedule
-    where = packets.track("parameters", top, 4)
+    parameters_track = packets.track("parameters", top, 4)
     cells = schedule.cells(rows)
-    tracks = {cell: packets.track(_replica_name(schedule, cell), where, cell) for cell in np.unique(cells).tolist()}
+    tracks = {cell: packets.track(_replica_name(schedule, cell), parameters_track, cell) for cell in np.unique(cells).tolist()}
     passing, ending = flows.passing["rows"], flows.ending["rows"]
     columns = (rows, schedule["time_ns"][rows], schedule["verb"][rows], cells)
     for facts, row, time, verb, cell in zip(_facts(schedule, rows), *(column.tolist() for column in columns), strict=True):
@@ -241,15 +241,16 @@ def _facts(schedule: Schedule, rows: Ints, names: Sequence[str] = _FACTS) -> Ite
     version[computed], stale[schedule.rows(*_USED)] = schedule.read_clocks(computed), of_gradients(schedule)
     size = np.where(schedule["messages"] > 0, schedule["bytes"], NONE)
     columns = (schedule["worker"], schedule["step"], version, stale, size, np.arange(len(schedule)))
+    # The element appended to a column is the last, which row NONE (-1) selects.
     facts_by_name = {name: np.append(column, NONE)[rows].tolist() for name, column in zip(_FACTS, columns, strict=True)}
     for numbers in zip(*(facts_by_name[name] for name in names), strict=True):
         yield [(name, number) for name, number in zip(names, numbers, strict=True) if number != NONE]
 
 
-def _messages(packets: Packets, top: int, part: Part, sent: pd.DataFrame, flows: Flows) -> None:
+def _add_messages(packets: Packets, top: int, part: Part, sent: pd.DataFrame, flows: Flows) -> None:
     """Add messages in transit, then the arrivals of models from other workers."""
-    where = packets.track("messages", top, 5) if len(sent) else 0
-    lanes, passing, ending = _Lanes(packets, where), flows.passing["messages"], flows.ending["messages"]
+    messages_track = packets.track("messages", top, 5) if len(sent) else 0
+    lanes, passing, ending = _Lanes(packets, messages_track), flows.passing["messages"], flows.ending["messages"]
     for number, way, begin, end, arrived, row, sender, receiver, size in part.clip_rows(
         sent.sort_values("begin_ns", kind="stable")
     ):
@@ -260,7 +261,7 @@ def _messages(packets: Packets, top: int, part: Part, sent: pd.DataFrame, flows:
         track, name = lanes.reserve(worker, receives, begin, end), "gradient" if way == "to servers" else "model"
         facts = [("from" if receives else "to", party), *details, *([] if arrived else [("arrives", "never in this run")])]
         packets.slice(track, begin, end, name, facts, passing.get(number, ()), ending.get(number, ()))
-    lanes, ending = _Lanes(packets, where), flows.ending["arrivals"]
+    lanes, ending = _Lanes(packets, messages_track), flows.ending["arrivals"]
     arriving = sent.loc[list(ending)].sort_values("end_ns", kind="stable")
     for number, time, sender, receiver in arriving[["end_ns", "sender", "receiver"]].itertuples(name=None):
         facts = [("from", f"worker {sender}")]
@@ -291,12 +292,14 @@ class _Lanes:
         return lane[0]
 
 
-def _workers(packets: Packets, top: int, part: Part, account: pd.DataFrame, flows: Flows) -> None:
+def _add_workers(packets: Packets, top: int, part: Part, account: pd.DataFrame, flows: Flows) -> None:
     """Add each worker's spans, grouped by node if workers share nodes."""
-    where, nodes = packets.track("workers", top, 3), part.node_of.tolist()
+    workers_track, nodes = packets.track("workers", top, 3), part.node_of.tolist()
     shared = 1 < len(set(nodes)) < len(nodes)
-    above = {node: packets.track(f"node {node}", where, node) if shared else where for node in sorted(set(nodes))}
-    tracks = [packets.track(f"worker {worker}", above[node], worker) for worker, node in enumerate(nodes)]
+    parents = {
+        node: packets.track(f"node {node}", workers_track, node) if shared else workers_track for node in sorted(set(nodes))
+    }
+    tracks = [packets.track(f"worker {worker}", parents[node], worker) for worker, node in enumerate(nodes)]
     annotations = _facts(part.schedule, account["row"].to_numpy(), ("step", "version", "staleness", "row"))
     passing, ending = flows.passing["spans"], flows.ending["spans"]
     for (span, worker, begin, end, kind, _, other, number), facts in zip(part.clip_rows(account), annotations, strict=True):

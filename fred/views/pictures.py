@@ -104,9 +104,9 @@ def learning(tables: Tables, quantity: str, view: View = SCREEN) -> Picture:
     if "loss" not in metrics:
         raise FredError(f"there is no {quantity} to plot: the scenario has no `task`, so only the timing was simulated")
     if quantity not in metrics:
-        needs = "only sequences with the loss `cross-entropy` have one"
-        needs = needs if quantity == "perplexity" else f"set `evaluate.{quantity}: true`"
-        raise FredError(f"there is no {quantity} to plot: {needs}")
+        needs_sequences = "only sequences with the loss `cross-entropy` have one"
+        cure = needs_sequences if quantity == "perplexity" else f"set `evaluate.{quantity}: true`"
+        raise FredError(f"there is no {quantity} to plot: {cure}")
     view = coloured(tables, view)
     metrics = metrics[metrics.groupby("run")[quantity].transform("count") > 0]  # runs that measured it
     return charts.learning(metrics, quantity, tables.scenario.title, tables.target(quantity), view)
@@ -254,7 +254,7 @@ def timeline_of(tables: Tables, view: View = SCREEN) -> Picture:
 
 
 def _slow(cluster: Cluster) -> set[int]:
-    """Return the workers that are clearly slower than the median one by themselves."""
+    """Return the workers that are clearly slower than the median one even without contention and faults."""
     try:
         rates = np.array(cluster.worker_rates())
     except FredError:  # the file of a trace may be gone

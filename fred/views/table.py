@@ -136,10 +136,10 @@ def _fitting(table: Table, console: Console) -> Iterator[Drawn]:
     if table.words == len(table.columns):  # words wrap
         yield _rich_table(table)
         return
-    narrow = _below(table)
+    narrow = _with_brackets_below(table)
     forms = [_rich_table(table), _rich_table(table, wrapped=True), _rich_table(narrow, wrapped=True)]
-    if len(table.rows) <= _MOST_TURNED < 2 * len(table.columns):
-        forms += [_rich_table(_turned(table), wrapped=True), _rich_table(_turned(narrow), wrapped=True)]
+    if len(table.rows) <= _MOST_TURNED < 2 * len(table.columns):  # few rows, and many columns
+        forms += [_rich_table(_transposed(table), wrapped=True), _rich_table(_transposed(narrow), wrapped=True)]
     for form in forms:
         if _fits(form, console):
             yield form
@@ -148,6 +148,7 @@ def _fitting(table: Table, console: Console) -> Iterator[Drawn]:
 
 
 def _fits(table: Drawn, console: Console) -> bool:
+    # measured as if the console were very wide, because rich would shrink the table to the console
     return Measurement.get(console, console.options.update(max_width=10_000), table).maximum <= console.width
 
 
@@ -157,13 +158,13 @@ def _rich_table(table: Table, wrapped: bool = False) -> Drawn:
     headings = [[heading] for heading in table.columns]
     if wrapped:
         headings = [_lines(heading, [row[i].text for row in cells]) for i, heading in enumerate(table.columns)]
-    most = max(map(len, headings), default=0)
+    most_lines = max(map(len, headings), default=0)
     rich_table = Drawn(
         box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0), show_header=any(table.columns)
     )
     for i, lines in enumerate(headings):
         words = i < table.words
-        heading = "\n".join([""] * (most - len(lines)) + lines)
+        heading = "\n".join([""] * (most_lines - len(lines)) + lines)  # the last lines of all headings are level
         rich_table.add_column(Text(heading), justify="left" if words else "right", overflow="fold", no_wrap=not words)
     for row in cells:
         rich_table.add_row(*(Text(cell.text, "bold" if cell.strong else "") for cell in row))
@@ -177,7 +178,7 @@ def _lines(heading: str, cells: Sequence[str]) -> list[str]:
     return _Wrapper(max(widest, min(_LONGEST_WORD, longest), 1)).wrap(heading) or [heading]
 
 
-def _below(table: Table) -> Table:
+def _with_brackets_below(table: Table) -> Table:
     """Return the table with brackets on a line below their number."""
     rows = [
         [cell._replace(text=cell.text.replace(" (", "\n(")) if i >= table.words else cell for i, cell in enumerate(row)]
@@ -186,8 +187,7 @@ def _below(table: Table) -> Table:
     return replace(table, rows=rows)
 
 
-def _turned(table: Table) -> Table:
-    """Return the transposed table."""
+def _transposed(table: Table) -> Table:
     cells = table.cells
     columns = [table.columns[0], *(row[0].text for row in cells)]
     rows = [[Cell(heading), *(row[i] for row in cells)] for i, heading in enumerate(table.columns) if i]
@@ -196,13 +196,13 @@ def _turned(table: Table) -> Table:
 
 def _parts(table: Table, console: Console) -> Iterator[Table]:
     """Yield parts of the table that fit, each with the leading columns of words and as many others as possible."""
-    cells, at = table.cells, table.words
-    while at < len(table.columns):
+    cells, begin = table.cells, table.words
+    while begin < len(table.columns):
         end = len(table.columns)
-        while end > at + 1 and not _fits(_rich_table(_part(table, cells, at, end), wrapped=True), console):
+        while end > begin + 1 and not _fits(_rich_table(_part(table, cells, begin, end), wrapped=True), console):
             end -= 1
-        yield _part(table, cells, at, end)
-        at = end
+        yield _part(table, cells, begin, end)
+        begin = end
 
 
 def _part(table: Table, cells: Sequence[Sequence[Cell]], begin: int, end: int) -> Table:

@@ -49,6 +49,7 @@ def timeline(
     interval = _window(schedules, view, fault_time)
     rows = {names: _workers(schedule, view, fault_worker) for names, schedule in schedules.items()}
     slow_rows = {names: np.flatnonzero(np.isin(run_workers, list(slow.get(names, ())))) for names, run_workers in rows.items()}
+    # of the panels, inches: of the title, and of the bars, the labels or the label of the axis, whichever are the highest
     heights = [
         min(5.0, 0.4 + max(0.1 * len(run_workers), 0.16 * len(_labelled(run_workers)), 0.5)) for run_workers in rows.values()
     ]
@@ -104,10 +105,10 @@ def _first_fault(schedules: Schedules, view: View) -> tuple[int, int]:
 
     Return 0 and -1 if that is not before the shortest run ends.
     """
-    ends = min((schedule.end_ns for schedule in schedules.values()), default=0)
+    shortest = min((schedule.end_ns for schedule in schedules.values()), default=0)  # ns
     absences = [first for schedule in schedules.values() if (first := first_absence(schedule, view.workers))]
-    time, worker = min(absences, default=(ends, -1))
-    return (time, worker) if time < ends else (0, -1)
+    time, worker = min(absences, default=(shortest, -1))
+    return (time, worker) if time < shortest else (0, -1)
 
 
 def _window(schedules: Schedules, view: View, fault: int) -> tuple[float, float]:
@@ -123,20 +124,20 @@ def _window(schedules: Schedules, view: View, fault: int) -> tuple[float, float]
 
 
 def _draw(axis: Axes, schedule: Schedule, workers: NDArray[np.int64], interval: tuple[float, float]) -> None:
-    start, end = interval
+    """Draw a run: a row of bars for each worker, from 0 downwards, above them the updates, and below them the job."""
     account = spans(schedule, int(workers.max()) + 1)
-    place = np.full(int(workers.max()) + 1, -1)
-    place[workers] = np.arange(len(workers))
-    begin, stop = account["begin_ns"].to_numpy() / NANOSECONDS, account["end_ns"].to_numpy() / NANOSECONDS
-    where = place[account["worker"].to_numpy()]
-    visible = (stop > start) & (begin < end) & (where >= 0)
+    row_of = np.full(int(workers.max()) + 1, -1)  # by worker; -1: it is not shown
+    row_of[workers] = np.arange(len(workers))
+    begin, end = account["begin_ns"].to_numpy() / NANOSECONDS, account["end_ns"].to_numpy() / NANOSECONDS
+    rows = row_of[account["worker"].to_numpy()]
+    visible = (end > interval[0]) & (begin < interval[1]) & (rows >= 0)
     for kind, colour in OF_TIME.items():
         of_kind = visible & (account["kind"] == kind).to_numpy()
-        bars = _outline(begin[of_kind], stop[of_kind], where[of_kind], 0.72)
+        bars = _outline(begin[of_kind], end[of_kind], rows[of_kind], 0.72)
         bars.set(facecolor=colour, edgecolor="white", linewidth=min(0.4, 6 / len(workers)), label=kind)
         axis.add_artist(bars)
     job_places = _draw_job(axis, schedule, len(workers))
-    _mark(axis, schedule["time_ns"][schedule.rows(Verb.PUSH, Verb.COMMIT)] / NANOSECONDS, interval)
+    _draw_updates(axis, schedule["time_ns"][schedule.rows(Verb.PUSH, Verb.COMMIT)] / NANOSECONDS, interval)
     labelled = _labelled(workers)
     axis.set_yticks([*labelled, *job_places], [*(str(worker) for worker in workers[labelled]), *["job"] * len(job_places)])
     axis.set(ylabel="worker", xlim=interval, ylim=(len(workers) - 0.4 + 1.2 * len(job_places), -1.8))
@@ -169,8 +170,8 @@ def _labelled(workers: NDArray[np.int64]) -> NDArray[np.int64]:
     return np.arange(len(workers))[:: max(1, -(-len(workers) // most))]
 
 
-def _mark(axis: Axes, updates: NDArray[np.float64], interval: tuple[float, float]) -> None:
-    """Draw a tick for each update or, if there are many, a profile of their number over time."""
+def _draw_updates(axis: Axes, updates: NDArray[np.float64], interval: tuple[float, float]) -> None:
+    """Draw a tick for each update or, if there are many, a profile of their number over time, above the first row, 0."""
     start, end = interval
     updates = updates[(updates >= start) & (updates < end)]
     if len(updates) <= _TICKS:
@@ -180,9 +181,9 @@ def _mark(axis: Axes, updates: NDArray[np.float64], interval: tuple[float, float
     axis.stairs(-0.7 - 0.9 * counts / counts.max(), edges, baseline=-0.7, fill=True, color=_UPDATE)
 
 
-def _outline(begin: NDArray[np.float64], end: NDArray[np.float64], place: NDArray[np.int64], thick: float) -> PathPatch:
+def _outline(begin: NDArray[np.float64], end: NDArray[np.float64], rows: NDArray[np.int64], thickness: float) -> PathPatch:
     """Return all bars as one patch: separate patches are many times slower to draw."""
-    low, high = place - thick / 2, place + thick / 2
+    low, high = rows - thickness / 2, rows + thickness / 2
     corners = np.stack([[begin, low], [begin, high], [end, high], [end, low], [begin, low]]).transpose(2, 0, 1)
     codes = np.tile(np.array([Path.MOVETO, *[Path.LINETO] * 3, Path.CLOSEPOLY], Path.code_type), len(begin))
     return PathPatch(Path(corners.reshape(-1, 2), codes))
@@ -192,6 +193,6 @@ def _default_length(schedule: Schedule) -> float:
     """Return how much virtual time to show, s: six gradients of the usual worker, and at least two rounds or averages."""
     gradients = schedule.rows(Verb.PUSH, Verb.ADD, Verb.DROP)
     lengths = (schedule["end_ns"] - schedule["begin_ns"])[gradients] / NANOSECONDS
-    six = float(6 * np.median(lengths)) or 1.0 if len(lengths) else 1.0
+    stretch = (float(6 * np.median(lengths)) if len(lengths) else 0.0) or 1.0  # s; 1 if gradients take no time
     rounds = np.unique(schedule["time_ns"][schedule.rows(Verb.COMMIT, Verb.SYNC)])[:2] / NANOSECONDS
-    return max(six, min(1.1 * float(rounds[-1]), _MOST_STRETCHES * six)) if len(rounds) == 2 else six
+    return max(stretch, min(1.1 * float(rounds[-1]), _MOST_STRETCHES * stretch)) if len(rounds) == 2 else stretch

@@ -77,8 +77,8 @@ def _best_points(tables: Tables) -> list[str]:
         words = ", ".join(f"{key.rsplit('.', 1)[-1]} {value}" for key, value in values if value != "–")
         phrases.append(f"{row['run']} with {words}")
     remainder = f"; and {len(best) - 3} more, in the table" if len(best) > 3 else ""
-    number = len(tables.sweep)
-    beginning = f"The best of each run's points, {number} in all," if len(best) > 1 else f"The best of {number} points"
+    points = len(tables.sweep)
+    beginning = f"The best of each run's points, {points} in all," if len(best) > 1 else f"The best of {points} points"
     return [f"{beginning} by the {criterion.way} {criterion.column.replace('_', ' ')}: {'; '.join(phrases)}{remainder}"]
 
 
@@ -124,6 +124,7 @@ def _name_fastest(tables: Tables, reached_runs: Sequence[_Run], goal: str, colum
 
 
 def _not_reached(tables: Tables, runs: Sequence[_Run], goal: str, share: bool) -> str:
+    """Return a sentence on runs none of which reached the target with all seeds: the seeds that did, or how the runs ended."""
     seeds_at_target = {run.name: int(run.values("target_updates").notna().sum()) for run in runs}
     best = max(runs, key=lambda run: seeds_at_target[run.name])
     denial = "No run reached" if len(runs) > 1 else f"{runs[0].name} did not reach"
@@ -149,10 +150,10 @@ def _at_the_end(tables: Tables, runs: Sequence[_Run], share: bool) -> str:
     if pair["least"] == pair["largest"] == 0:
         return f"{_tied(finite, quantity)} ended with the same lowest {quantity}, {value}"
     if _lowest(pair) > 0:
-        ends = [_measured(quantity, pair[end], signed=True) for end in _ends(pair)]
+        ends = [_measured(quantity, pair[end], is_difference=True) for end in _ends(pair)]
         difference = ends[0] if ends[0] == ends[1] else " to ".join(ends)
         return f"{first.name} ended with the lowest {quantity}, {value}; {second} came next, {difference} above it{_sure(pair)}"
-    below, above = (_measured(quantity, abs(pair[end]), signed=True) for end in _ends(pair))
+    below, above = (_measured(quantity, abs(pair[end]), is_difference=True) for end in _ends(pair))
     return (
         f"{first.name} ended with the lowest mean {quantity}, {value}, but is indistinguishable from {second}, "
         f"which ended between {below} below and {above} above it{_sure(pair)}"
@@ -160,6 +161,7 @@ def _at_the_end(tables: Tables, runs: Sequence[_Run], share: bool) -> str:
 
 
 def _throughput(tables: Tables, runs: Sequence[_Run]) -> str:
+    """Return a sentence that names the run with the highest throughput."""
     ranked = [run for run in runs if np.isfinite(run.mean("throughput"))]
     ranked.sort(key=lambda run: -run.mean("throughput"))
     if not ranked:
@@ -168,7 +170,7 @@ def _throughput(tables: Tables, runs: Sequence[_Run]) -> str:
     value = f"{first.mean('throughput'):.4g}{_seeds_phrase(first)}"
     if len(ranked) == 1:
         return f"{first.name} computed {first.mean('throughput'):.4g} gradients per second{_seeds_phrase(first)}"
-    pair = _inverted(_pair(tables, first.name, ranked[1].name, "throughput"))
+    pair = _inverted(_pair(tables, first.name, ranked[1].name, "throughput"))  # the ratio of the first to the second
     if pair["least"] == pair["largest"] == 1:
         return f"{_tied(ranked, 'throughput')} computed equally many gradients per second, {value}"
     if _lowest(pair) > 1:
@@ -230,10 +232,10 @@ def _is_share(tables: Tables) -> bool:
     return len(finite) > 0 and not np.allclose(finite["error"] ** 2, finite["loss"], rtol=1e-4)
 
 
-def _measured(quantity: str, value: float, signed: bool = False) -> str:
+def _measured(quantity: str, value: float, is_difference: bool = False) -> str:
     """Return an error in per cent, a difference of errors in percentage points, or a loss as it is."""
     if quantity == "error":
-        return f"{100 * value:.2g} points" if signed else f"{100 * value:.3g} %"
+        return f"{100 * value:.2g} points" if is_difference else f"{100 * value:.3g} %"
     return f"{value:.3g}"
 
 
@@ -258,10 +260,12 @@ def _ends(pair: pd.Series) -> tuple[str, str]:
 
 
 def _lowest(pair: pd.Series) -> float:
+    """Return the lower end of the interval or range: the two runs differ if it is above 1 (ratio) or 0 (difference)."""
     return float(pair[_ends(pair)[0]])
 
 
 def _range(pair: pd.Series) -> str:
+    """Return the ends of the interval or range as text, one number if they are equal when rounded."""
     low, high = (f"{pair[end]:.3g}" if pair[end] >= 10 else f"{pair[end]:.2g}" for end in _ends(pair))
     return low if low == high else f"{low} to {high}"
 

@@ -121,8 +121,9 @@ def marks(colour: str) -> dict[str, Any]:
     """
     if colour not in COLOURS:
         return {}
-    place = COLOURS.index(colour)
-    return {"marker": MARKERS[place], "markersize": 4, "markevery": (0.015 * place, 0.15)}
+    number = COLOURS.index(colour)
+    # the first mark and the distance of marks, as shares of the panel's diagonal: marks of lines that coincide stay visible
+    return {"marker": MARKERS[number], "markersize": 4, "markevery": (0.015 * number, 0.15)}
 
 
 def lines() -> list[Look]:
