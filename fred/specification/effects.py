@@ -209,7 +209,7 @@ def _lacks_servers_route(run: Run, route: Any) -> bool:
 
 
 def _stays_inside_node(run: Run, _: Any) -> bool:
-    return not run.layout.on_servers and run.cluster.node_of[-1] == 0
+    return not run.layout.on_servers and run.cluster.node_of[-1] == 0  # nodes are numbered in the order of their workers
 
 
 def _leaves_store_out(run: Run, _: Any) -> bool:
@@ -227,11 +227,11 @@ def _prices_nothing(run: Run, entry: Any) -> bool:
     """Return True for an entry of the prices that applies to no machine."""
     cluster, prices = run.cluster, run.cluster.prices
     assert prices is not None
-    for entries, numbers in (
+    for entries, entry_of in (  # `entry_of`: number of the entry that applies to each machine; -1: none
         (prices.workers, prices.of_workers(cluster.workers_place)),
         (prices.servers, prices.of_servers(cluster.servers_place)),
     ):
-        applied = [entries[number] for number in {*numbers.tolist()} if number >= 0]  # each once, not for each machine
+        applied = [entries[number] for number in {*entry_of.tolist()} if number >= 0]  # each once, not for each machine
         if any(other is entry for other in applied):  # two equal entries may apply to different machines
             return False
     return True

@@ -129,9 +129,10 @@ class Scenario(Component):
                 del document["runs"][name]["protocol"]  # so that another algorithm gets its own protocol
         runs: dict[str, Any] = {}
         for name, run in document["runs"].items():
-            runs.setdefault(self.run_of(name), run)
+            runs.setdefault(self.run_of(name), run)  # of a swept run the settings of its first point, without its name
         for name, sweep in swept_again(self.points, [*self.runs]).items():
             points = [point for point in self.runs if self.run_of(point) == name]
+            # A key of the first point that another point lacks is swept only in some points: the run has the other's value.
             for key in self.points[points[0]].values:
                 if unset := [point for point in points if key not in self.points[point].values]:
                     put_back(runs[name], document["runs"][unset[0]], keys_of(key))
@@ -168,6 +169,7 @@ class Scenario(Component):
             name for run in self.runs.values() for name in own_classes(run) if name.startswith(own_code.MAIN)
         )
         if path is not None and (objects := objects_of(self.runs)):
+            # `optimizer` is the last kind: optimizers are no table of the registry
             kind = next(
                 kind for kind in registry.FOR_FILES if kind == "optimizer" or isinstance(objects[0], registry.base(kind))
             )
@@ -293,6 +295,7 @@ def load(path: str | Path, settings: Iterable[str] | Mapping[str, Any] = (), imp
 
 
 def _changes(settings: Mapping[str, Any]) -> list[Setting]:
+    """Return values by path as settings, in the form that `setting` returns for a text."""
     return [(keys_of(path), settings_of(value, keys_of(path)), _brief(path, value)) for path, value in settings.items()]
 
 
@@ -426,7 +429,7 @@ def checked_again(value: Any, seeds: Iterable[int] | None = None) -> Scenario:
 
 
 _KEY = "cluster"
-_STUB = {"algorithm": {"name": "asgd", "learning_rate": 1.0}, "stop": {"updates": 1}}  # the rest of a scenario
+_STUB = {"algorithm": {"name": "asgd", "learning_rate": 1.0}, "stop": {"updates": 1}}  # what else a valid scenario needs
 
 
 def load_cluster(path: str | Path) -> Cluster:

@@ -115,6 +115,7 @@ def _usual_protocol(algorithm: Any) -> tuple[str, dict[str, Any]]:
     if not isinstance(algorithm, Component) or isinstance(algorithm, Object):
         name = algorithm.get("name") if isinstance(algorithm, dict) else algorithm
         try:
+            # a program may give the class itself instead of its name
             algorithm = name if hasattr(name, "protocol_options") else registry.lookup("algorithm", str(name))
         except FredError:
             return "asynchronous", {}  # the field's own check reports the algorithm

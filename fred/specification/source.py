@@ -47,9 +47,10 @@ class Source:
         self.path, self.document, self._lines, self._comment = path, document, lines, comment
         self._settings = settings
         self._points: dict[str, Point] = {}
-        endless = next(itertools.chain(_endless(document), *(_endless(value, keys) for keys, value, _ in settings)), None)
-        if endless is not None:
-            raise FredError(f"{self.locate(endless)}: found a number with thousands of digits; expected a smaller number")
+        long_integers = (_long_integers(document), *(_long_integers(value, keys) for keys, value, _ in settings))
+        first_keys = next(itertools.chain(*long_integers), None)
+        if first_keys is not None:
+            raise FredError(f"{self.locate(first_keys)}: found a number with thousands of digits; expected a smaller number")
         self.best_at: Keys = ("sweep", "best")  # keys of the criterion for the best points
         expected = (*_OF_THE_FILE, *Run.model_fields, "sweep")
         for key in self.document:
@@ -75,17 +76,17 @@ class Source:
                 _assign(result["runs"][keys[1]], keys[2:], value, text)
             else:
                 raise FredError(f"{text}: expected runs.NAME.key=value with NAME one of {', '.join(self.runs)}")
-        return self._swept(result)
+        return self._expand_sweeps(result)
 
-    def _swept(self, specification: dict[str, Any]) -> dict[str, Any]:
+    def _expand_sweeps(self, specification: dict[str, Any]) -> dict[str, Any]:
         """Return the specification with one run for each point of every sweep. Raises FredError."""
         runs: dict[str, Any] = {}
         for name, run in specification["runs"].items():
-            sweep = self._sweep(name, run.pop("sweep", None))
+            sweep = self._read_sweep(name, run.pop("sweep", None))
             if sweep is None:
                 runs[name] = run
                 continue
-            self._choose(specification, name, sweep.best)
+            self._record_criterion(specification, name, sweep.best)
             for number, values in enumerate(sweep.points()):
                 point = self._name_of(name, values)
                 if point in runs:
@@ -95,9 +96,11 @@ class Source:
                 self._points[point] = Point(of=name, values=values, later=sweep.comes_later(values))
                 runs[point] = copy.deepcopy(run)
                 for key, value in values.items():
-                    listed = (key,) if isinstance(sweep.over, dict) else (number, key)
-                    where = self.locate(("runs", name, "sweep", "over", *listed))
-                    _assign(runs[point], keys_of(key), copy.deepcopy(value), where)
+                    keys_in_over = (
+                        (key,) if isinstance(sweep.over, dict) else (number, key)
+                    )  # of a grid, or of a list of points
+                    place = self.locate(("runs", name, "sweep", "over", *keys_in_over))
+                    _assign(runs[point], keys_of(key), copy.deepcopy(value), text=place)
         return specification | {"runs": runs, "points": self._points} if self._points else specification
 
     def _name_of(self, run: str, values: dict[str, Any]) -> str:
@@ -108,19 +111,20 @@ class Source:
         numbered = (f"{point}-{number}" for number in itertools.count(2))
         return next(name for name in itertools.chain([point], numbered) if name not in self._points)
 
-    def _choose(self, specification: dict[str, Any], name: str, best: str | None) -> None:
+    def _record_criterion(self, specification: dict[str, Any], name: str, best: str | None) -> None:
         """Record the criterion for the best points. Raises FredError if two sweeps name different criteria."""
         if best is None:
             return
         if specification.setdefault("best", best) != best:
             other = specification["best"]
-            at = self.locate(("runs", name, "sweep", "best"))
+            place = self.locate(("runs", name, "sweep", "best"))
             raise FredError(
-                f"{at}: found {quoted(best)}; another run's sweep has {quoted(other)}: all sweeps must have the same"
+                f"{place}: found {quoted(best)}; another run's sweep has {quoted(other)}: all sweeps must have the same"
             )
         self.best_at = ("runs", name, "sweep", "best")
 
-    def _sweep(self, name: str, sweep: Any) -> Sweep | None:
+    def _read_sweep(self, name: str, sweep: Any) -> Sweep | None:
+        """Return the sweep of a run from its settings, or None. Raises FredError."""
         if sweep is None:
             return None
         try:
@@ -161,7 +165,7 @@ class Source:
         candidates = [keys[2:], keys] if is_of_run else [keys]
         depth, candidate = max(
             ((self._depth(candidate_keys), candidate_keys) for candidate_keys in candidates),
-            key=lambda pair: (pair[0] == len(pair[1]), pair[0]),
+            key=lambda pair: (pair[0] == len(pair[1]), pair[0]),  # a value that is there itself, else the innermost mapping
         )
         if self.path is None:
             return ".".join(map(str, candidate)) or "the scenario"
@@ -182,22 +186,23 @@ class Source:
         return next(n for n in range(len(keys), -1, -1) if keys[:n] in self._lines)
 
     def _named_runs(self) -> dict[str, Any]:
+        """Return the settings of each run by its name: those under `runs`, or none for the only run. Raises FredError."""
         runs = self.document.get("runs")
         if "runs" not in self.document:
             return {name_of_only_run(self.document.get("algorithm")): {}}
         if not isinstance(runs, dict) or not runs:
             value = f"a list of {len(runs)}" if isinstance(runs, list) and runs else quoted(runs)[:80]
-            like = "`{'mine': {'algorithm': ...}}`" if self.path is None else "`mine: {algorithm: ...}`"
+            example = "`{'mine': {'algorithm': ...}}`" if self.path is None else "`mine: {algorithm: ...}`"
             raise FredError(
-                f"{self.locate(('runs',))}: found {value}; expected run names, each with what it overrides, such as {like}"
+                f"{self.locate(('runs',))}: found {value}; expected run names, each with what it overrides, such as {example}"
             )
         for name, settings in runs.items():
             if isinstance(settings, dict) and "name" in settings:
-                wanted = f"`algorithm: {{name: {quoted(settings['name'])}, ...}}`"
+                example = f"`algorithm: {{name: {quoted(settings['name'])}, ...}}`"
                 if isinstance(settings["name"], type) or self.path is None:
-                    wanted = f"`{{'{name}': {{'algorithm': ...}}}}`"
+                    example = f"`{{'{name}': {{'algorithm': ...}}}}`"
                 raise FredError(
-                    f"{self.locate(('runs', name))}: found a component; expected settings with their names, such as {wanted}"
+                    f"{self.locate(('runs', name))}: found a component; expected settings with their names, such as {example}"
                 )
             if not is_valid_name(name):
                 raise FredError(
@@ -265,17 +270,17 @@ def keys_of(path: str) -> Keys:
     return tuple(int(key) if _PLACE.fullmatch(key) else key for key in path.split("."))
 
 
-def _endless(value: Any, keys: Keys = ()) -> Iterator[Keys]:
+def _long_integers(value: Any, keys: Keys = ()) -> Iterator[Keys]:
     """Yield the keys of integers that are too long for Python to print, which no error message could quote."""
     if isinstance(value, int) and value.bit_length() > _MOST_BITS:
         yield keys
     elif isinstance(value, list):
         for number, item in enumerate(value):
-            yield from _endless(item, (*keys, number))
+            yield from _long_integers(item, (*keys, number))
     elif isinstance(value, dict):
         for key, item in value.items():
-            yield from _endless(key, keys)
-            yield from _endless(item, (*keys, key))
+            yield from _long_integers(key, keys)
+            yield from _long_integers(item, (*keys, key))
 
 
 def _assign(run: dict[str, Any], keys: Keys, value: Any, text: str) -> None:

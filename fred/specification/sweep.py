@@ -210,6 +210,7 @@ def swept_again(points: Mapping[str, Point], names: Sequence[str]) -> dict[str, 
 
 
 def _sweep_settings(points: Sequence[Point]) -> dict[str, Any]:
+    """Return the settings of a sweep: a grid if its points, in order, are those of the points given, else a list of these."""
     values = [point.values for point in points]
     ranges: dict[str, list[Any]] = {key: [] for key in values[0]}
     for key, value in (pair for point in points for pair in point.values.items()):
@@ -221,7 +222,8 @@ def _sweep_settings(points: Sequence[Point]) -> dict[str, Any]:
     at_first = [point.values for point in points if not point.later]
     if len(at_first) == len(points):
         return {"over": ranges}
-    return {"over": ranges, "start": max(len({repr(point_values[key]) for point_values in at_first}) for key in ranges)}
+    numbers_at_first = [len({repr(point_values[key]) for point_values in at_first}) for key in ranges]
+    return {"over": ranges, "start": max(numbers_at_first)}  # shorter ranges are tried as a whole
 
 
 def middle(values: list[Any], number: int) -> list[Any]:

@@ -81,6 +81,7 @@ def read_yaml(text: str, where: Callable[[int], str]) -> tuple[Any, dict[Keys, i
     """
     yaml = YAML(typ="safe", pure=True)
     try:
+        # A mapping's value is yielded twice, so this stops at a number of values between the limit and its double.
         lines = dict(itertools.islice(_lines(yaml.compose(text), ()), 2 * _MOST_VALUES))
         if len(lines) >= _MOST_VALUES:
             raise FredError(f"{where(1)}: it has more than {_MOST_VALUES:,} values, with aliases expanded")
@@ -101,6 +102,7 @@ def read_yaml(text: str, where: Callable[[int], str]) -> tuple[Any, dict[Keys, i
 
 
 def _lines(node: Node | None, keys: Keys) -> Iterator[tuple[Keys, int]]:
+    """Yield the keys and the line of each value; for a mapping's value then again, with the line of its key, which counts."""
     if node is None:
         return
     yield keys, node.start_mark.line + 1
