@@ -16,7 +16,7 @@ from fred.learning import optimizer
 from fred.learning.optimizer import RateSchedule
 from fred.outcomes.outcome import Outcome
 from fred.running.execution import execute
-from fred.running.model_training import Problem, _judged
+from fred.running.model_training import Problem, _examples_of_replicas
 from tests.plain.averages import PlainPush
 from tests.plain.base import Context
 from tests.recompute import PlainEqual, largest_relative_error, recompute_by
@@ -172,7 +172,7 @@ def test_the_replicas_own_errors_are_the_mean_over_the_replicas():
 
 @given(examples=st.integers(1, 3000), replicas=st.integers(1, 2000))
 def test_where_there_are_many_replicas_every_example_is_judged_about_as_often(examples, replicas):
-    judged = _judged(examples, replicas)
+    judged = _examples_of_replicas(examples, replicas)
     assert judged.shape[0] == replicas
     assert judged.size <= max(1 << 15, examples + replicas)
     often = np.bincount(judged.ravel(), minlength=examples)

@@ -58,7 +58,7 @@ class Following:
     evaluated: Callable[[Measured], None] = lambda _: None
 
     def report(self, fraction: float, measured: Measured) -> None:
-        """OnProgress progress after an evaluation.
+        """Report progress after an evaluation.
 
         Args:
             fraction: the fraction done.

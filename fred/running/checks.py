@@ -56,6 +56,7 @@ def check_task(task: Task, run: Run, seed: int) -> Arithmetic:
 
 @cached.data(8)  # for points of a sweep, which usually share all of them
 def _check_parts(model: Model, loss: LossFunction | None, data: Data, seed: int, replicas: int, apart: bool) -> None:
+    """Raise FredError unless model, loss and data fit each other; `apart`: replicas start from different parameters."""
     arrays = loaded(data, seed)
     check_memory(model, arrays, replicas)
     params = initial_params(model, arrays, seed)
@@ -115,10 +116,10 @@ def check_outputs(model: Model, params: Params, data: Dataset) -> None:
     inputs = jax.ShapeDtypeStruct((2, *data.train.inputs.shape[1:]), jnp.float32)
     name = model.kind if isinstance(model, Object) else registry.name_of("model", model)
     unit = "classes" if data.classifies else "values to predict"
-    ways: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {f"model `{name}`": (model.apply, (params, inputs))}
+    calls: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {f"model `{name}`": (model.apply, (params, inputs))}
     if model.draws:
-        ways[f"`training` of model `{name}`"] = model.training, (params, inputs, key_of(0))
-    for subject, (function, arguments) in ways.items():
+        calls[f"`training` of model `{name}`"] = model.training, (params, inputs, key_of(0))
+    for subject, (function, arguments) in calls.items():
         with _naming_inputs(subject, inputs.shape):
             output = jax.eval_shape(function, *arguments)
         expected = (2, *(data.train.answers.shape[1:] if data.tokens else ()), data.outputs)
@@ -215,7 +216,8 @@ def check_server(server: Server, params: Params, workers: int) -> None:
 
 
 def _check_update(name: str, update: Callable[[State], Any], state: State) -> None:
-    states = _generator_states()
+    """Raise FredError unless `update`, called `name` in messages, is a traceable function from `state` to the next state."""
+    generator_states = _generator_states()
     try:
         after = jax.eval_shape(update, state)
     except (jax.errors.ConcretizationTypeError, jax.errors.TracerArrayConversionError) as error:
@@ -225,7 +227,7 @@ def _check_update(name: str, update: Callable[[State], Any], state: State) -> No
             f"{name} uses the value of a traced array{where}; expected `jnp.where` instead of `if`, and "
             "functions of `jax.numpy` instead of those of `math` and `numpy`"
         ) from error
-    if states != _generator_states():
+    if generator_states != _generator_states():
         raise FredError(
             f"{name} draws from `random` or `numpy.random`, which would give one constant when it is compiled; expected "
             "`jax.random`, with a key from the state"

@@ -142,7 +142,7 @@ def _examples(schedule: Schedule, task: Task) -> NDArray[np.int64]:
     """Return the number of examples in the first n gradients that took part in an update, for each n: [gradients + 1]."""
     ledger, sizes = schedule.ledger, np.array(task.batch_sizes(schedule.workers))
     used = ledger.applied != NONE
-    workers = ledger.workers[used][np.argsort(ledger.applied[used], kind="stable")]
+    workers = ledger.workers[used][np.argsort(ledger.applied[used], kind="stable")]  # in the order of the updates
     return np.concatenate(([0], np.cumsum(sizes[workers])))
 
 
@@ -176,7 +176,7 @@ def complete(
     if stored.find_unchecked(unit, place):
         return
     with locked(folder, patience):
-        if not stored.find_unchecked(unit, place):
+        if not stored.find_unchecked(unit, place):  # nor has another process finished it before this one had the lock
             with _leaving_checkpoints_only(folder):
                 files = folder / "done"
                 shutil.rmtree(files, ignore_errors=True)

@@ -66,11 +66,11 @@ class Problem:
         if parts is not None and run.protocol.needs_examples:
             self.sizes = self.sizes._replace(examples=tuple(np.diff(parts.begins).tolist()))
         self.examples, self.evaluation = _arrays(self.data)
-        self.seen = self.examples[0][:CALIBRATED_BY] if task.model.calibrates else None
+        self.seen = self.examples[0][:CALIBRATED_BY] if task.model.calibrates else None  # before an evaluation
         self._norm = run.evaluate.measures_gradient_norm
         of_tokens = self.data.tokens and isinstance(self.loss.function, CrossEntropy)
         self._of_tokens = Loss(task.model, CrossEntropy()) if of_tokens else None  # its exponential is the perplexity
-        self._judged = _judged(len(self.data.evaluation), len(self.layout.answer))
+        self._examples_of_replicas = _examples_of_replicas(len(self.data.evaluation), len(self.layout.answer))
         workers, draws = run.cluster.size, task.model.draws
         self.batches = Minibatches(seed, task.batch_size, len(self.data.train), task.sampling, workers, parts, draws)
 
@@ -88,18 +88,20 @@ class Problem:
         values = dict(zip(("loss", "error"), unify_nans(self.loss.evaluate(*operands)).tolist(), strict=True))
         if self._of_tokens:
             nats = values["loss"] if self._of_tokens == self.loss else float(unify_nans(self._of_tokens.evaluate(*operands))[0])
-            values["perplexity"] = math.exp(nats) if nats < 700 else math.inf
+            values["perplexity"] = math.exp(nats) if nats < 700 else math.inf  # a float would overflow
         if self._norm:
             values["gradient_norm"] = float(unify_nans(self.loss.gradient_norm(*operands)))
         if len(self.layout.answer) == 1:
             return values
         replicas = jax.vmap(lambda *blocks: arithmetic.blocks.join(blocks))(*(state.params for state in states))
-        loss, error = unify_nans(arithmetic.mean_replica_loss(states, self.evaluation, self._judged, self.seen)).tolist()
+        loss, error = unify_nans(
+            arithmetic.mean_replica_loss(states, self.evaluation, self._examples_of_replicas, self.seen)
+        ).tolist()
         disagreement = float(unify_nans(arithmetic.disagreement(replicas)))
         return {**values, "disagreement": disagreement, "replicas_loss": loss, "replicas_error": error}
 
 
-def _judged(examples: int, replicas: int) -> NDArray[np.int32]:
+def _examples_of_replicas(examples: int, replicas: int) -> NDArray[np.int32]:
     """Return the evaluation examples of each replica: all if that is cheap, else a part each, which together cover all.
 
     So a point costs about the larger of one evaluation and `_JUDGEMENTS`, whatever the number of replicas.
@@ -178,11 +180,11 @@ def _replayed(
     points, arithmetic, resumed = recording.cadence.points(schedule), problem.arithmetic, following.resumed
     program = timings.program(schedule, points.rows, arithmetic)
     measured, reached = (list(resumed.measured), resumed.reached) if resumed else ([], None)
-    passed = len(measured)
-    replaying = replay(program, arithmetic, problem.models, problem.examples, problem.batches, reached, passed, cores)
+    first = len(measured)  # point that this process measures first
+    replaying = replay(program, arithmetic, problem.models, problem.examples, problem.batches, reached, first, cores)
     with contextlib.closing(replaying) as marks:  # whatever ends this, its helpers end with it
-        for number, mark in enumerate(marks, start=passed):
-            if number > passed and program.repeats(number):
+        for number, mark in enumerate(marks, start=first):
+            if number > first and program.repeats(number):  # nothing has changed since the point before
                 measured.append(measured[-1])
             else:
                 states = states_at(program, number, mark, arithmetic, problem.layout.answer)
@@ -198,11 +200,12 @@ def _replayed(
 
 def _shorten(recording: Recording, schedule: Schedule, points: Points, number: int) -> Schedule:
     """Return the schedule up to this point, at which the target was reached; recorded again, unless it ends there."""
-    rows, at = int(points.rows[number]), float(points.seconds[number])
-    if rows == len(schedule) and at >= schedule.end_ns / NANOSECONDS:
+    rows, seconds = int(points.rows[number]), float(points.seconds[number])
+    if rows == len(schedule) and seconds >= schedule.end_ns / NANOSECONDS:
         return schedule
-    if recording.cadence.unit == "seconds" and not is_undone(schedule, at):
-        return recording.schedule_until(at)
+    # A recording that ends at a moment whose work a failure undoes later would hold that work.
+    if recording.cadence.unit == "seconds" and not is_undone(schedule, seconds):
+        return recording.schedule_until(seconds)
     return recording.schedule_until(rows=rows, since=int(schedule["time_ns"][rows - 1]))
 
 
@@ -255,9 +258,9 @@ class LastUses:
             interpreter.forget_message(message)
 
 
-def _by_row(rows: dict[Any, int]) -> dict[int, list[Any]]:
+def _by_row(last_rows: dict[Any, int]) -> dict[int, list[Any]]:
     values = dict[int, list[Any]]()
-    for value, row in rows.items():
+    for value, row in last_rows.items():
         values.setdefault(row, []).append(value)
     return values
 
@@ -286,8 +289,8 @@ def _inline(run: Run, recording: Recording, problem: Problem, following: Followi
     schedule = recording.watched(interpreter, look)
     points = recording.cadence.points(schedule)
     if recording.cadence.unit == "seconds" and _target_reached(run, measured) and len(measured) < len(points.rows):
-        at = float(points.seconds[len(measured) - 1])
-        schedule = recording.schedule_until(at, statistics=interpreter.memory.statistics)
+        seconds = float(points.seconds[len(measured) - 1])
+        schedule = recording.schedule_until(seconds, statistics=interpreter.memory.statistics)
     else:
         del measured[len(points.rows) - 1 :]  # the end is evaluated after all events at its time
         while len(measured) < len(points.rows):

@@ -109,6 +109,7 @@ def compute_in_processes(units: Sequence[Unit], stage: Path, progress: OfRuns, j
         except BaseException:
             pool.end()
             raise
+    # Units of a process that was killed are not finished.
     compute_here([unit for unit in units if not stored.find_unchecked(unit, stage / unit.folder)], stage, progress, jobs)
 
 
@@ -118,16 +119,16 @@ def _compute_among_others(units: Sequence[Unit], stage: Path, futures: Sequence[
     for unit in units:
         for future in futures:
             if future.done():
-                _check(future.result())
+                _raise_error(future.result())
         with suppress(TakenError):
             execution.complete(
                 unit, stage, patience=0, timings=timings, cores=jobs - sum(not future.done() for future in futures)
             )
     for future in as_completed(futures):
-        _check(future.result())
+        _raise_error(future.result())
 
 
-def _check(error: str) -> None:
+def _raise_error(error: str) -> None:
     if error:
         raise FredError(error)
 
@@ -138,6 +139,7 @@ def _order_of_process(units: Sequence[Any], number: int, jobs: int) -> list[Any]
     >>> [_order_of_process("abcdef", number, 3) for number in range(3)]
     [['a', 'b', 'c', 'd', 'e', 'f'], ['d', 'c', 'b', 'a', 'f', 'e'], ['e', 'f', 'a', 'b', 'c', 'd']]
     """
+    # An odd process begins where the next one does, and goes back from there.
     first = round((number + number % 2) / jobs * len(units)) % max(1, len(units))
     forwards = [*units[first:], *units[:first]]
     return forwards[::-1] if number % 2 else forwards

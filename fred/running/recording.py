@@ -97,14 +97,14 @@ class Cadence:
             moments = np.append(self._moments(schedule.end_ns), schedule.end_ns)
             rows = np.append(np.searchsorted(times, moments[:-1], side="left"), len(schedule))
         else:
-            reached = np.arange(1, len(updates) + 1) // schedule.blocks if self.unit == "updates" else gradients
-            last = reached[-1] if len(reached) else 0
-            thresholds = self.spacing * np.arange(1, last // self.spacing + 2)
-            at = np.unique(np.searchsorted(reached, thresholds[thresholds <= last], side="left"))
-            rows = np.append(updates[at] + 1, len(schedule))
-            moments = np.append(times[updates[at]], schedule.end_ns)
+            counts = np.arange(1, len(updates) + 1) // schedule.blocks if self.unit == "updates" else gradients
+            last = counts[-1] if len(counts) else 0
+            thresholds = self.spacing * np.arange(1, last // self.spacing + 2)  # one more than fit, because of rounding
+            reaching = np.unique(np.searchsorted(counts, thresholds[thresholds <= last], side="left"))
+            rows = np.append(updates[reaching] + 1, len(schedule))
+            moments = np.append(times[updates[reaching]], schedule.end_ns)
         rows, moments = np.insert(rows, 0, 0), np.insert(moments, 0, 0)
-        done = np.searchsorted(updates, rows, side="left")
+        done = np.searchsorted(updates, rows, side="left")  # number of updates of blocks before each point
         changes = np.searchsorted(schedule.rows(Verb.PUSH, Verb.COMMIT, Verb.SYNC), rows, side="left")
         if len(done) > 1 and self.unit != "seconds" and changes[-1] == changes[-2]:  # the end adds nothing to the last point
             rows, moments, done = rows[:-1], moments[:-1], done[:-1]
@@ -148,7 +148,7 @@ class Watch:
         self.recorder: Recorder | None = None  # its counters determine the points
         self._number = 1  # of the next point
         self._moment = cadence.moment(1) if cadence.unit == "seconds" else math.inf  # ns
-        self._reached_at = math.inf  # ns
+        self._reached_at = math.inf  # ns, the point in time at which `look` returned True
         self.statistic = listener.statistic
         self.forget_mailbox, self.forget_message = listener.forget_mailbox, listener.forget_message
 
@@ -163,7 +163,7 @@ class Watch:
         if self._cadence.unit != "seconds" and row.verb in (Verb.PUSH, Verb.COMMIT):
             reached = self.recorder.updates if self._cadence.unit == "updates" else self.recorder.gradients
             if reached >= self._number * self._cadence.spacing:
-                while reached >= self._number * self._cadence.spacing:
+                while reached >= self._number * self._cadence.spacing:  # an update may reach several points
                     self._number += 1
                 if self._look():
                     self.recorder.stop()
@@ -225,9 +225,9 @@ class Timing(NamedTuple):
 
     def described(self) -> dict[str, Any]:
         """Return the timing as JSON, by which another process identifies it."""
-        how: dict[str, Any] = {"mode": "json", "context": {"paths": no_path}}
-        protocol = {"name": registry.name_of("protocol", self.protocol), **self.protocol.model_dump(**how)}
-        return self._asdict() | {"cluster": self.cluster.model_dump(**how), "protocol": protocol}
+        options: dict[str, Any] = {"mode": "json", "context": {"paths": no_path}}
+        protocol = {"name": registry.name_of("protocol", self.protocol), **self.protocol.model_dump(**options)}
+        return self._asdict() | {"cluster": self.cluster.model_dump(**options), "protocol": protocol}
 
     def schedule(self, listener: Listener | None = None) -> Schedule:
         """Record the schedule; `listener` receives each row when it is recorded, and returns statistics."""
@@ -257,16 +257,16 @@ class Timing(NamedTuple):
         """Return the cluster in which outages after a number of updates have times."""
         # Until it begins, an outage has no effect. So the run without it makes the same updates at the same times up to there.
         cluster, limits = self.cluster, dict(self.limits)
-        outages = ((place, fault) for place, fault in enumerate(cluster.faults) if isinstance(fault, Outage))
-        waiting = sorted((outage.after_updates, place, outage) for place, outage in outages if outage.after_updates)
-        for updates, place, outage in waiting:
-            fewer = limits | {"updates": min(updates, limits.get("updates", math.inf))}
-            recorder = self._replace(limits=tuple(fewer.items())).recorder()
+        outages = ((number, fault) for number, fault in enumerate(cluster.faults) if isinstance(fault, Outage))
+        unplaced = sorted((outage.after_updates, number, outage) for number, outage in outages if outage.after_updates)
+        for updates, number, outage in unplaced:
+            shorter = limits | {"updates": min(updates, limits.get("updates", math.inf))}
+            recorder = self._replace(limits=tuple(shorter.items())).recorder()
             time = self._simulate(cluster, recorder).end_ns
             if recorder.updates < updates:  # the run ends before
                 break
             faults = list(cluster.faults)
-            faults[place] = outage.place(time)
+            faults[number] = outage.place(time)
             cluster = cluster.model_copy(update={"faults": tuple(faults)})
         return cluster
 
@@ -307,10 +307,10 @@ class Recording:
 
         limit = dict(self.timing.limits).get("updates", math.inf)
 
-        def looked() -> bool:
+        def look_at_fraction() -> bool:
             return look(min(1.0, recorder.updates / max(1.0, limit)))
 
-        watch = Watch(self.cadence, listener, looked)
+        watch = Watch(self.cadence, listener, look_at_fraction)
         watch.recorder = recorder = self.timing.recorder(watch)
         schedule = self.timing.recorded(recorder)
         watch.finish(schedule.end_ns)
@@ -330,10 +330,10 @@ class Recording:
         limits: tuple[tuple[str, float], ...] = (("rows", rows),)
         if self.timing.cluster.failures is not None:
             return self.timing._replace(limits=(*limits, ("rows_from", since)), seconds=seconds).schedule()
-        return self.timing._replace(limits=limits, seconds=seconds).schedule(_Told(statistics))
+        return self.timing._replace(limits=limits, seconds=seconds).schedule(_RecordedStatistics(statistics))
 
 
-class _Told(Listener):
+class _RecordedStatistics(Listener):
     """A listener that returns recorded statistics, and computes nothing."""
 
     def __init__(self, statistics: Sequence[float]):
@@ -346,10 +346,12 @@ class _Told(Listener):
 
 @contextmanager
 def _representable() -> Iterator[None]:
+    """Explain an error of a number that a schedule cannot hold: virtual time above 64-bit ns, or a number that is not whole."""
     try:
         yield
     except (OverflowError, struct.error) as error:
         place = own_code.line_of(error)
+        # With the user's code, bytes may be too large, too: those that the code counts.
         where, costs = (f" ({place})", ", and costs (bytes)") if place else ("", "")
         if "not an integer" in str(error):
             raise FredError(
@@ -365,9 +367,9 @@ _LIST = "files.json"  # written last: the digests of a timing's files
 
 def in_order(units: Sequence[Unit]) -> list[Unit]:
     """Return the units grouped by timing, in the order in which the first of each group comes."""
-    first: dict[Timing, int] = {}
-    places = [first.setdefault(Timing.of_run(unit.run, unit.seed), place) for place, unit in enumerate(units)]
-    return [units[place] for place in sorted(range(len(units)), key=lambda place: places[place])]
+    first_of: dict[Timing, int] = {}
+    groups = [first_of.setdefault(Timing.of_run(unit.run, unit.seed), i) for i, unit in enumerate(units)]
+    return [units[i] for i in sorted(range(len(units)), key=lambda i: groups[i])]
 
 
 class Timings:

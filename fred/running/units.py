@@ -180,8 +180,8 @@ class Selection:
         """
         widest, points = self._with_all_seeds(), self.scenario.points
         swept = {points[name].of for name in self.names if name in points}
-        first = sum(len(widest.first_seeds(name)) for name in self._first_runs())
-        return first + len(swept) * len(widest.scenario.report_seeds or ())
+        first_units = sum(len(widest.first_seeds(name)) for name in self._first_runs())
+        return first_units + len(swept) * len(widest.scenario.report_seeds or ())
 
     @property
     def doubts(self) -> list[str]:
@@ -207,7 +207,7 @@ class Selection:
         selection, outcomes = self, outcomes if outcomes is not None else {}
         while True:
             scenario, units, names = selection.scenario, list[Unit](), self._first_runs()
-            while names:
+            while names:  # of a sweep first some points, then neighbours of the best one, until all of these have been tried
                 units += [_unit(scenario, name, seed, inline) for name in names for seed in selection.first_seeds(name)]
                 yield Stage(scenario, [*units])
                 tables = Tables(scenario, [outcomes[unit] for unit in units])
