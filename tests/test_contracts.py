@@ -366,12 +366,12 @@ def test_another_process_draws_figures_of_a_run_by_two(tmp_path):
     program = """
 import fred
 from fred.results import folder
-begin_drawing = folder._start
+begin_drawing = folder._start_drawing
 def count(result, place):
     futures = begin_drawing(result, place)
     print(len(futures))
     return futures
-folder._start = count
+folder._start_drawing = count
 fred.run("quickstart", only=["asgd", "sync"], seeds=[1], out="out", jobs=2)
 """
     command = [sys.executable, "-c", program]

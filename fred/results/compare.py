@@ -193,6 +193,7 @@ def _digests(outcome: Outcome) -> tuple[str, str | None]:
 
 
 def _difference(old: Outcome, new: Outcome) -> str:
+    """Return where two outcomes with different digests differ first: in the schedule, or else in the evaluations."""
     if old.schedule_digest != new.schedule_digest:
         return first_difference(old.schedule, new.schedule)
     columns = [column for column in old.metrics if column in new.metrics]
@@ -206,6 +207,7 @@ def _difference(old: Outcome, new: Outcome) -> str:
 
 
 def _labels(folders: Sequence[Path]) -> list[str]:
+    """Return as many last parts of each path as distinguish all folders."""
     paths = [folder.resolve() for folder in folders]
     for depth in range(1, max((len(path.parts) for path in paths), default=0) + 1):
         labels = ["/".join(path.parts[-depth:]) for path in paths]

@@ -151,13 +151,14 @@ def _slider(ipywidgets: Any, scenario: Scenario, path: str, values: Any) -> Any:
     """Return the widget of a setting: a slider for numbers, otherwise a list to choose from. Raises FredError."""
     look = {"description": path, "style": {"description_width": "16rem"}, "layout": ipywidgets.Layout(width="36rem")}
     look_of_slider = look | {"continuous_update": False}  # the runs follow when the mouse is released
-    now = _current(scenario, path)
+    current = _current(scenario, path)
     if isinstance(values, tuple) and len(values) == 2 and all(map(is_number, values)) and 0 < values[1] - values[0] < math.inf:
         low, high = map(float, values)
         _check_continuous(scenario, path, low, high)
         _check_effect(scenario, path, [low, high])
-        first, step = float(now) if is_number(now) and low <= now <= high else low, _round_step((high - low) / _STEPS)
-        return ipywidgets.FloatSlider(first, min=low, max=high, step=step, readout_format=".4", **look_of_slider)
+        initial = float(current) if is_number(current) and low <= current <= high else low
+        step = _round_step((high - low) / _STEPS)
+        return ipywidgets.FloatSlider(initial, min=low, max=high, step=step, readout_format=".4", **look_of_slider)
     if not isinstance(values, range | list) or not len(values):
         raise FredError(
             f"{path}: found {quoted(values)[:80]}; expected two numbers in parentheses, the smaller one first, such as (0, 2), "
@@ -165,11 +166,11 @@ def _slider(ipywidgets: Any, scenario: Scenario, path: str, values: Any) -> Any:
         )
     _check(scenario, path, values)
     _check_effect(scenario, path, values if isinstance(values, list) else [values[0], values[-1]])
-    first = now if now in values else values[0]
+    initial = current if current in values else values[0]
     if isinstance(values, range):
         low, high, step = min(values), max(values), abs(values.step)
-        return ipywidgets.IntSlider(first, min=low, max=high, step=step, **look_of_slider)
-    choice = {"options": [(_label(value), value) for value in values], "value": first}
+        return ipywidgets.IntSlider(initial, min=low, max=high, step=step, **look_of_slider)
+    choice = {"options": [(_label(value), value) for value in values], "value": initial}
     if all(map(is_number, values)):
         return ipywidgets.SelectionSlider(**choice, **look_of_slider)
     return ipywidgets.Dropdown(**choice, **look)
@@ -231,7 +232,9 @@ def _round_step(least: float) -> float:
     (0.02, 0.05, 1.0)
     """
     power = 10.0 ** math.floor(math.log10(least))
-    return float(next(f"{factor * power:.3g}" for factor in (1, 2, 5, 10) if factor * power >= least * 0.999))
+    return float(
+        next(f"{factor * power:.3g}" for factor in (1, 2, 5, 10) if factor * power >= least * 0.999)
+    )  # despite rounding
 
 
 def _label(value: Any) -> str:

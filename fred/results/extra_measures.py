@@ -137,11 +137,12 @@ def by_worker(outcome: Outcome) -> pd.DataFrame:
 
 
 def _participation(schedule: Schedule) -> pd.DataFrame:
+    """Return one row per worker: worker, its gradients that took part in an update, and those that were used in none."""
     ledger, workers = schedule.ledger, schedule.workers
     applied = ledger.workers[ledger.applied != NONE]
     rows = schedule.rows(Verb.DROP)
     rows = rows[schedule["step"][rows] != NONE]
-    steps = schedule.started + 1
+    steps = schedule.started + 1  # more than any worker has: worker x steps + step is a number of its own for each gradient
     dropped = np.setdiff1d(schedule["worker"][rows] * steps + schedule["step"][rows], ledger.workers * steps + ledger.steps)
 
     gradients, drops = (np.bincount(numbers, minlength=workers) for numbers in (applied, dropped // steps))

@@ -41,16 +41,16 @@ def figures_drawn(result: Result, folder: Path) -> Iterator[None]:
         folder: folder for an SVG file of each figure.
     """
     folder.mkdir(exist_ok=True)
-    futures = _start(result, folder)
+    futures = _start_drawing(result, folder)
     try:
         yield
-        _finish(result, folder, futures)
+        _finish_drawing(result, folder, futures)
     finally:
         if not all(future.done() or future.cancel() for future in futures):
             pool.end()  # otherwise they would draw in the folder of a later result
 
 
-def _start(result: Result, folder: Path) -> list[Future[list[str]]]:
+def _start_drawing(result: Result, folder: Path) -> list[Future[list[str]]]:
     """Let idle worker processes draw; no more than they, as this process draws as well."""
     with suppress(Exception):  # they have just died: continue without them
         number = pool.number() if _same_everywhere(result) else 0
@@ -63,7 +63,8 @@ def _same_everywhere(result: Result) -> bool:
     return "matplotlib" not in sys.modules and not any(own_classes(outcome.run) for outcome in result.outcomes)
 
 
-def _finish(result: Result, folder: Path, futures: Sequence[Future[list[str]]]) -> None:
+def _finish_drawing(result: Result, folder: Path, futures: Sequence[Future[list[str]]]) -> None:
+    """Draw figures that no worker process has begun, from the last one back, and then those that one began but did not draw."""
     pictures, names = result.pictures(), {*_draw(result, folder, 1.0)}
     running = as_completed([future for future in futures if not future.cancel()])
     while pictures.keys() - names and (future := next(running, None)):
@@ -78,7 +79,7 @@ def _draw(result: Result, folder: Path, share: float) -> list[str]:
     names, pictures = [], [*result.pictures().items()]
     first = round(share * len(pictures))
     for name, draw in [*pictures[first:], *reversed(pictures[:first])]:
-        try:
+        try:  # an empty file tells the other processes that the figure has been begun
             _file(folder, name).touch(exist_ok=False)
         except FileExistsError:
             continue

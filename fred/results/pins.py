@@ -276,13 +276,13 @@ def compare_with_pin(file: Path, result: Result, words: Words, tolerance: float)
         raise FredError(f"{words.file}: not compared: {words.lateness(new.unprepared)}")
     outcomes = {label(outcome): outcome for outcome in result.outcomes}
     pairs = [_Pair(old.runs[name], new.runs[name], outcomes[name]) for name in unlike if name in old.runs and name in outcomes]
-    elsewhere = other_environment(old.numeric, new.numeric)
+    elsewhere = other_environment(old.numeric, new.numeric)  # in words; empty if the numeric environment is the same
     differences = [f"{name}: pinned, but not run" for name in old.runs if name not in new.runs]
     differences += [f"{name}: run, but not pinned" for name in new.runs if name not in old.runs]
-    differences += _farther(pairs, tolerance) if elsewhere else map(_difference, pairs)
+    differences += _beyond_tolerance(pairs, tolerance) if elsewhere else map(_difference, pairs)
     is_local = new.environment == environment_of()  # not loaded from elsewhere
     if elsewhere and is_local and not differences:
-        differences = list(filter(None, (_difference_again(pair.outcome) for pair in pairs)))
+        differences = list(filter(None, (_repeat(pair.outcome) for pair in pairs)))
     if not differences:
         largest = max(_deviation(pair)[0] for pair in pairs)
         timing = sum(pair.pinned.schedule != pair.now.schedule for pair in pairs)
@@ -310,8 +310,8 @@ def _difference(pair: _Pair) -> str:
     """Return in which of timing and arithmetic a run differs from its pin, where first, and its time and loss at the end."""
     pinned, now, outcome = pair
     name = label(outcome)
-    before, after = ((run.losses.split() or [""])[-1] for run in (pinned, now))
-    ends = f"\n  at the end: loss {before} -> {after}" if before != after else ""
+    pinned_loss, loss = ((run.losses.split() or [""])[-1] for run in (pinned, now))
+    ends = f"\n  at the end: loss {pinned_loss} -> {loss}" if pinned_loss != loss else ""
     if pinned.schedule != now.schedule:
         times = f"\n  virtual time: {pinned.seconds:.9g} s -> {now.seconds:.9g} s" if pinned.seconds != now.seconds else ""
         return f"{name}: timing differs: {_first_rows(pinned, outcome)}{times}{ends}"
@@ -341,13 +341,13 @@ def _first_evaluation(pair: _Pair) -> str:
     pinned, now, outcome = pair
     if pinned.evaluations != now.evaluations:
         return f"recorded {pinned.evaluations} evaluations, now {now.evaluations}"
-    before = -1
+    previous = -1  # pinned evaluation; those between it and the next one are not pinned
     for position, old, new in zip(evaluations_of(pinned.evaluations), pinned.losses.split(), now.losses.split(), strict=True):
         if old != new:
-            at = f"{position}" if position == before + 1 else f"{before + 1} to {position}"
+            evaluations = f"{position}" if position == previous + 1 else f"{previous + 1} to {position}"
             updates = int(outcome.metrics["updates"].iloc[position])
-            return f"first at evaluation {at}\n  after {updates:,} update{'s' * (updates != 1)}: loss {old} -> {new}"
-        before = position
+            return f"first at evaluation {evaluations}\n  after {updates:,} update{'s' * (updates != 1)}: loss {old} -> {new}"
+        previous = position
     return "all pinned losses are the same"
 
 
@@ -358,11 +358,11 @@ def _deviation(pair: _Pair) -> tuple[float, str]:
         return math.inf, f"recorded {pinned.evaluations} evaluations, now {now.evaluations}"
     losses = dict(zip(evaluations_of(pinned.evaluations), zip(pinned.numbers, now.numbers, strict=True), strict=True))
     least = _ROUNDING * max((abs(old) for old, _ in losses.values() if math.isfinite(old)), default=0.0)
-    pairs = {"rows": (pinned.rows, now.rows), "virtual time at the end": (pinned.seconds, now.seconds)}
-    pairs |= {f"loss at evaluation {position}": pair for position, pair in losses.items()}
-    relative = {name: _relative(*pair, least) for name, pair in pairs.items()}
+    values = {"rows": (pinned.rows, now.rows), "virtual time at the end": (pinned.seconds, now.seconds)}
+    values |= {f"loss at evaluation {position}": old_and_new for position, old_and_new in losses.items()}
+    relative = {name: _relative(*old_and_new, least) for name, old_and_new in values.items()}
     worst = max(relative, key=lambda name: relative[name])
-    return relative[worst], "{} {:.8g} -> {:.8g}".format(worst, *pairs[worst])
+    return relative[worst], "{} {:.8g} -> {:.8g}".format(worst, *values[worst])
 
 
 def _relative(old: float, new: float, least: float) -> float:
@@ -373,7 +373,7 @@ def _relative(old: float, new: float, least: float) -> float:
     return difference if math.isfinite(difference) else math.inf
 
 
-def _farther(pairs: Iterable[_Pair], tolerance: float) -> Iterator[str]:
+def _beyond_tolerance(pairs: Iterable[_Pair], tolerance: float) -> Iterator[str]:
     """Yield the runs whose largest deviation is above the tolerance."""
     for pair in pairs:
         relative, quantity = _deviation(pair)
@@ -381,7 +381,7 @@ def _farther(pairs: Iterable[_Pair], tolerance: float) -> Iterator[str]:
             yield f"{label(pair.outcome)}: {quantity}, a relative difference of {relative:.2g} (tolerance {tolerance:g})"
 
 
-def _difference_again(outcome: Outcome) -> str:
+def _repeat(outcome: Outcome) -> str:
     """Compute a run again, and return the difference from its first time; empty if there is none."""
     difference = difference_of(outcome, execute(outcome.name, outcome.run, outcome.seed))
     return f"{label(outcome)}: two runs in this environment differ from each other: {difference}" if difference else ""

@@ -38,14 +38,14 @@ def notes(outcome: Tables) -> list[str]:
 def _missed(outcome: Tables) -> list[str]:
     """Return a sentence for each reported run that misses its target with some seeds."""
     runs: dict[str, list[Outcome]] = {}
-    for seed in outcome.reported_outcomes:
-        runs.setdefault(seed.name, []).append(seed)
+    for unit in outcome.reported_outcomes:
+        runs.setdefault(unit.name, []).append(unit)
     lines = []
-    for name, seeds in runs.items():
-        goals = " and ".join(f"{quantity} {goal:g}" for quantity, goal in seeds[0].run.targets.items())
-        missed = sum((seed.summary["target"] or {}).get("updates") is None for seed in seeds) if goals else 0
+    for name, units in runs.items():
+        goals = " and ".join(f"{quantity} {goal:g}" for quantity, goal in units[0].run.targets.items())
+        missed = sum((unit.summary["target"] or {}).get("updates") is None for unit in units) if goals else 0
         if missed:
-            lines.append(f"{name} did not reach {goals} with {missed} of {len(seeds)} seeds.")
+            lines.append(f"{name} did not reach {goals} with {missed} of {len(units)} seeds.")
     return lines
 
 
@@ -139,9 +139,9 @@ def _unused_records(outcome: Tables) -> list[str]:
             continue  # the protocol has no clock
         end, cluster = float(unit.summary["virtual_seconds"]), unit.run.cluster
         failures = [down for _, down, _ in cluster.failures.recorded] if cluster.failures else []
-        sessions = [getattr(fault, "sessions", ()) for fault in cluster.faults]
-        times = [time for members in sessions for member in members for session in member for time in session if time > 0]
-        for event, moments in (("failure", failures), ("begin or end of a session", times)):
+        of_faults = [getattr(fault, "sessions", ()) for fault in cluster.faults]  # begin and end of each session, by worker
+        ends = [time for workers in of_faults for sessions in workers for session in sessions for time in session if time > 0]
+        for event, moments in (("failure", failures), ("begin or end of a session", ends)):
             if moments and min(moments) > end:
                 missed = f"the first comes after {min(moments):g} s, the run ends after {end:g} s"
                 lines.append(f"{unit.name}: no recorded {event} lies within the run; {missed}")
@@ -379,11 +379,11 @@ class Result(Tables):
             self.outcome(name)
         names = list(dict.fromkeys(outcome.name for outcome in self.outcomes))
         order = names if runs is None else [self.resolve_name(name) for name in ((runs,) if isinstance(runs, str) else runs)]
-        named = {self.resolve_name(name): label for name, label in labels.items()}
+        label_of = {self.resolve_name(name): label for name, label in labels.items()}
         outcomes = [outcome for name in order for outcome in self.outcomes if outcome.name == name]
         looks = _pictures().coloured(self, SCREEN).looks
-        renamed = [outcome.renamed(named.get(outcome.name, outcome.name)) for outcome in outcomes]
-        return replace(self, outcomes=renamed), {named.get(name, name): looks[name] for name in order if name in looks}
+        renamed = [outcome.renamed(label_of.get(outcome.name, outcome.name)) for outcome in outcomes]
+        return replace(self, outcomes=renamed), {label_of.get(name, name): looks[name] for name in order if name in looks}
 
     def plot_b_staleness(self, every: int = 1) -> "Picture":
         """Draw the mean B-staleness of gradients against their staleness, for the first seed; runs are computed again.
