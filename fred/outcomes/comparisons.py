@@ -147,19 +147,22 @@ def _is_measured(rows: pd.DataFrame, column: str) -> bool:
 
 
 def _family(runs: Sequence[pd.DataFrame], baseline: pd.DataFrame, quantity: Quantity) -> list[dict[str, Any]]:
-    """Compare runs with the baseline, each over the common seeds, by intervals that belong together."""
-    ratio = quantity.way == "ratio"
+    """Compare runs with the baseline, each over the common seeds, by intervals that belong together.
+
+    Return a row of the table for each run. A ratio is computed as the difference of logarithms.
+    """
+    is_ratio = quantity.way == "ratio"
     pairs = [_values(run, baseline, quantity) for run in runs]
-    differences = [numerics.log(values[0] / values[1]) if ratio else values[0] - values[1] for values, _ in pairs]
+    differences = [numerics.log(values[0] / values[1]) if is_ratio else values[0] - values[1] for values, _ in pairs]
     ends = intervals([Mean.estimate(paired) for paired in differences])
     rows = []
     for paired, (low, high), (values, missing) in zip(differences, ends, pairs, strict=True):
-        numbers = {**_summarise_pairs(paired, numerics.log(values) if ratio else values), "low": low, "high": high}
-        if ratio:
+        numbers = {**_summarise_pairs(paired, numerics.log(values) if is_ratio else values), "low": low, "high": high}
+        if is_ratio:
             numbers |= {name: math.exp(value) for name, value in numbers.items() if name != "variance_saved"}
         counts = {"seeds": len(paired), "missing": missing}
-        saving = (-high, -low) if quantity.larger_is_better else (low, high)
-        rows.append({**numbers, "better": verdict(saving).value, **counts})
+        excess = (-high, -low) if quantity.larger_is_better else (low, high)  # how much worse than the baseline
+        rows.append({**numbers, "better": verdict(excess).value, **counts})
     return rows
 
 
@@ -212,7 +215,7 @@ def precision(tables: Tables) -> float:
     if rows.empty:
         return math.nan
     if rows["way"].iloc[0] == "ratio":
-        halves = (rows["high"] / rows["low"]) ** 0.5 - 1
+        halves = (rows["high"] / rows["low"]) ** 0.5 - 1  # of an interval of logarithms, as a relative difference
     else:
         reported = tables.with_its_best().summary
         level = reported.loc[reported["name"] == rows["baseline"].iloc[0], rows["quantity"].iloc[0]].mean()
@@ -292,7 +295,8 @@ def not_dominated(seconds: ArrayLike, cost: ArrayLike) -> NDArray[np.bool_]:
     """
     seconds, cost = np.asarray(seconds, np.float64), np.asarray(cost, np.float64)
     order = np.lexsort((cost, seconds))
-    least = np.minimum.accumulate(np.concatenate(([np.inf], cost[order])))
+    least = np.minimum.accumulate(np.concatenate(([np.inf], cost[order])))  # of all faster points, and of equally fast ones
     front = np.zeros(len(order), bool)
     front[order] = cost[order] < least[:-1]
+    # Of equal points the first one is on the front so far; the others are, too.
     return front | np.array([any((seconds[front] == s) & (cost[front] == c)) for s, c in zip(seconds, cost, strict=True)], bool)

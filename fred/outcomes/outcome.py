@@ -270,12 +270,14 @@ def run_times(schedule: Schedule, cluster: Cluster) -> pd.DataFrame:
     2          1       0      0.5     0
     3          1       1      0.5     0
     """
-    ends, late_ends = schedule["end_ns"].copy(), schedule.intervals.select(What.UNFINISHED)
-    ends[late_ends.row] = late_ends.end_ns
+    # A gradient dropped during its computation has an interval up to the time at which it would have ended.
+    ends, unfinished = schedule["end_ns"].copy(), schedule.intervals.select(What.UNFINISHED)
+    ends[unfinished.row] = unfinished.end_ns
     rows = schedule.rows(Verb.PUSH, Verb.ADD, Verb.DROP)
     rows = rows[(schedule["step"][rows] != NONE) & (ends[rows] < UNENDING)]
-    _, first = np.unique(schedule["step"][rows] * schedule.workers + schedule["worker"][rows], return_index=True)
-    rows = rows[first]
+    # With several blocks a gradient has several rows, of which the first one counts.
+    _, first_rows = np.unique(schedule["step"][rows] * schedule.workers + schedule["worker"][rows], return_index=True)
+    rows = rows[first_rows]
     worker, nanoseconds = schedule["worker"][rows], ends[rows] - schedule["begin_ns"][rows]
     node = cluster.node_of[worker]
     columns = {"iteration": schedule["step"][rows], "worker": worker, "seconds": nanoseconds / NANOSECONDS, "node": node}

@@ -114,15 +114,15 @@ def find_next_points(scenario: Scenario, points: pd.DataFrame, best: pd.DataFram
         best: some of these rows: the best point of each run.
     """
     tried_names, next_names = dict(list(points.groupby("run", sort=False)["point"])), list[str]()
-    for run, names in tried_names.items():
+    for run, tried in tried_names.items():
         points_of_run = {name: point for name, point in scenario.points.items() if point.of == run}
         if not any(point.later for point in points_of_run.values()):
             continue  # all points of this run are tried at first
         ranges = _ranges([point.values for point in points_of_run.values()])
-        centres = best[best["run"] == run]["point"].tolist() or names.tolist()
+        centres = best[best["run"] == run]["point"].tolist() or tried.tolist()
         neighbours = [values for name in centres for values in _neighbours(points_of_run[name].values, ranges)]
-        next_candidates = {name: point for name, point in points_of_run.items() if name not in set(names)}
-        next_names += [name for name, point in next_candidates.items() if point.values in neighbours]
+        untried_points = {name: point for name, point in points_of_run.items() if name not in set(tried)}
+        next_names += [name for name, point in untried_points.items() if point.values in neighbours]
     return next_names
 
 
@@ -137,8 +137,8 @@ def _neighbours(point: dict[str, Any], ranges: dict[str, list[float]]) -> list[d
     """Return the points next to one, all as values by key."""
     neighbours = []
     for key, values in ranges.items():
-        place = values.index(point[key])
-        neighbours += [point | {key: values[position]} for position in (place - 1, place + 1) if 0 <= position < len(values)]
+        i = values.index(point[key])
+        neighbours += [point | {key: values[k]} for k in (i - 1, i + 1) if 0 <= k < len(values)]
     return neighbours
 
 
@@ -405,7 +405,7 @@ def by_timing(outcomes: Sequence[Outcome]) -> list[tuple[str, ...]]:
     Args:
         outcomes: the outcomes of the runs, in the order of their seeds.
     """
-    digests: dict[str, str] = {}
+    digests: dict[str, str] = {}  # of all seeds together, by the name of the run
     for outcome in outcomes:
         digests[outcome.name] = digests.get(outcome.name, "") + outcome.schedule_digest
     sharing: dict[str, tuple[str, ...]] = {}
