@@ -218,9 +218,9 @@ def _check_effect(scenario: Scenario, path: str, values: Sequence[Any]) -> None:
 def _current(scenario: Scenario, path: str) -> Any:
     """Return the value of a setting in a scenario, in its first run if the path names none; None if there is no such value."""
     settings, keys = settings_of(scenario), keys_of(path)
-    place = settings if keys[0] in settings else next(iter(settings["runs"].values()))
+    root = settings if keys[0] in settings else next(iter(settings["runs"].values()))
     try:
-        return reduce(operator.getitem, keys, place)
+        return reduce(operator.getitem, keys, root)
     except (LookupError, TypeError):
         return None
 

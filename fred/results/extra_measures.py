@@ -145,7 +145,7 @@ def _participation(schedule: Schedule) -> pd.DataFrame:
     steps = schedule.started + 1  # more than any worker has: worker x steps + step is a number of its own for each gradient
     dropped = np.setdiff1d(schedule["worker"][rows] * steps + schedule["step"][rows], ledger.workers * steps + ledger.steps)
 
-    gradients, drops = (np.bincount(numbers, minlength=workers) for numbers in (applied, dropped // steps))
+    gradients, drops = (np.bincount(owners, minlength=workers) for owners in (applied, dropped // steps))
     return pd.DataFrame({"worker": range(workers), "gradients": gradients, "dropped": drops})
 
 

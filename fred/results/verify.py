@@ -184,9 +184,9 @@ def _first_value(recorded: Outcome, outcome: Outcome) -> str:
         if not old.iloc[i].equals(new.iloc[i]):
             return f"first at evaluation {i}\n  recorded {old.iloc[i].to_dict()}\n  now      {new.iloc[i].to_dict()}"
     for when in ("initial", "final"):
-        before, after = getattr(recorded, when), getattr(outcome, when)
-        for path in after:
-            if not np.array_equal(before.get(path, np.nan), after[path], equal_nan=True):
+        old_params, new_params = getattr(recorded, when), getattr(outcome, when)
+        for path in new_params:
+            if not np.array_equal(old_params.get(path, np.nan), new_params[path], equal_nan=True):
                 return f"first in parameters {when}/{path}"
     return f"recorded {len(old)} evaluations, now {len(new)}"
 

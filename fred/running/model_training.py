@@ -106,9 +106,9 @@ def _examples_of_replicas(examples: int, replicas: int) -> NDArray[np.int32]:
 
     So a point costs about the larger of one evaluation and `_JUDGEMENTS`, whatever the number of replicas.
     """
-    number = min(examples, max(-(-examples // replicas), _JUDGEMENTS // replicas))
+    examples_each = min(examples, max(-(-examples // replicas), _JUDGEMENTS // replicas))
     begins = np.arange(replicas) * examples // replicas
-    return ((begins[:, None] + np.arange(number)) % examples).astype(np.int32)
+    return ((begins[:, None] + np.arange(examples_each)) % examples).astype(np.int32)
 
 
 def _parts(task: Task, data: Dataset, seed: int, workers: int) -> Parts | None:

@@ -101,8 +101,8 @@ def compute_in_processes(units: Sequence[Unit], stage: Path, progress: OfRuns, j
     if any(unit.has_own_classes for unit in units):
         pool.end()  # they may hold older versions of the user's modules
     order, ordered = Order.for_units(units), in_order(units)
-    number = min(jobs, len(units))
-    packed = [cloudpickle.dumps(_order_of_process(ordered, k, number)) for k in range(1, number)]
+    processes = min(jobs, len(units))  # with this one, whose number is 0
+    packed = [cloudpickle.dumps(_order_of_process(ordered, number, processes)) for number in range(1, processes)]
     with _Watched(units, stage, progress):
         try:
             _compute_among_others(ordered, stage, pool.submit(_take_units, [(order, part, stage) for part in packed]), jobs)

@@ -153,6 +153,7 @@ class Source:
     def _setting_text(self, keys: Keys, is_of_run: bool) -> str | None:
         """Return the text of the setting that set a value, or its keys if the text has none; None if no setting did."""
         for setting_keys, _, text in reversed(self._settings):  # of two for one key, the last one counts
+            # A setting has the keys of a value, or for all runs those after `runs.NAME`.
             if _overlap(keys, self._created_keys(setting_keys)) or (
                 is_of_run and _overlap(keys[2:], self._created_keys(setting_keys, keys[:2]))
             ):
@@ -284,7 +285,7 @@ def _long_integers(value: Any, keys: Keys = ()) -> Iterator[Keys]:
 
 
 def _assign(run: dict[str, Any], keys: Keys, value: Any, text: str) -> None:
-    """Set a value in a run, and create mappings on the way where needed. Raises FredError."""
+    """Set a value in a run, and create mappings on the way where needed. Raises FredError, which begins with `text`."""
     place: Any = run
     for key, following in itertools.pairwise(keys):
         inner = place.get(key) if isinstance(place, dict) else place[key] if _in_list(place, key) else None
@@ -314,7 +315,7 @@ def put_back(run: dict[str, Any], other: Mapping[str, Any], keys: Keys) -> None:
     """
     place: Any = run
     source: Any = other
-    for key in keys[:-1]:
+    for key in keys[:-1]:  # `key` ends as the first one that leads no further in the other run, or else as the last one
         if not isinstance(source.get(key) if isinstance(source, dict) else source[key], dict | list):
             break
         place, source = place[key], source[key]

@@ -104,8 +104,8 @@ def paired(pairs: pd.DataFrame, title: str, view: View = SCREEN) -> Picture:
         title: title above all panels.
         view: the width of the figure, and the colours of the runs.
     """
-    dotted = pairs["mean"].notna()
-    quantities = list(dict.fromkeys(pairs["quantity"][dotted | (not dotted.any())]))  # no panel without a dot, unless all are
+    has_dot = pairs["mean"].notna()
+    quantities = list(dict.fromkeys(pairs["quantity"][has_dot | (not has_dot.any())]))  # no panel without a dot, unless all are
     runs = list(dict.fromkeys(pairs["run"]))
     columns = 2 if len(quantities) == 4 else 3
     looks = view.looks_of(runs)

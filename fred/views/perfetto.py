@@ -73,7 +73,8 @@ class Flows:
         first_use[schedule["mailbox"][used]] = schedule["begin_ns"][used]
         mixes = schedule.rows(Verb.MIX)[::-1]
         mixes = mixes[first_use[schedule["mailbox"][mixes]] != NONE]
-        mixed_into = np.arange(len(first_use))  # by mailbox, which may hold a block: the mailbox of the model made from it
+        # A server's model in several blocks is read block by block, and mixed into the mailbox of the whole model.
+        mixed_into = np.arange(len(first_use))  # by mailbox: itself, or the mailbox of the whole model
         mixed_into[schedule["source"][mixes]] = schedule["mailbox"][mixes]
         rows = schedule.rows(Verb.PULL)
         rows = rows[schedule.is_on_servers(rows)]
@@ -254,7 +255,7 @@ def _add_messages(packets: Packets, top: int, part: Part, sent: pd.DataFrame, fl
     for number, way, begin, end, arrived, row, sender, receiver, size in part.clip_rows(
         sent.sort_values("begin_ns", kind="stable")
     ):
-        receives = way == "to workers" or sender == NONE
+        receives = way == "to workers" or sender == NONE  # a mean of several workers' models has no one sender
         worker, partner = (receiver, sender) if receives else (sender, receiver)
         party = _party("worker" if way == "between workers" else "server", partner)
         details = [(name, value) for name, value in (("bytes", size), ("row", row)) if value != NONE]
@@ -302,8 +303,8 @@ def _add_workers(packets: Packets, top: int, part: Part, account: pd.DataFrame, 
     tracks = [packets.track(f"worker {worker}", parents[node], worker) for worker, node in enumerate(nodes)]
     annotations = _facts(part.schedule, account["row"].to_numpy(), ("step", "version", "staleness", "row"))
     passing, ending = flows.passing["spans"], flows.ending["spans"]
-    for (span, worker, begin, end, kind, _, other, number), facts in zip(part.clip_rows(account), annotations, strict=True):
+    for (span, worker, begin, end, kind, _, other, partner), facts in zip(part.clip_rows(account), annotations, strict=True):
         if other:
-            facts.append(("for" if kind == "waiting" else "with", _party(other, number)))
+            facts.append(("for" if kind == "waiting" else "with", _party(other, partner)))
         name = kind.replace("_", " ")
         packets.slice(tracks[worker], begin, end, name, facts, passing.get(span, ()), ending.get(span, ()))

@@ -153,15 +153,15 @@ def _mark_slow(axis: Axes, rows: NDArray[np.int64]) -> None:
 
 def _draw_job(axis: Axes, schedule: Schedule, workers: int) -> list[float]:
     """Draw the states of a job whose machines fail, below the workers. Return the place of this row, if there is one."""
-    place, intervals = workers + 0.2, schedule.intervals
+    row, intervals = workers + 0.2, schedule.intervals  # just below the last worker's row
     if not (intervals.what >= What.SAVING).any():
         return []
     for state, activity in STATES.items():
         begin, end = (times[intervals.what == activity] / NANOSECONDS for times in (intervals.begin_ns, intervals.end_ns))
-        bars = _outline(begin, end, np.full(len(begin), place), 0.72)
+        bars = _outline(begin, end, np.full(len(begin), row), 0.72)
         bars.set(facecolor=OF_A_JOB[state], edgecolor="none", label=f"job: {state}")
         axis.add_artist(bars)
-    return [place]
+    return [row]
 
 
 def _labelled(workers: NDArray[np.int64]) -> NDArray[np.int64]:
