@@ -96,9 +96,8 @@ class Source:
                 self._points[point] = Point(of=name, values=values, later=sweep.comes_later(values))
                 runs[point] = copy.deepcopy(run)
                 for key, value in values.items():
-                    keys_in_over = (
-                        (key,) if isinstance(sweep.over, dict) else (number, key)
-                    )  # of a grid, or of a list of points
+                    # `over` is a grid or a list of points
+                    keys_in_over = (key,) if isinstance(sweep.over, dict) else (number, key)
                     place = self.locate(("runs", name, "sweep", "over", *keys_in_over))
                     _assign(runs[point], keys_of(key), copy.deepcopy(value), text=place)
         return specification | {"runs": runs, "points": self._points} if self._points else specification
