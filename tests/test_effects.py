@@ -12,6 +12,7 @@ import fred
 from fred.base import environment
 from fred.base.errors import FredError
 from fred.cluster import cluster
+from fred.cluster.failures import Cause
 from fred.components import registry
 from fred.components.component import Component
 from fred.running.execution import check
@@ -353,6 +354,17 @@ class TestWhatCanBeSaid:
         with pytest.raises(FredError, match="`only` names nodes 3; their numbers are 0 to 2"):
             wrong = {**job, "causes": [often | {"only": [3]}]}
             outcome("ssgd", cluster=cluster | {"failures": wrong}, task=None)
+
+    def test_a_cause_that_strikes_a_region_counts_regions_without_workers_too(self):
+        nodes, regions = np.zeros(3, np.int64), (0, 2, 2)
+        domains = {only: Cause(of="regions", mean_up=1.0, only=only).domains(nodes, regions) for only in ((), (0,), (2,))}
+        assert {only: [members.tolist() for members in groups] for only, groups in domains.items()} == {
+            (): [[0], [1, 2]],
+            (0,): [[0]],
+            (2,): [[1, 2]],
+        }
+        with pytest.raises(ValueError, match="`only` names regions 1; their numbers are 0, 2"):
+            Cause(of="regions", mean_up=1.0, only=(1,)).domains(nodes, regions)
 
     def test_a_division_may_be_the_same_under_other_seeds(self):
         from fred.running.model_training import Problem

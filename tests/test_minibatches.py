@@ -145,6 +145,12 @@ def test_random_parts_are_as_uneven_as_a_dirichlet_distribution_says(concentrati
     assert np.mean(((counts / 200) ** 2).sum(axis=0)) == squares
 
 
+def test_a_class_whose_shares_all_vanish_is_divided_equally():
+    """With this label and seed, both gamma variates of concentration 0.01 are too small for a float."""
+    order, begins = divide_by_shares(1, np.full(100, 791451), 2, 0.01)
+    assert begins.tolist() == [0, 50, 100] and sorted(order.tolist()) == [*range(100)]
+
+
 @settings(max_examples=60)
 @given(st.sampled_from(SAMPLINGS), WORDS, st.integers(1, 9), st.integers(1, 30), st.integers(1, 5), KEYS, st.booleans())
 def test_every_minibatch_is_what_a_second_program_draws_in_any_order(sampling, seed, batch, examples, workers, keys, divided):

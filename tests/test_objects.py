@@ -18,7 +18,7 @@ from flax import linen, nnx
 import fred
 from fred.components.component import settings_of
 from fred.learning.keys import key_of
-from fred.learning.models.adapters import Content, NNXObject
+from fred.learning.models.adapters import Content, EquinoxObject, NNXObject
 from fred.results.verify import verify
 from fred.running.units import Unit
 from tests.test_own_models import Linen
@@ -137,6 +137,21 @@ class TestModules:
     )
     def test_a_module_has_the_bits_of_a_class_that_returns_it(self, module, model):
         assert params(**task(module), seeds=[3]) == params(**task(model), seeds=[3])
+
+    def test_arrays_of_integers_in_a_module_of_equinox_stay_as_they_are(self):
+        class Permuted(equinox.Module):
+            weight: jax.Array
+            order: jax.Array
+
+            def __call__(self, x: jax.Array) -> jax.Array:
+                return self.weight[self.order] * x[0]
+
+        permuted = Permuted(jnp.arange(3.0), jnp.array([2, 1, 0]))
+        model = EquinoxObject.wrap(permuted)
+        params = model.init(jax.random.key(1), (1,), 3)
+        assert [leaf.tolist() for leaf in jax.tree.leaves(params)] == [[0.0, 1.0, 2.0]]
+        assert jax.jit(model.apply)(params, jnp.ones((2, 1))).tolist() == [[2.0, 1.0, 0.0]] * 2
+        assert model.with_params(params).order.tolist() == [2, 1, 0]
 
     def test_modules_of_nnx_and_equinox_start_from_their_parameters_and_linen_from_the_seed(self):
         scenarios = [SETTINGS | RATE | task(model) | {"seeds": [1, 2]} for model in (linear(), linen.Dense(4))]

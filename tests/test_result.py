@@ -141,7 +141,9 @@ def test_a_target_is_reached_at_the_first_point_at_or_below_it(learned):
     assert target({**POINTS, "virtual_seconds": [math.nan] * 5}, target_loss=1.0) == reached("loss", 1.0, 20, None), "no clock"
     stop = {"target_loss": 0.3}
     assert target() == reached("loss", 0.3, 40, 4.0)
-    assert target(target_loss=2.0, target_error=0.1) == reached("loss", 2.0, 10, 1.0)
+    assert target(target_error=0.1) == reached("error", 0.1, 40, 4.0), "the one to report comes first"
+    with pytest.raises(ValueError, match="a run reports one target"):
+        target(target_loss=2.0, target_error=0.1)
 
 
 def test_a_run_diverged_where_its_last_finite_loss_was_followed_by_none(learned):

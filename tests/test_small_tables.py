@@ -253,6 +253,8 @@ class TestFailures:
         assert failures_in(tmp_path / "event_trace.tab", text) == ((0, 1000, 1500), (1, 700, 900))
         sessions = sessions_in(tmp_path / "event_trace.tab", text)
         assert sessions.sessions == (((0, 1000),), ((200, 700),)) and sessions.length == 1500
+        without_begin = f"9\t0\t9\t1\tn9\t1\t\t{1.1e9 + 950:.1f}\t0\n"  # of the other type
+        assert failures_in(tmp_path / "event_trace.tab", text + without_begin) == ((0, 1000, 1500), (1, 700, 900))
 
     def test_gcloud(self, tmp_path):
         target = "https://www.googleapis.com/compute/v1/projects/p/zones/z/instances/"
@@ -266,6 +268,8 @@ class TestFailures:
             )
         ]
         assert failures_in(tmp_path / "o.json", json.dumps(operations)) == ((0, 900, 1200), (1, 2000, 9e9))
+        pending = {"operationType": "delete", "targetLink": target + "vm-0"}
+        assert failures_in(tmp_path / "o.json", json.dumps([pending, *operations])) == ((0, 900, 1200), (1, 2000, 9e9))
 
     def test_azure(self, tmp_path):
         def answer(number: int, kind: str, machine: str, time: str, length: int) -> str:

@@ -97,6 +97,12 @@ class TestRuns:
         with pytest.raises(FredError, match=message):
             load(file)
 
+    def test_a_mistake_is_not_reported_at_a_swept_option_whose_name_begins_alike(self, file):
+        text = TEXT.replace("model: softmax}", "model: softmax, division_seed: -1}")
+        file.write_text(text.replace(f"{FIRST}: 0.001, last: 0.1, number: 3}}", "task.division: [divided, shared]"))
+        with pytest.raises(FredError, match=r"sweep.yaml:3: task.division_seed: found -1"):
+            load(file)
+
     def test_too_many_points_are_refused_however_they_are_given(self):
         for points in ({"stop.updates": list(range(1, 10_002))}, [{"stop.updates": n} for n in range(1, 10_002)]):
             with pytest.raises(FredError, match=r"^sweep\S*: the sweep has more than 10,000 points; expected fewer$"):

@@ -115,12 +115,12 @@ class Cause(Component):
         Raises ValueError if `only` names others.
         """
         machine_of = {"workers": np.arange(len(node_of)), "nodes": node_of, "regions": np.asarray(region_of, np.int64)}[self.of]
-        machine_ranks = np.unique(machine_of, return_inverse=True)[1]  # from 0 without gaps, also if a region has no worker
-        domain_of = machine_ranks // self.together
-        domains = int(domain_of.max(initial=-1)) + 1
-        if self.only and max(self.only) >= domains:
-            raise ValueError(f"`failures`: `only` names {self.of} {max(self.only)}; their numbers are 0 to {domains - 1}")
-        return [np.flatnonzero(domain_of == domain) for domain in sorted(set(self.only)) or range(domains)]
+        domain_of = machine_of // self.together
+        domains = sorted(set(domain_of.tolist()))  # a region may have no worker
+        if others := sorted({*self.only} - {*domains}):
+            numbers = f"0 to {domains[-1]}" if others[-1] > domains[-1] else ", ".join(map(str, domains))
+            raise ValueError(f"`failures`: `only` names {self.of} {others[-1]}; their numbers are {numbers}")
+        return [np.flatnonzero(domain_of == domain) for domain in sorted(set(self.only)) or domains]
 
 
 class Checkpoint(Component):

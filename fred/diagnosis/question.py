@@ -299,7 +299,7 @@ def task_of_run(run: Run, path: str) -> tuple[dict[str, Any], dict[str, float]]:
     """
     if run.task is None:
         raise FredError(f"{path} has no `task`; give one with --for, such as --for digits")
-    goals = [(f"target_{name}", run.targets[name]) for name in ("error", "loss", "gradient_norm") if name in run.targets]
+    goals = [(f"target_{quantity}", goal) for quantity, goal in run.targets.items()]
     return run.task.model_dump(mode="json"), dict(goals[:1])
 
 

@@ -381,7 +381,7 @@ def _copies(schedule: Schedule) -> dict[str, int | None]:
 
 
 def _target(metrics: pd.DataFrame, run: Run) -> dict[str, Any] | None:
-    """Return when the loss, or else the error, or else the gradient norm, first reached its target; None without a target."""
+    """Return when the run's first target was first reached; None without a target."""
     if not run.has_target:
         return None
     column, goal = next(iter(run.targets.items()))

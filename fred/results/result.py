@@ -42,10 +42,10 @@ def _missed(outcome: Tables) -> list[str]:
         runs.setdefault(unit.name, []).append(unit)
     lines = []
     for name, units in runs.items():
-        goals = " and ".join(f"{quantity} {goal:g}" for quantity, goal in units[0].run.targets.items())
+        goals = [f"{quantity} {goal:g}" for quantity, goal in units[0].run.targets.items()][:1]  # the summary has this one
         missed = sum((unit.summary["target"] or {}).get("updates") is None for unit in units) if goals else 0
         if missed:
-            lines.append(f"{name} did not reach {goals} with {missed} of {len(units)} seeds.")
+            lines.append(f"{name} did not reach {goals[0]} with {missed} of {len(units)} seeds.")
     return lines
 
 

@@ -16,6 +16,8 @@ Sampling = Literal["replacement", "shuffled", "sequential"]
 Division = Literal["shared", "divided", "by-label", "by-quantity", "by-owner", "dirichlet"]
 KEY_WORDS = 2  # 32-bit words in a JAX key
 
+_LEAST_VARIATE = 1e-300  # a small concentration may give zeros only, and their sum must stay above 0
+
 
 class Parts(NamedTuple):
     """The part of the training examples that each worker has: consecutive examples in some order."""
@@ -67,6 +69,7 @@ def divide_by_shares(seed: int, labels: ArrayLike, workers: int, concentration: 
     for label in np.unique(labels):
         # Gamma variates divided by their sum have a Dirichlet distribution.
         variates = scipy.special.gammaincinv(concentration, numerics.uniforms(seed, "shares", label, 0, workers))
+        variates = np.maximum(variates, _LEAST_VARIATE)
         members, cumulative_shares = shuffled[labels[shuffled] == label], np.cumsum(variates) / variates.sum()
         ends = np.rint(cumulative_shares[:-1] * len(members)).astype(np.int64)
         for part, added_members in zip(parts, np.split(members, ends), strict=True):
@@ -105,8 +108,8 @@ def divide_by_quantity(seed: int, examples: int, workers: int, concentration: fl
         [2, 4, 25, 69]
         [22, 23, 26, 29]
     """
-    # As in `divide_by_shares`. A small concentration may give zeros only; the constant keeps their sum above 0.
-    variates = 1e-300 + scipy.special.gammaincinv(concentration, numerics.uniforms(seed, "quantities", 0, 0, workers))
+    # As in `divide_by_shares`.
+    variates = _LEAST_VARIATE + scipy.special.gammaincinv(concentration, numerics.uniforms(seed, "quantities", 0, 0, workers))
     extra_examples = np.rint(np.cumsum(variates) / variates.sum() * (examples - workers)).astype(np.int64)  # cumulative
     order, _ = divide(seed, examples, 1)
     return Parts(order, np.concatenate(([0], extra_examples + np.arange(1, workers + 1))))  # one more for each worker

@@ -96,11 +96,11 @@ class Run(Component):
 
     @property
     def targets(self) -> dict[str, float]:
-        """Return the target of each measured quantity, either to stop there (`stop.target_loss`) or to report (`evaluate`)."""
+        """Return the target of each measured quantity: first one to report (`evaluate`), then `stop.target_loss`."""
         goals = {
-            "loss": self.evaluate.target_loss or self.stop.target_loss,
             "error": self.evaluate.target_error,
             "gradient_norm": self.evaluate.target_gradient_norm,
+            "loss": self.evaluate.target_loss or self.stop.target_loss,
         }
         return {name: goal for name, goal in goals.items() if goal is not None}
 

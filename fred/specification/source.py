@@ -146,7 +146,8 @@ class Source:
         if keys[:1] != ("runs",) or len(keys) == 1 or keys[1] not in self._points:
             return keys
         point = self._points[str(keys[1])]
-        swept = next((key for key in point.values if ".".join(map(str, keys[2:])).startswith(key)), None)
+        path = ".".join(map(str, keys[2:])) + "."
+        swept = next((key for key in point.values if path.startswith(f"{key}.")), None)
         return ("runs", point.of, *(("sweep", "over", swept) if swept else keys[2:] or ("sweep",)))
 
     def _setting_text(self, keys: Keys, is_of_run: bool) -> str | None:

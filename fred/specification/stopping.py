@@ -104,6 +104,13 @@ class Evaluate(Component):
             raise ValueError(f"give only one of {', '.join(f'`{name}`' for name in options)}")
         return self
 
+    @model_validator(mode="after")
+    def _one_target(self) -> "Evaluate":
+        targets = [name for name in ("target_loss", "target_error", "target_gradient_norm") if getattr(self, name) is not None]
+        if len(targets) > 1:
+            raise ValueError(f"a run reports one target: give only one of {', '.join(f'`{name}`' for name in targets)}")
+        return self
+
     def spacing(self, stop: Stop) -> tuple[Measure, float]:
         """Return the interval between two evaluations: its unit, and its length in it.
 

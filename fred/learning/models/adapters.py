@@ -207,7 +207,7 @@ class EquinoxModel(Model):
         """Return the equinox module with parameters drawn from `key`. Its number of outputs must fit the data."""
 
     def init(self, key: jax.Array, input_shape: tuple[int, ...], outputs: int) -> Params:
-        """Return the module's float arrays. The rest of the module is made again at each call.
+        """Return the module's float arrays. The rest, such as arrays of integers, is made again at each call, with a fixed key.
 
         Args:
             key: a JAX random key.
@@ -240,10 +240,11 @@ class EquinoxModel(Model):
         return _equinox_draws(self)
 
     def _bind(self, params: Params) -> Any:
-        """Return the module with these parameters, in training mode; all that is no array comes from a new module."""
+        """Return the module with these parameters, in training mode; all that `init` leaves out comes from a new module."""
         import equinox
 
-        return equinox.combine(params, equinox.filter(_equinox_shapes(self), _is_no_array))
+        module = self.module(jax.random.key(0))  # its initial parameters are not computed: jax removes unused results
+        return equinox.combine(params, equinox.filter(module, equinox.is_inexact_array, inverse=True))
 
 
 def _equinox_shapes(model: EquinoxModel) -> Any:
@@ -251,11 +252,6 @@ def _equinox_shapes(model: EquinoxModel) -> Any:
     import equinox
 
     return equinox.filter_eval_shape(model.module, jax.random.key(0))
-
-
-def _is_no_array(leaf: Any) -> bool:
-    """Return True for a leaf of `_equinox_shapes` that does not stand for an array."""
-    return not isinstance(leaf, jax.ShapeDtypeStruct)
 
 
 @cached.code(16)

@@ -13,14 +13,13 @@ Times are us, from 600 s before the trace; 0 means that the machine was there be
 [Reiss, Wilkes, Hellerstein, "Google cluster-usage traces: format + schema", 2011]. Only 0 and 1 are changes.
 """
 
-import math
 import re
 
 from fred.base.errors import FredError, briefly
 from fred.tables.content import Content
 from fred.tables.opening import open_table
 from fred.tables.quantities import to_snake_case
-from fred.tables.records.record import Change, Record, RecordFormat, record_changes, rows_table
+from fred.tables.records.record import Change, Record, RecordFormat, drop_missing, record_changes, rows_table
 from fred.tables.table_commands import select_rows_command
 
 _DATE = re.compile(r"(\d{1,2})/(\d{1,2})/(\d{4})")  # the month comes first
@@ -101,14 +100,14 @@ def read_failure_archive(file: Content, kind: str) -> Record:
     begins, ends = (table.columns([], [name])[1][name].tolist() for name in (names["event_start_time"], end))
     nodes = table.texts(node)
     events = [row for row, event_type in enumerate(types) if event_type == _TYPES[kind]]
-    selected = [row for row in events if nodes[row] and not begins[row] >= ends[row]]  # an end may be missing: NaN
+    selected = [row for row in events if nodes[row] and not begins[row] >= ends[row]]  # a time may be missing: NaN
     if not selected:
         meaning = "failures are those of type 0, sessions those of type 1"
         raise FredError(f"{table.path} has no event of type {_TYPES[kind]}; {meaning}")
     rows = [(nodes[row], begins[row], ends[row]) for row in selected]
     record = rows_table(file, _COLUMNS[kind], rows, lambda row: table.describe_row(selected[row]))
-    last = max(time for time in (*begins, *ends) if not math.isnan(time))
-    return Record(record, first=min(begins), length=last - min(begins))
+    first, last = min(drop_missing(begins)), max(drop_missing([*begins, *ends]))
+    return Record(record, first=first, length=last - first)
 
 
 FAILURE_ARCHIVE = RecordFormat(

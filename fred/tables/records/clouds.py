@@ -25,7 +25,7 @@ from fred.tables import quantities
 from fred.tables.content import Content, parse_json
 from fred.tables.opening import open_table
 from fred.tables.quantities import to_snake_case
-from fred.tables.records.record import Record, RecordFormat, rows_table
+from fred.tables.records.record import Record, RecordFormat, drop_missing, rows_table
 from fred.tables.table_commands import select_rows_command
 
 _TEXT = "SPOTPRICEHISTORY"
@@ -230,7 +230,7 @@ def read_preemptions(file: Content, kind: str) -> Record:
     table = open_table(file, "operationType,targetLink,insertTime")
     if missing := [name for name in ("operationType", "targetLink", "insertTime") if name not in table.header]:
         raise FredError(f"{file.path} has no {missing[0]}; expected operations as from {_COMMAND}")
-    kinds, targets, times = (table.texts(name) for name in ("operationType", "targetLink", "insertTime"))
+    kinds, targets = (table.texts(name) for name in ("operationType", "targetLink"))
     machines = [target.rpartition("/")[2] for target in targets]
     moments = table.columns([], ["insertTime"])[1]["insertTime"]
     rows = []
@@ -240,7 +240,7 @@ def read_preemptions(file: Content, kind: str) -> Record:
         rows.append((machines[i], float(moments[i]), min(restart_times, default=None)))
     record = rows_table(file, ("worker", "down", "up"), rows)
     record.notes.append("a machine is down until it is inserted or started again")
-    return Record(record, first=float(min(moments)) if times else None)
+    return Record(record, first=min(drop_missing(moments.tolist()), default=None))
 
 
 PREEMPTIONS = RecordFormat("preemptions by gcloud", ("failures",), sniff_preemptions, read_preemptions)

@@ -1,7 +1,8 @@
 """A record as a plain table, with its begin and duration; changes of machines, down and up, as such a record."""
 
+import math
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from fred.base.errors import FredError
@@ -38,6 +39,15 @@ def rows_table(
         raise FredError(f"{file.path} has no {columns[0]} with {' and '.join(columns[1:])}")
     values = dict(zip(columns, map(list, zip(*rows, strict=True)), strict=True))
     return table_from_columns(file.path, values, place)
+
+
+def drop_missing(times: Iterable[float]) -> list[float]:
+    """Return the times that a record has, those that are not NaN.
+
+    Args:
+        times: of a column.
+    """
+    return [time for time in times if not math.isnan(time)]
 
 
 def objects_by_name(file: Content) -> Mapping[str, Mapping[str, Any]]:

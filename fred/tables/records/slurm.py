@@ -20,7 +20,7 @@ from fred.tables import quantities
 from fred.tables.content import Content
 from fred.tables.opening import open_table
 from fred.tables.quantities import MACHINES, VAGUE_NAMES, to_snake_case
-from fred.tables.records.record import Record, RecordFormat, rows_table
+from fred.tables.records.record import Record, RecordFormat, drop_missing, rows_table
 
 _FAILED = ("NODE_FAIL", "FAILED", "BOOT_FAIL")
 _FIELDS = {  # names of other records of jobs
@@ -132,7 +132,7 @@ def read_sacct(file: Content, kind: str) -> Record:
     record = rows_table(file, ("worker", "down", "up"), failures, lambda row: table.describe_row(job_rows[row]))
     failed = ", ".join(f"{count} {state}" for state, count in states.items())
     record.notes.append(f"{failed} of {len(jobs)} jobs; a machine is down until the next job begins on it")
-    return Record(record, first=min(starts[~np.isnan(starts)].tolist(), default=None))
+    return Record(record, first=min(drop_missing(starts.tolist()), default=None))
 
 
 SACCT = RecordFormat("Slurm's sacct", ("failures",), sniff_sacct, read_sacct)
