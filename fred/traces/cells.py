@@ -135,7 +135,7 @@ def join_files(files: Sequence[Cells]) -> Cells:
         return _subtract_waiting(name_workers_by_node(files[0]))
     # Rows are numbered through all files, so that one integer is the place of a time also after the files are joined:
     # `_describe_row` finds the file by bisection, and asks it for the line only if a message needs it.
-    offsets = np.cumsum([0, *(int(file.row.max(initial=0)) + 1 for file in files)])
+    offsets = np.cumsum([0, *(int(file.row.max(initial=0)) + 1 for file in files)])  # first row of each file
     notes = tuple(dict.fromkeys(note for file in files for note in file.notes))
     collectives = list(dict.fromkeys(file.collective for file in files))
     cells = Cells(
@@ -162,10 +162,10 @@ def name_workers_by_node(cells: Cells) -> Cells:
     if cells.node is None:
         return cells
     pairs = combine_labels([cells.node, cells.worker])
-    if len(pairs.names) == len(cells.worker.names):
+    if len(pairs.names) == len(cells.worker.names):  # each name is on one node
         return cells
-    placements = np.unique(np.stack([cells.keys, cells.node.codes]), axis=1)
-    if len(np.unique(placements[0])) == placements.shape[1]:  # never on two nodes at once: one worker that moved
+    keys_and_nodes = np.unique(np.stack([cells.keys, cells.node.codes]), axis=1)
+    if len(np.unique(keys_and_nodes[0])) == keys_and_nodes.shape[1]:  # never on two nodes at once: one worker that moved
         return replace(cells, node=None, notes=(*cells.notes, "workers moved from node to node, so nodes are not known"))
     note = "workers of different nodes have the same names, so each is named with its node"
     return replace(cells, worker=pairs, notes=(*cells.notes, note))
@@ -196,8 +196,8 @@ def _stem(path: Path) -> str:
 def _concatenate(columns: Sequence[Labels]) -> Labels:
     """Return one column of labels; the files number their names differently."""
     names = list(dict.fromkeys(name for column in columns for name in column.names))
-    number = {name: i for i, name in enumerate(names)}
-    codes = [np.array([number[name] for name in column.names], np.int64)[column.codes] for column in columns]
+    code_of = {name: code for code, name in enumerate(names)}
+    codes = [np.array([code_of[name] for name in column.names], np.int64)[column.codes] for column in columns]
     return sort_labels(Labels(np.concatenate(codes), names))
 
 
@@ -207,13 +207,13 @@ def _join_operations(files: Sequence[Cells]) -> Operations | None:
     starts = [part.start for part in parts if part.start is not None]
     if len(parts) < len(files) or len(starts) not in (0, len(parts)):
         return None
-    offsets = np.cumsum([0, *(len(file.seconds) for file in files)])
+    offsets = np.cumsum([0, *(len(file.seconds) for file in files)])  # first time of each file
     return Operations(
-        np.concatenate([part.cell + offset for part, offset in zip(parts, offsets[:-1], strict=True)]),
-        _concatenate([part.kind for part in parts]),
-        np.concatenate([part.seconds for part in parts]),
-        np.concatenate(starts) if starts else None,
-        any(part.mixed for part in parts),
+        cell=np.concatenate([part.cell + offset for part, offset in zip(parts, offsets[:-1], strict=True)]),
+        kind=_concatenate([part.kind for part in parts]),
+        seconds=np.concatenate([part.seconds for part in parts]),
+        start=np.concatenate(starts) if starts else None,
+        mixed=any(part.mixed for part in parts),
     )
 
 
@@ -229,19 +229,21 @@ def _subtract_waiting(cells: Cells) -> Cells:
 
 
 def _describe_row(files: Sequence[Cells], offsets: Ints, row: int) -> str:
-    part = int(np.searchsorted(offsets, row, side="right")) - 1
-    return files[part].describe_row(row - int(offsets[part]))
+    file = int(np.searchsorted(offsets, row, side="right")) - 1
+    return files[file].describe_row(row - int(offsets[file]))
 
 
 def _check_distinct(cells: Cells, files: Sequence[Cells]) -> Cells:
     """Raise UnclearTraceError if files have other times of the same iterations and workers; a few are left as duplicates."""
-    part = np.repeat(np.arange(len(files)), [len(file.seconds) for file in files])
-    order = np.lexsort((part, cells.keys))
+    file_of = np.repeat(np.arange(len(files)), [len(file.seconds) for file in files])
+    order = np.lexsort((file_of, cells.keys))
     keys, seconds = cells.keys[order], cells.seconds[order]
-    repeats = (keys[1:] == keys[:-1]) & (part[order][1:] != part[order][:-1]) & (seconds[1:] != seconds[:-1])
-    if 2 * repeats.sum() <= min(len(file.seconds) for file in files):
+    # True where the next time in this order has the same iteration and worker, but another file and another value.
+    is_repeat = (keys[1:] == keys[:-1]) & (file_of[order][1:] != file_of[order][:-1]) & (seconds[1:] != seconds[:-1])
+    if 2 * is_repeat.sum() <= min(len(file.seconds) for file in files):
         return cells  # a restart repeats a few: `mend_table` handles them as duplicates
-    first, second = (int(order[np.argmax(repeats) + i]) for i in (0, 1))
+    first_repeat = int(np.argmax(is_repeat))
+    first, second = int(order[first_repeat]), int(order[first_repeat + 1])
     by_iteration: dict[Role, str] = {"iteration": f"{FILE}{PLUS}{cells.columns.get('iteration', '')}".removesuffix(PLUS)}
     by_worker: dict[Role, str] = {"worker": FILE}
     if worker := cells.columns.get("worker"):
@@ -263,7 +265,7 @@ def _sorted_order(names: Sequence[str]) -> list[int]:
     if len({len(parts) for parts in split}) == 1 and all(_NUMBER.fullmatch(part) for parts in split for part in parts):
         return sorted(range(len(names)), key=lambda i: [Decimal(part) for part in split[i]])
     numbered = [_NUMBERED.fullmatch(name) for name in names]
-    if len({match and (match[1], match[3]) for match in numbered}) == 1 and numbered[0]:
+    if len({match and (match[1], match[3]) for match in numbered}) == 1 and numbered[0]:  # names differ in one number
         return sorted(range(len(names)), key=lambda i: int(numbered[i][2]))  # type: ignore[index]
     return list(range(len(names)))
 

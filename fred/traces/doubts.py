@@ -58,11 +58,12 @@ def check_no_event_pairs(file: File, roles: Roles) -> None:
     """
     step, worker, event = (roles.get(role) for role in ("iteration", "worker", "type"))
     moment = next((name for name in file.header if file.has_moments(name)), "")
+    # With an end, the rows are durations; the command needs one column for each role.
     if not (step and worker and event and moment) or "end" in roles.columns or PLUS in step + worker or FILE in (step, worker):
         return
     names = file.columns([event], [])[0][event].names
     pairs = [(name, end) for name in names if (match := _BEGIN.fullmatch(name)) for end in names if _ends(match, name, end)]
-    pairs = [pair for pair in pairs if not is_communication(pair[0])]
+    pairs = [(begin, end) for begin, end in pairs if not is_communication(begin)]
     if not pairs:
         return
     begin, end = next((pair for pair in pairs if "comput" in pair[0].lower()), pairs[0])
@@ -79,7 +80,7 @@ def check_no_event_pairs(file: File, roles: Roles) -> None:
 
 
 def _ends(match: re.Match[str], begin: str, end: str) -> bool:
-    """Return True if an event ends the operation that another one begins."""
+    """Return True if an event ends the operation that another one begins, `match` being that of `_BEGIN` with its name."""
     return any(end == begin[: match.start(2)] + word for word in ("end", "END", "End", "stop", "finish"))
 
 
@@ -138,10 +139,10 @@ def _check_collective(trace: Trace) -> Doubt | None:
     order = np.argsort(medians, kind="stable")
     evidence = "No worker waits clearly less than the others."
     if len(order) > 1 and medians[order[0]] < _LEAST_WAIT * medians[order[1]]:
-        first, others = int(order[0]), float(np.median(medians[order[1:]]))
+        slowest, usual_wait = int(order[0]), float(np.median(medians[order[1:]]))
         evidence = (
-            f"Who waits least is the slow one: {trace.worker(first)}, with a median of {medians[first]:.3g} s; the others "
-            f"have {others:.3g} s."
+            f"Who waits least is the slow one: {trace.worker(slowest)}, with a median of {medians[slowest]:.3g} s; the others "
+            f"have {usual_wait:.3g} s."
         )
     return Doubt(
         f"The times are those of `{trace.collective}`, in which quick workers wait for the slow ones.",
@@ -180,11 +181,11 @@ def _check_units(trace: Trace) -> Doubt | None:
     unit = min(_UNITS, key=lambda ratio_of_units: abs(np.log(usual / ratio_of_units)))
     if high > _STEADY_RATIO * low or not 1 / _RATIO_TOLERANCE < usual / unit < _RATIO_TOLERANCE:
         return None
+    # The smaller part of the workers is taken to have the wrong unit.
     affected, operator = (large, "/=") if len(large) <= len(small) else (small, "*=")
-    names, factor = _name(trace, affected), f"{unit:,.0f}" if operator == "/=" else f"1/{unit:,.0f} of"
-    times = f"{factor} times" if operator == "/=" else factor
+    factor = f"{unit:,.0f} times" if operator == "/=" else f"1/{unit:,.0f} of"
     return Doubt(
-        f"The times of {names} are {times} those of the others: they have another unit.",
+        f"The times of {_name(trace, affected)} are {factor} those of the others: they have another unit.",
         f"The ratio is {low:,.0f} to {high:,.0f} in nine of ten iterations; a slow worker is not slow by a unit.",
         _remedies(f"t.loc[t.worker.isin({_names(trace, affected)}), 'seconds'] {operator} {unit:g}; {_WRITE}"),
     )
@@ -213,7 +214,10 @@ def _check_clocks(trace: Trace) -> Doubt | None:
 
 
 def _remedies(program: str) -> tuple[str, ...]:
-    """Return the commands that make a table without the doubt, from the one that `fred diagnose --out` writes."""
+    """Return the remedies of a doubt: what to record, and commands that mend the table that `fred diagnose --out` writes.
+
+    `program` changes that table, the pandas frame `t`, and writes it.
+    """
     return (
         "Record the time of each step, in one unit. Or mend this table: add `--out seen` to `fred diagnose`, then run",
         f"{_MEND.format(program)} && fred diagnose mended.csv --mend drop",
@@ -221,10 +225,12 @@ def _remedies(program: str) -> tuple[str, ...]:
 
 
 def _name(trace: Trace, workers: NDArray[np.int64]) -> str:
+    """Return workers as a sentence names them, the first of many."""
     return briefly([trace.worker(int(worker)) for worker in workers])
 
 
 def _names(trace: Trace, workers: NDArray[np.int64]) -> list[str]:
+    """Return the names of workers, as the table has them."""
     return [trace.workers[worker] for worker in workers]
 
 

@@ -45,9 +45,11 @@ _MEANINGS: dict[Role, str] = {"type": "parts of a step, which add up", "iteratio
 
 
 class _Column(NamedTuple):
+    """A column with the number of each row's value; several values may have been combined into one."""
+
     codes: NDArray[np.int64]
     size: int  # number of different values
-    text: bool
+    text: bool  # True if the values are names, not whole numbers
 
 
 def propose_columns(file: File, roles: Roles) -> list[dict[Role, str]]:
@@ -57,20 +59,20 @@ def propose_columns(file: File, roles: Roles) -> list[dict[Role, str]]:
         file: the table.
         roles: known roles of its columns.
     """
-    assigned, free = roles.columns, roles.unassigned(file.header)
-    labels = _label_columns(file, free)
+    assigned, unassigned = roles.columns, roles.unassigned(file.header)
+    labels = _label_columns(file, unassigned)
     scored: list[tuple[tuple[float, ...], dict[Role, str]]] = []
     for iteration, worker in _candidate_pairs(assigned, labels):
         iterations, workers = (labels.get(name) or _read_column(file, name) for name in (iteration, worker))
-        fit = _score_fit(iterations, workers, has_operations(roles))
-        times = [assigned.get("time", "")]
-        if fit and not has_times(roles):
-            times = _time_columns(file, free, {iteration, worker})
+        score = _score_fit(iterations, workers, repeats_allowed=has_operations(roles))
+        times = [assigned.get("time", "")]  # empty if start and end give the times
+        if score and not has_times(roles):
+            times = _time_columns(file, unassigned, {iteration, worker})
         for time in times:
             choice: dict[Role, str] = {"iteration": iteration, "worker": worker, "time": time}
-            new = {role: name for role, name in choice.items() if name and assigned.get(role) != name}
-            scored += [(fit, new)] if fit and new else []
-    scored.sort(key=lambda proposal: proposal[0], reverse=True)  # stable: ties stay in the columns' order
+            proposal = {role: name for role, name in choice.items() if name and assigned.get(role) != name}
+            scored += [(score, proposal)] if score and proposal else []
+    scored.sort(key=lambda scored_proposal: scored_proposal[0], reverse=True)  # stable: ties stay in the columns' order
     return [proposal for _, proposal in scored[:_MOST_PROPOSALS]]
 
 
@@ -97,7 +99,7 @@ def repeated_rows_error(file: File, roles: Roles, unique_share: float) -> Unclea
     """
     iteration, worker = roles.get("iteration"), roles.get("worker")
     pairs = _combine(_read_column(file, iteration), _read_column(file, worker))
-    needs_names = worker == FILE or is_node_column(worker)
+    has_no_ranks = worker == FILE or is_node_column(worker)  # so a further column may number the workers
     for name in roles.unassigned(file.header)[:_MOST_COLUMNS]:
         column, is_part = _read_column(file, name), _PART.search(to_snake_case(name)) is not None
         if holds_no_times(name) or column.size * _FEWEST_ROWS > len(column.codes):
@@ -105,7 +107,8 @@ def repeated_rows_error(file: File, roles: Roles, unique_share: float) -> Unclea
         value, meanings = _value_without_repeats(file, name, column, pairs), dict[str, Options]()
         if value:
             meanings[f"runs or kinds, of which one counts, such as `only: {{{name}: {value}}}`"] = {"only": {name: value}}
-        if unique_share < _MOST_UNIQUE and len(np.unique(_combine(pairs, column).codes)) >= _LEAST_UNIQUE * len(column.codes):
+        unique_with_column = len(np.unique(_combine(pairs, column).codes))
+        if unique_share < _MOST_UNIQUE and unique_with_column >= _LEAST_UNIQUE * len(column.codes):
             refined: dict[Role, str] = {
                 "type": name,
                 "iteration": f"{name}{PLUS}{iteration}",
@@ -115,12 +118,13 @@ def repeated_rows_error(file: File, roles: Roles, unique_share: float) -> Unclea
                 if role == "type" or forms_table(file, Roles({**roles.columns, role: refined[role]})):
                     meanings[f"{meaning}: `columns: {{{role}: {refined[role]}}}`"] = {"columns": {role: refined[role]}}
         if meanings:
-            names_workers = is_local_rank(name) or (needs_names and not _KIND.search(to_snake_case(name)))
-            first = "worker" if names_workers else "type" if is_part else "iteration"
-            ranked = sorted(meanings.values(), key=lambda options: first not in options.get("columns", {}))
+            names_workers = is_local_rank(name) or (has_no_ranks and not _KIND.search(to_snake_case(name)))
+            likely_role = "worker" if names_workers else "type" if is_part else "iteration"
+            ranked = sorted(meanings.values(), key=lambda options: likely_role not in options.get("columns", {}))
             return UnclearTraceError(
                 f"{file.path}: {1 - unique_share:.0%} of the rows repeat the iteration and worker of an earlier row, with "
                 f"another `{name}`. Say what it distinguishes: {'; '.join(meanings)}",
+                # Without a sign in the name, one value that has no repeats is more probable than a role.
                 remedies=ranked if names_workers or is_part or not value else [*meanings.values()],
             )
     return None
@@ -171,14 +175,17 @@ def unknown_unit_error(file: File, columns: Sequence[str], values: Floats) -> Un
 
 
 def _candidate_pairs(assigned: Mapping[Role, str], labels: Mapping[str, _Column]) -> list[tuple[str, str]]:
-    counts = [name for name, column in labels.items() if not column.text and column.size > 1]
-    iterations = [assigned["iteration"]] if "iteration" in assigned else counts
-    workers = [assigned["worker"]] if "worker" in assigned else [name for name, column in labels.items() if column.size > 1]
+    """Return pairs of columns that may be iteration and worker: those that have the role, or else any that vary."""
+    varying = [name for name, column in labels.items() if column.size > 1]
+    iterations = [assigned["iteration"]] if "iteration" in assigned else [name for name in varying if not labels[name].text]
+    workers = [assigned["worker"]] if "worker" in assigned else varying
     return [(iteration, worker) for iteration, worker in itertools.product(iterations, workers) if iteration != worker]
 
 
 def _score_fit(iteration: _Column, worker: _Column, repeats_allowed: bool) -> tuple[float, ...] | None:
     """Return how well two columns form a table, larger is better; None if they do not.
+
+    Names are more probable workers than numbers; then the longer column is the iteration; then few duplicates and gaps count.
 
     Args:
         iteration: first column.
@@ -222,20 +229,22 @@ def _read_column(file: File, name: str) -> _Column:
     columns = [column for column in split_columns(name, file.header) if column != FILE]
     labels = file.columns(columns, [])[0]
     codes = np.zeros(1, np.int64)
-    for column in columns:
+    for column in columns:  # + 1: empty cells have the code -1
         _, codes = np.unique(codes * (len(labels[column].names) + 1) + labels[column].codes + 1, return_inverse=True)
     return _Column(codes, int(codes.max(initial=0)) + 1, text=True)
 
 
-def _time_columns(file: File, free: Sequence[str], used: set[str]) -> list[str]:
+def _time_columns(file: File, unassigned: Sequence[str], used: set[str]) -> list[str]:
     """Return the columns that may be times, those with decimals first."""
-    columns = {name: numbers for name in free if name not in used and (numbers := _read_numbers(file, name)) is not None}
+    free = [name for name in unassigned if name not in used]
+    columns = {name: numbers for name in free if (numbers := _read_numbers(file, name)) is not None}
     columns = {name: numbers for name, numbers in columns.items() if not (holds_no_times(name) or file.has_moments(name))}
     candidates = [name for name, numbers in columns.items() if (numbers > 0).any()]
     return sorted(candidates, key=lambda name: bool((columns[name] == np.floor(columns[name])).all()))
 
 
 def _read_numbers(file: File, name: str) -> NDArray[np.float64] | None:
+    """Return a column as numbers; None if it has other cells."""
     try:
         return file.columns([], [name])[1][name]
     except FredError:

@@ -83,7 +83,7 @@ def is_duration(name: str, sample: str) -> bool:
     >>> is_duration("dt", "402.1 ms"), is_duration("elapsed time per iteration (ms)", "402.1"), is_duration("tokens/s", "402.1")
     (True, True, False)
     """
-    if re.fullmatch(r"[-+.\d,eE]+ \S+", sample):
+    if re.fullmatch(r"[-+.\d,eE]+ \S+", sample):  # a number with a unit, which decides
         return has_unit(sample)
     words = to_snake_case(name)
     if STEP_RATE.fullmatch(words) or WORK_RATE.fullmatch(words):
@@ -137,7 +137,7 @@ def step_times(durations: Sequence[str]) -> list[str]:
         if is_communication(name) or (_NOT_A_TIME.search(words) and not is_compute and "end_to_end" not in words):
             continue
         score = 8 if is_compute else 6 if _STEP_TIME.search(words) else 4 if _TIME.fullmatch(words) else 2
-        scores[name] = score - is_mean(name)
+        scores[name] = score - is_mean(name)  # of two equally probable ones, not the mean over steps
     return [name for name, score in scores.items() if score == max(scores.values())]
 
 
@@ -171,23 +171,24 @@ def collect_rows(lines: Sequence[Line], step: str) -> list[Line]:
         lines: lines of a log.
         step: name of the steps' numbers.
     """
-    rows, last_rows, previous = list[Line](), dict[tuple[str, ...], Line](), tuple[str, ...]()
-    sources = {process for line in lines if (process := tuple(line.source.values()))}
+    rows, last_rows, previous_process = list[Line](), dict[tuple[str, ...], Line](), tuple[str, ...]()
+    processes = {process for line in lines if (process := tuple(line.source.values()))}
     for line in lines:
         if any(map(is_evaluation_step, line.values)):
             continue
-        process = next(iter(sources)) if len(sources) == 1 else tuple(line.source.values())
+        process = next(iter(processes)) if len(processes) == 1 else tuple(line.source.values())
         if not process and step not in line.values:
-            process = previous  # a further line of an entry
-        previous = process
+            process = previous_process  # a further line of an entry
+        previous_process = process
         row = last_rows.get(process)
         number = line.values.get(step, "")
-        # A line with the row's own step, and no other value of the row, continues it: loggers write a step's metrics in several
-        # lines. A line that repeats a value is a row of its own.
-        if not quantities.is_count(number):
+        if not quantities.is_count(number):  # a line without a step belongs to the last row
             if row is not None:
+                # A progress bar is written again with newer values. Of other lines, the first value of each name counts.
                 row.values = {**row.values, **line.values} if line.is_bar else {**line.values, **row.values}
                 row.is_bar |= line.is_bar
+        # A line with the row's own step, and no other value of the row, continues it: loggers write a step's metrics in several
+        # lines. A line that repeats a value is a row of its own.
         elif row is not None and row.values[step] == number and not (row.values.keys() & line.values.keys()) - {step, "epoch"}:
             row.values |= line.values
         else:
@@ -237,7 +238,8 @@ def is_increasing(rows: Sequence[Line], name: str) -> bool:
         name: name of the column.
     """
     series = [parse_cells([row.values.get(name, "") for row in lines]) for lines in group_by_process(rows)]
-    return len(rows) - len(series) >= _FEWEST_STEPS and all((np.diff(values) > 0).all() for values in series)
+    differences = len(rows) - len(series)  # one less than rows, for each process
+    return differences >= _FEWEST_STEPS and all((np.diff(values) > 0).all() for values in series)
 
 
 def resembles_clock(rows: Sequence[Line], name: str) -> bool:
@@ -293,7 +295,7 @@ def add_differences(rows: Sequence[Line], step: str, clock: str) -> None:
         texts = [row.values.get(clock, "") if clock else row.moment for row in lines]
         times = parse_cells(texts) if clock else quantities.parse_moments(texts)
         for (previous, row), seconds in zip(pairwise(lines), np.diff(times).tolist(), strict=True):
-            if (steps := int(row.values[step]) - int(previous.values[step])) > 0 and seconds > 0:
+            if (steps := int(row.values[step]) - int(previous.values[step])) > 0 and seconds > 0:  # not after a restart
                 row.values["difference"] = repr(seconds / steps)
 
 

@@ -52,9 +52,10 @@ def read_cells(file: File, options: FileOptions) -> Cells:
     file.restrict(options.only)
     roles = find_roles(str(file.path), file.header, options.columns, partial(_holds_dates, file))
     if (time := roles.get("time")) in file.header and "time" not in options.columns and file.has_moments(time):
-        rest = [name for name in file.header if name != time]
-        if is_wide(wide_roles := find_roles(str(file.path), rest, options.columns)):
-            file.header, roles = rest, wide_roles  # a column of dates next to those of the workers
+        # `time` has dates, so it may stand next to a column of each worker. Then it is left out.
+        other_columns = [name for name in file.header if name != time]
+        if is_wide(wide_roles := find_roles(str(file.path), other_columns, options.columns)):
+            file.header, roles = other_columns, wide_roles
     if is_wide(roles):
         return wide_tables.read_cells(file, options, roles)
     roles = _use_nodes_as_workers(file, roles)
@@ -78,18 +79,24 @@ def _holds_dates(file: File, name: str) -> bool:
 
 
 def _use_nodes_as_workers(file: File, roles: Roles) -> Roles:
-    """Use nodes as workers if nothing else identifies workers."""
+    """Return the roles with the column of nodes as that of workers, if nothing else identifies workers."""
     node = roles.get("node")
     if not node or "worker" in roles.columns:
         return roles
     columns: dict[Role, str] = {role: name for role, name in roles.columns.items() if role != "node"}
-    renamed = Roles({**columns, "worker": node})
-    has_one_worker_per_node = "iteration" in renamed.columns and not has_operations(renamed) and forms_table(file, renamed)
-    return renamed if has_one_worker_per_node or not propose_columns(file, roles) else roles
+    node_roles = Roles({**columns, "worker": node})
+    has_one_worker_per_node = (
+        "iteration" in node_roles.columns and not has_operations(node_roles) and forms_table(file, node_roles)
+    )
+    # With proposals, `_check_complete` asks which column has the workers.
+    return node_roles if has_one_worker_per_node or not propose_columns(file, roles) else roles
 
 
 def _check_complete(file: File, roles: Roles) -> None:
-    """Raise UnclearTraceError if unknown columns may be the missing ones, FredError if there is no time."""
+    """Raise UnclearTraceError if unknown columns may be the missing ones, FredError if there is no time.
+
+    If no column may be the missing iteration or worker, `_LongTable` numbers the rows, and the file is one worker's.
+    """
     missing = [role for role in ("iteration", "worker") if role not in roles.columns] + ([] if has_times(roles) else ["time"])
     if missing:
         problem = f"{file.path}: no column is known to be the {' or the '.join(missing)}; it has {listed(file.header)}"
@@ -103,7 +110,11 @@ def _check_complete(file: File, roles: Roles) -> None:
 
 
 class _LongTable:
-    """A table with a row for each gradient, or several rows for its operations."""
+    """A table with a row for each gradient, or several rows for its operations.
+
+    `labels` and `numbers` hold all `size` rows of the file. `row` has the numbers of the rows that count: columns of gradients
+    and operations are those of these rows.
+    """
 
     def __init__(self, file: File, options: FileOptions, roles: Roles, notes: list[str]):
         self.file, self.options, self.roles, self.notes = file, options, roles, notes
@@ -130,19 +141,19 @@ class _LongTable:
         keys = iteration.codes * len(worker.names) + worker.codes
         if node is not None:
             keys = keys * len(node.names) + node.codes
-        _, first, gradient_of = np.unique(keys, return_index=True, return_inverse=True)
-        if self._are_operations(keys, len(first)):
+        _, first_row, gradient_of = np.unique(keys, return_index=True, return_inverse=True)
+        if self._are_operations(keys, len(first_row)):
             operations = self._operations(seconds, gradient_of)
-            seconds = self._join_operations(seconds, gradient_of, len(first))
-        else:
-            self._check_repeated_rows(len(first) / len(keys))
-            first, operations = np.arange(len(keys)), self._phases()
+            seconds = self._join_operations(seconds, gradient_of, len(first_row))
+        else:  # each row is a gradient; duplicates stay, for `mend_table` to report or repair
+            self._check_repeated_rows(unique_share=len(first_row) / len(keys))
+            first_row, operations = np.arange(len(keys)), self._phases()
         return Cells(
-            iteration=Labels(iteration.codes[first], iteration.names),
-            worker=Labels(worker.codes[first], worker.names),
-            node=node and Labels(node.codes[first], node.names),
+            iteration=Labels(iteration.codes[first_row], iteration.names),
+            worker=Labels(worker.codes[first_row], worker.names),
+            node=node and Labels(node.codes[first_row], node.names),
             seconds=seconds,
-            row=self.row[first],
+            row=self.row[first_row],
             describe_row=self.file.describe_row,
             columns=self.roles.columns,
             notes=(*self.file.notes, *self.notes),
@@ -177,25 +188,26 @@ class _LongTable:
             return False
         if column := self.roles.get("type"):
             types = self.labels[column]
-            if len(np.unique(keys * (len(types.names) + 1) + types.codes[self.row])) == len(keys):
+            typed_keys = keys * (len(types.names) + 1) + types.codes[self.row]  # + 1: cells without a type have the code -1
+            if len(np.unique(typed_keys)) == len(keys):
                 return True
         return gradients < _LEAST_UNIQUE * len(keys)
 
     def _check_repeated_rows(self, unique_share: float) -> None:
         """Raise UnclearTraceError for rows of the same iteration and worker that another column distinguishes."""
-        least = _LEAST_UNIQUE if self.options.mend else 1.0
+        least = _LEAST_UNIQUE if self.options.mend else 1.0  # mending leaves out a few duplicates
         if unique_share < least and (error := repeated_rows_error(self.file, self.roles, unique_share)):
             raise error
 
     def _rows(self) -> NDArray[np.int64]:
         """Return the rows with all names. Raises UnclearTraceError if names are missing and no rows may be left out."""
         required: list[Role] = ["iteration", "worker", "node"]
-        columns = [name for role in required for name in self._names(role) if name in self.labels]
+        name_columns = [name for role in required for name in self._names(role) if name in self.labels]
         is_incomplete = np.zeros(self.size, bool)
         time_columns = {*self._names("time"), *self._names("end")} & self.numbers.keys()  # one may have both roles
         times = [self.numbers[name] for name in time_columns]
         has_time = ~np.all(np.isnan(times), axis=0) if times else np.ones(self.size, bool)
-        for name in columns:
+        for name in name_columns:
             empty = self.labels[name].codes < 0
             if (empty & has_time).any() and not self.options.mend:  # rows without a time are of another kind
                 raise UnclearTraceError(
@@ -205,7 +217,7 @@ class _LongTable:
                 )
             is_incomplete |= empty
         if is_incomplete.any():
-            self.notes.append(f"{int(is_incomplete.sum()):,} rows of a file without {listed(columns)} left out")
+            self.notes.append(f"{int(is_incomplete.sum()):,} rows of a file without {listed(name_columns)} left out")
         return np.flatnonzero(~is_incomplete)
 
     def _exclude_communication(self) -> None:
@@ -213,12 +225,12 @@ class _LongTable:
         if not (column := self.roles.get("type")):
             return
         types = self.labels[column]
-        excluded = [number for number, name in enumerate(types.names) if is_communication(name)]
+        excluded = [code for code, name in enumerate(types.names) if is_communication(name)]
         computes = ~np.isin(types.codes[self.row], excluded)
         if not computes.any():
             raise FredError(f"{self.file.path}: by column `{column}`, all rows are communication: {briefly(types.names)}")
         if excluded:
-            self.notes.append(f"left out as communication or waiting: {briefly([types.names[number] for number in excluded])}")
+            self.notes.append(f"left out as communication or waiting: {briefly([types.names[code] for code in excluded])}")
         self.row = self.row[computes]
 
     def _role_labels(self, role: Role) -> Labels:
@@ -237,7 +249,7 @@ class _LongTable:
         if column and column != FILE:
             return self._role_labels("iteration")
         counts = np.bincount(worker.codes, minlength=len(worker.names))
-        if (counts != counts[0]).any() or "type" in self.roles.columns:
+        if (counts != counts[0]).any() or "type" in self.roles.columns:  # operations do not tell where a step ends
             problem = (
                 f"{self.file.path}: no column is called `iteration`, `step` or the like; it has {listed(self.file.header)}; "
                 "expected one, or the same number of times for each worker"
@@ -246,10 +258,10 @@ class _LongTable:
             raise unclear_columns_error(problem, [{"iteration": name} for name in steps]) if steps else FredError(problem)
         start = self.numbers.get(self.roles.get("start"), np.zeros(self.size))[self.row]
         order = np.lexsort((start, worker.codes))  # in the order of rows if there are no starts
-        place = np.empty(len(order), np.int64)
-        place[order] = np.tile(np.arange(counts[0]), len(counts))
+        k = np.empty(len(order), np.int64)
+        k[order] = np.tile(np.arange(counts[0]), len(counts))  # in this order, the same number of rows of each worker follow
         self.notes.append("no column of iterations: the k-th time of each worker is its iteration k")
-        numbered = Labels(place, list(map(str, range(counts[0]))))
+        numbered = Labels(k, list(map(str, range(counts[0]))))
         return combine_labels([self._column_labels(FILE), numbered]) if column else numbered
 
     def _durations(self) -> Floats:
@@ -285,7 +297,7 @@ class _LongTable:
         unit = self.options.unit or unit_of(name) or next(units, None)
         if unit is None:
             values = self.numbers[name]
-            if "time" not in self.roles.columns:
+            if "time" not in self.roles.columns:  # moments say nothing of their unit, durations do
                 values = self.numbers[self.roles.get("end")] - self.numbers[self.roles.get("start")]
             raise unknown_unit_error(self.file, [name], values)
         if not self.options.unit and name != "seconds" and not any(note.startswith("times in ") for note in self.notes):
@@ -325,8 +337,8 @@ class _LongTable:
             start = self._read_seconds(self.roles.get("start"))
             is_measured = np.isfinite(seconds) & np.isfinite(start)
             # Dates are about 1.7e9 s, with steps of .2 us between two floats: durations are added to the time since the first.
-            begin = start[is_measured] - start[is_measured].min(initial=np.inf)
-            totals = busy_times(gradient_of[is_measured], begin, begin + np.maximum(seconds[is_measured], 0), gradients)
+            elapsed = start[is_measured] - start[is_measured].min(initial=np.inf)
+            totals = busy_times(gradient_of[is_measured], elapsed, elapsed + np.maximum(seconds[is_measured], 0), gradients)
             self.notes.append("operations: the time in which at least one ran")
             shortest[gradient_of[~is_measured]] = np.nan
         else:

@@ -106,18 +106,19 @@ def find_compute_times(operations: Operations, iteration: Ints, worker: Ints, wo
     >>> np.allclose(times.seconds, loading.ravel() + 1)
     True
     """
-    measured = np.bincount(operations.cell, minlength=len(iteration)) > 0
+    measured = np.bincount(operations.cell, minlength=len(iteration)) > 0  # times all of whose operations are known
     ends = operations.seconds if operations.start is None else operations.seconds + operations.start
     measured[operations.cell[~np.isfinite(ends)]] = False
-    rows = measured[operations.cell]
-    if workers < 2 or not rows.any():
+    is_of_measured = measured[operations.cell]
+    if workers < 2 or not is_of_measured.any():
         return None
     steps = _Steps(iteration, worker, workers, measured, operations.mixed)
-    kind = Labels(operations.kind.codes[rows], operations.kind.names)
-    complete = replace(operations, cell=operations.cell[rows], kind=kind, seconds=operations.seconds[rows])
+    kind = Labels(operations.kind.codes[is_of_measured], operations.kind.names)
+    cell, seconds = operations.cell[is_of_measured], operations.seconds[is_of_measured]
+    complete = replace(operations, cell=cell, kind=kind, seconds=seconds)
     if operations.start is None:
         return _use_durations(complete, steps)
-    return _use_starts(complete, operations.start[rows], steps)
+    return _use_starts(complete, operations.start[is_of_measured], steps)
 
 
 class _Steps(NamedTuple):
@@ -155,6 +156,7 @@ class _Steps(NamedTuple):
         # and a variation that workers share looks like waiting (`waiting.py`).
         common = float(inside[complete].mean()) if complete.any() else 0.0
         times = outside + common
+        # Share of the time in which the median worker would wait for the slowest one.
         loss = 1 - np.median(times[complete], axis=1).sum() / times[complete].max(1).sum() if complete.any() else 0.0
         if loss < _LEAST_LOSS and common > _HIDING_SHARE * np.nanmean(times):
             times = _round_times(total)
@@ -171,29 +173,29 @@ def _use_starts(operations: Operations, start: Floats, steps: _Steps) -> Compute
     if not len(members):
         return None
     count = len(steps.iteration)
-    first, last = np.full(count, np.inf), np.full(count, -np.inf)
-    np.minimum.at(first, cell, start)
-    np.maximum.at(last, cell, end)
-    least_spread = _LEAST_SPREAD * float(np.median((last - first)[np.unique(cell)]))
-    wait, kinds = np.zeros(len(cell)), []
+    step_begin, step_end = np.full(count, np.inf), np.full(count, -np.inf)
+    np.minimum.at(step_begin, cell, start)
+    np.maximum.at(step_end, cell, end)
+    least_spread = _LEAST_SPREAD * float(np.median((step_end - step_begin)[np.unique(cell)]))
+    wait, waiting_kinds = np.zeros(len(cell)), []  # of each operation, s
     for code in np.unique(kind[members[:, 0]]):
         matches = members[kind[members[:, 0]] == code]
         # Clocks of workers may differ, so their moments are compared in two ways: from the beginning of each worker's step, or
         # without a constant offset for each worker. One of them is enough.
-        step_begin = first[cell[matches]]
-        if _end_together(start[matches] - step_begin, end[matches] - step_begin, least_spread) or _end_together(
+        begin = step_begin[cell[matches]]
+        if _end_together(start[matches] - begin, end[matches] - begin, least_spread) or _end_together(
             _remove_offsets(start[matches]), _remove_offsets(end[matches]), least_spread
         ):
             wait[matches] = operations.seconds[matches] - operations.seconds[matches].min(1, keepdims=True)
-            kinds.append(int(code))
-    if not kinds:
+            waiting_kinds.append(int(code))
+    if not waiting_kinds:
         return None
-    other = ~np.isin(kind, kinds)
-    outside = busy_times(cell[other], start[other], end[other], count)
+    is_outside = ~np.isin(kind, waiting_kinds)
+    outside = busy_times(cell[is_outside], start[is_outside], end[is_outside], count)
     # What these operations add to a step once each lasts as long as on the worker that waits least.
     inside = busy_times(cell, start + wait, end, count) - outside
     total, outside, inside = (steps.table(values) for values in (busy_times(cell, start, end, count), outside, inside))
-    names = [operations.kind.names[code] for code in kinds]
+    names = [operations.kind.names[code] for code in waiting_kinds]
     return steps.subtract_waiting(total, outside, inside, names, "as all end them together")
 
 
@@ -205,22 +207,23 @@ def _round_times(total: Floats) -> Floats:
 
 
 def _match_operations(operations: Operations, start: Floats, steps: _Steps) -> Ints:
-    """Return the operations that all workers have, in their order: [operations, workers].
+    """Return the numbers of the operations that all workers have, by iteration, kind and k: [operations, workers].
 
     The k-th operation of a kind in an iteration is the same on all workers.
     """
-    # `place` numbers the operations of a kind in an iteration of a worker, by their starts. Sorted by iteration, kind, place
-    # and worker, the rows of one operation are then neighbours, and it is complete if there are as many as workers.
+    # `k` numbers the operations of a kind in an iteration of a worker, by their starts. Sorted by iteration, kind, k and
+    # worker, the rows of one operation are then neighbours, and it is complete if there are as many as workers.
     cell, kind, rows = operations.cell, operations.kind.codes, np.arange(len(operations.cell))
     order = np.lexsort((start, kind, cell))
-    new = np.concatenate(([True], (np.diff(cell[order]) != 0) | (np.diff(kind[order]) != 0)))
-    place = np.empty(len(rows), np.int64)
-    place[order] = rows - np.maximum.accumulate(np.where(new, rows, 0))
-    order = np.lexsort((steps.worker[cell], place, kind, steps.iteration[cell]))
-    keys = np.stack((steps.iteration[cell], kind, place))[:, order]
+    is_first = np.concatenate(([True], (np.diff(cell[order]) != 0) | (np.diff(kind[order]) != 0)))
+    k = np.empty(len(rows), np.int64)
+    k[order] = rows - np.maximum.accumulate(np.where(is_first, rows, 0))
+    order = np.lexsort((steps.worker[cell], k, kind, steps.iteration[cell]))
+    keys = np.stack((steps.iteration[cell], kind, k))[:, order]
     bounds = np.concatenate(([0], np.flatnonzero((np.diff(keys) != 0).any(0)) + 1, [len(rows)]))
-    complete = bounds[:-1][np.diff(bounds) == steps.workers]
-    members = order[complete[:, None] + np.arange(steps.workers)]
+    complete_begins = bounds[:-1][np.diff(bounds) == steps.workers]
+    members = order[complete_begins[:, None] + np.arange(steps.workers)]
+    # A duplicate of a time, such as after a restart, may have taken the place of another worker.
     return members[(steps.worker[cell[members]] == np.arange(steps.workers)).all(1)]
 
 
@@ -235,8 +238,8 @@ def _end_together(start: Floats, end: Floats, least_spread: float) -> bool:
 
     `least_spread` is the spread of starts, s, from which they differ.
     """
-    starts, ends = (float(np.quantile(np.ptp(moments, axis=1), _QUANTILE)) for moments in (start, end))
-    return len(start) >= _FEWEST_OPERATIONS and starts > least_spread and ends < _END_SPREAD * starts
+    start_spread, end_spread = (float(np.quantile(np.ptp(moments, axis=1), _QUANTILE)) for moments in (start, end))
+    return len(start) >= _FEWEST_OPERATIONS and start_spread > least_spread and end_spread < _END_SPREAD * start_spread
 
 
 def _use_durations(operations: Operations, steps: _Steps) -> ComputeTimes | None:
@@ -244,9 +247,9 @@ def _use_durations(operations: Operations, steps: _Steps) -> ComputeTimes | None
     kinds, count = len(operations.kind.names), len(steps.iteration)
     if kinds < 2:
         return None
-    place = operations.kind.codes * count + operations.cell
-    sums = np.bincount(place, operations.seconds, minlength=kinds * count).astype(np.float64).reshape(kinds, count)
-    table = np.stack([steps.table(values) for values in sums])
+    index = operations.kind.codes * count + operations.cell  # in a flat array [kinds, times]
+    sums = np.bincount(index, operations.seconds, minlength=kinds * count).astype(np.float64).reshape(kinds, count)
+    table = np.stack([steps.table(values) for values in sums])  # s [kinds, iterations, workers]
     complete = table[:, np.isfinite(table).all((0, 2))]
     if complete.shape[1] < _FEWEST_OPERATIONS:
         return None
@@ -254,7 +257,7 @@ def _use_durations(operations: Operations, steps: _Steps) -> ComputeTimes | None
     total_spread, largest = float(np.quantile(np.ptp(complete.sum(0), axis=1), _QUANTILE)), float(spreads.max())
     if total_spread > _BALANCED_SPREAD * largest or largest < _LEAST_SPREAD * float(np.median(complete.sum(0))):
         return None
-    varying = np.flatnonzero(spreads > max(2 * total_spread, 0.01 * largest))
+    varying = np.flatnonzero(spreads > max(2 * total_spread, 0.01 * largest))  # kinds that vary more than the whole step
     waits = _find_balancing_kind(complete - complete.mean(2, keepdims=True), varying, operations.kind.names)
     if waits is None:
         names = listed([f"`{operations.kind.names[kind]}`" for kind in varying])
@@ -266,7 +269,7 @@ def _use_durations(operations: Operations, steps: _Steps) -> ComputeTimes | None
 
 
 def _find_balancing_kind(deviations: Floats, varying: Ints, names: Sequence[str]) -> int | None:
-    """Return the kind that makes up for the differences of all others; None if that may be one or another.
+    """Return the kind that makes up for the differences of all others; None if it is unclear which one does.
 
     That kind is shorter by as much as another is longer, so its slope on each other kind is -1; the others do not depend on
     one another. Of only two kinds, each makes up for the other: their names decide.
@@ -282,6 +285,7 @@ def _find_balancing_kind(deviations: Floats, varying: Ints, names: Sequence[str]
     totals = deviations.reshape(len(deviations), -1)
     distances = {}
     for kind in varying.tolist():
+        # If workers differ more than iterations do, their constant differences are the evidence; otherwise they are removed.
         values = [(totals if steady[i] else changes)[[i, kind]] for i in varying.tolist() if i != kind]
         distances[kind] = float(np.mean([abs(_slope(x, y) + 1) for x, y in values])) if values else np.inf
     fitting = [kind for kind, distance in distances.items() if distance <= _FITTING]
@@ -293,5 +297,5 @@ def _find_balancing_kind(deviations: Floats, varying: Ints, names: Sequence[str]
 
 def _slope(x: Floats, y: Floats) -> float:
     """Return the median slope of y on x, which rare large values of a third variable do not change."""
-    large = np.abs(x) > np.median(np.abs(x))
+    large = np.abs(x) > np.median(np.abs(x))  # the ratios at small x are noise
     return float(np.median(y[large] / x[large])) if large.any() else 0.0

@@ -73,9 +73,9 @@ def mend_table(cells: Cells, files: Sequence[Content], source: str, mend: Mend, 
     invalid = np.flatnonzero((cells.seconds <= 0) | (cells.seconds > (longest or LONGEST)))
     valid = replace(cells, seconds=cells.seconds.copy())
     valid.seconds[invalid] = np.nan
-    selected, duplicates = _split_duplicates(valid)
+    unique_cells, duplicates = _split_duplicates(valid)
     table = np.full((len(cells.iteration.names), len(cells.worker.names)), np.nan)
-    table[cells.iteration.codes[selected], cells.worker.codes[selected]] = valid.seconds[selected]
+    table[cells.iteration.codes[unique_cells], cells.worker.codes[unique_cells]] = valid.seconds[unique_cells]
     gaps = np.isnan(table)
     if mend == "refuse" and (gaps.any() or len(duplicates)):
         raise _refusal(cells, files, source, gaps, invalid, duplicates, longest or LONGEST)
@@ -138,7 +138,7 @@ def _refusal(
         duplicates: cells that repeat an iteration and worker [duplicates].
         longest: time above which a time is invalid, s.
     """
-    problems, ends = [], _describe_ends(gaps, cells)
+    problems, early_ends = [], _describe_ends(gaps, cells)
     if len(invalid):
         cell = int(invalid[0])
         problems.append(
@@ -153,30 +153,31 @@ def _refusal(
             f"{cells.describe_time(cell)}: found a second time, after that in {earlier_place}. "
             f"{_count(len(duplicates), 'duplicate time')}"
         )
-    if gaps.sum() > len(invalid):
+    if gaps.sum() > len(invalid):  # not all gaps are invalid times, which are reported above
         iteration, worker = (int(indices[0]) for indices in np.nonzero(gaps))
         place = _find_place(cells, iteration, worker) or source
         number = _count(int(gaps.sum()), "time")
         step = cells.describe_step(iteration, worker)
-        problems.append(f"{place}: no time for {step}. {number} of {gaps.size:,} missing{ends}")
-    complete, size, share = int((~gaps.any(axis=1)).sum()), len(gaps), float(gaps.mean())
-    if share > _MOST_FILLED and not complete:
-        return FredError(*problems[:-1], f"{problems[-1]}. {_sparse_cure(cells, files, 1 - share)}")
+        problems.append(f"{place}: no time for {step}. {number} of {gaps.size:,} missing{early_ends}")
+    complete, iterations, missing_share = int((~gaps.any(axis=1)).sum()), len(gaps), float(gaps.mean())
+    if missing_share > _MOST_FILLED and not complete:
+        return FredError(*problems[:-1], f"{problems[-1]}. {_sparse_cure(cells, files, 1 - missing_share)}")
     problems[-1] += (
-        f". Choose what to do: `mend: drop` keeps the {complete:,} of {size:,} iterations that have all times; "
+        f". Choose what to do: `mend: drop` keeps the {complete:,} of {iterations:,} iterations that have all times; "
         "`mend: fill` keeps all, with the worker's previous time in each gap"
     )
-    drop_first = complete >= _DROP_SHARE * size or (complete >= FEWEST_ROUNDS and ends)
-    repairs = ("drop",) if share > _MOST_FILLED else ("drop", "fill") if drop_first else ("fill", "drop")
+    # Filling would go on with the last time of a worker that ended early.
+    drop_first = complete >= _DROP_SHARE * iterations or (complete >= FEWEST_ROUNDS and early_ends)
+    repairs = ("drop",) if missing_share > _MOST_FILLED else ("drop", "fill") if drop_first else ("fill", "drop")
     return UnclearTraceError(*problems, remedies=[{"mend": repair} for repair in repairs])
 
 
-def _sparse_cure(cells: Cells, files: Sequence[Content], share: float) -> str:
+def _sparse_cure(cells: Cells, files: Sequence[Content], participation: float) -> str:
     """Return what to do with iterations in which only some workers take part, such as sampled clients."""
     iteration, worker = cells.columns.get("iteration", FILE), cells.columns.get("worker", FILE)
     advice = (
-        f"Workers take part in {share:.0%} of the iterations, and no iteration has all. To compare their k-th times instead, "
-        "number the times of each worker in the column of iterations"
+        f"Workers take part in {participation:.0%} of the iterations, and no iteration has all. To compare their k-th times "
+        "instead, number the times of each worker in the column of iterations"
     )
     if len(files) > 1 or any(PLUS in name or name == FILE for name in (iteration, worker)):
         return f"{advice}, and set `mend: drop`"
@@ -186,19 +187,20 @@ def _sparse_cure(cells: Cells, files: Sequence[Content], share: float) -> str:
 
 def _describe_ends(gaps: NDArray[np.bool_], cells: Cells) -> str:
     """Return a clause about workers without times from some iteration on, or an empty text."""
-    missing = np.where(gaps.all(axis=0), 0, np.argmin(gaps[::-1], axis=0))  # last iterations without a time, of each worker
-    ended_workers = np.flatnonzero(missing >= _LEAST_MISSING).tolist()
+    last_gaps = np.where(gaps.all(axis=0), 0, np.argmin(gaps[::-1], axis=0))  # iterations after each worker's last time
+    ended_workers = np.flatnonzero(last_gaps >= _LEAST_MISSING).tolist()
     if not ended_workers:
-        return "; some workers end before others" if missing.sum() == gaps.sum() else ""
+        has_other_gaps = last_gaps.sum() != gaps.sum()
+        return "" if has_other_gaps else "; some workers end before others"
     ends = [
-        f"{cells.worker.names[worker]} (from iteration {cells.iteration.names[len(gaps) - missing[worker]]})"
+        f"{cells.worker.names[worker]} (from iteration {cells.iteration.names[len(gaps) - last_gaps[worker]]})"
         for worker in ended_workers
     ]
     return f"; without times to the end: {briefly(ends, _MOST_PLACES)}"
 
 
 def _drop_gaps(table: Table, cells: Cells, source: str) -> tuple[Table, str]:
-    """Leave out iterations with gaps."""
+    """Return the table without iterations that have gaps, and this repair in words."""
     gaps = np.isnan(table)
     complete = ~gaps.any(axis=1)
     if not complete.any():
@@ -208,7 +210,7 @@ def _drop_gaps(table: Table, cells: Cells, source: str) -> tuple[Table, str]:
 
 
 def _fill_gaps(table: Table, cells: Cells, source: str) -> tuple[Table, str]:
-    """Fill gaps with the worker's previous time, and gaps at the beginning with its first time."""
+    """Return the table with each gap filled with the worker's previous time, or else its first time; and this in words."""
     gaps = np.isnan(table)
     absent_workers = np.flatnonzero(gaps.all(axis=0))
     if len(absent_workers):
@@ -283,7 +285,10 @@ class Reading(Component):
     def _read(self, files: Sequence[Content], source: str, nodes: Nodes | None) -> Trace:
         """Return the trace with exactly these options."""
         names = short_names([file.path for file in files])
-        file_options = [FileOptions(self.columns, self.unit, self.mend != "refuse", name, self.only) for name in names]
+        file_options = [
+            FileOptions(columns=self.columns, unit=self.unit, mend=self.mend != "refuse", name=name, only=self.only)
+            for name in names
+        ]
         cells = join_files([formats.read_cells(file, options) for file, options in zip(files, file_options, strict=True)])
         if all(map(step_recorders.sniff_recorded_steps, files)):
             cells = step_recorders.drop_incomplete(cells)
@@ -294,9 +299,17 @@ class Reading(Component):
         notes = dict.fromkeys((*cells.notes, *(note for file in files for note in file.notes)))
         if table.seconds.shape[1] == 1:
             notes["only one worker: name the files of all workers to see which is slow"] = None
-        steps = tuple(cells.iteration.names[row] for row in table.rows)
-        workers, repairs, collective = tuple(cells.worker.names), table.repairs, cells.collective
-        return Trace(table.seconds, workers, node_of, source, repairs, node_names, tuple(notes), steps, collective)
+        return Trace(
+            seconds=table.seconds,
+            workers=tuple(cells.worker.names),
+            node_of=node_of,
+            source=source,
+            repairs=table.repairs,
+            nodes=node_names,
+            notes=tuple(notes),
+            steps=tuple(cells.iteration.names[row] for row in table.rows),
+            collective=cells.collective,
+        )
 
 
 def read(path: str | Path, *more_paths: str | Path, nodes: Nodes | None = None, **options: Any) -> Trace:
@@ -338,14 +351,15 @@ def read(path: str | Path, *more_paths: str | Path, nodes: Nodes | None = None, 
 
 
 def _find_nodes(cells: Cells) -> tuple[NDArray[np.int64] | None, tuple[str, ...]]:
-    """Return the node of each worker, and the names of the nodes."""
+    """Return the node of each worker, numbered in the order of their first workers, and the names of the nodes."""
     if cells.node is None:
         return None, ()
     node_of = np.empty(len(cells.worker.names), np.int64)
     node_of[cells.worker.codes] = cells.node.codes
-    _, first, positions = np.unique(node_of, return_index=True, return_inverse=True)
-    rank = np.argsort(np.argsort(first))  # in the order of their first workers
-    return rank[positions], tuple(cells.node.names[node_of[worker]] for worker in np.sort(first))
+    _, first_workers, nodes = np.unique(node_of, return_index=True, return_inverse=True)
+    order = np.argsort(first_workers)
+    new_number = np.argsort(order)  # the inverse permutation
+    return new_number[nodes], tuple(cells.node.names[node_of[worker]] for worker in first_workers[order])
 
 
 def _assign_nodes(nodes: Nodes, workers: int) -> NDArray[np.int64]:

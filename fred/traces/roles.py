@@ -81,7 +81,7 @@ _METRIC = re.compile(  # a word in the name of what training measures, which is 
 
 _THROUGHPUT_GROUP = re.compile(r"^(?:[\w.]+/)*throughput/")  # such as throughput/duration, a time
 
-_RUN_RATE = re.compile("(?:.*_)?(?:train|eval|test|val)_(?:steps|samples)_per_second")  # of the Hugging Face Trainer
+_RUN_RATE = re.compile("(?:.*_)?(?:train|eval|test|val)_(?:steps|samples)_per_second")  # of a whole run, by Hugging Face
 _MEAN = re.compile(r"(?:^|_)(?:avg|average|running|mean|min|max|median|ema|smooth\w*|cum\w*)(?:_|$)")
 STEP_RATE = re.compile(
     r"(?:.*_)?(?:it|its|iter|iters|iteration|iterations|step|steps|batch|batches)_(?:s|per_s|sec|per_sec|per_second)|ups"
@@ -207,9 +207,9 @@ def find_roles(
     """
     check_columns(path, header, columns)
     roles = Roles({role: column for role, column in _name_roles(header, columns).items() if column})
-    return Roles(
-        roles.columns | ({} if "time" in roles.columns else _find_time(path, roles, roles.unassigned(header), holds_dates))
-    )
+    if "time" in roles.columns:
+        return roles
+    return Roles(roles.columns | _find_time(path, roles, roles.unassigned(header), holds_dates))
 
 
 def is_wide(roles: Roles) -> bool:
@@ -374,48 +374,63 @@ def check_columns(path: str, header: Sequence[str], columns: Mapping[Role, str])
 
 
 def _name_roles(header: Sequence[str], columns: Mapping[Role, str]) -> dict[Role, str]:
-    """Return the columns from the user or identified by name, except times."""
+    """Return the columns from the user or identified by name, except times; an empty text for a role without a column."""
     roles = dict(columns)
     for role, names in _NAMES.items():
         if role not in roles:
             roles[role] = _first_match(names.split(), header, roles, without_unit=role in ("start", "end"))
     epoch = _first_match(["epoch"], header, roles)
     if "iteration" not in columns and epoch and to_snake_case(roles["iteration"]) not in ("", "global_step"):
-        roles["iteration"] = f"{epoch}{PLUS}{roles['iteration']}"  # steps may restart in each epoch
-    if roles["worker"]:
+        roles["iteration"] = f"{epoch}{PLUS}{roles['iteration']}"  # steps may restart in each epoch; global steps do not
+    if roles["worker"]:  # then `name` is not the worker's, but may be the operation's
         roles["type"] = roles["type"] or _first_match(["name"], header, roles)
-    elif local := _first_match(_LOCAL_RANKS, header, roles):
-        roles["worker"] = f"{roles['node']}{PLUS}{local}" if roles["node"] else local
+    elif local_rank := _first_match(_LOCAL_RANKS, header, roles):
+        roles["worker"] = f"{roles['node']}{PLUS}{local_rank}" if roles["node"] else local_rank
     return roles
 
 
 def _first_match(names: Sequence[str], header: Sequence[str], roles: Mapping[Role, str], without_unit: bool = False) -> str:
-    """Return the first column without a role whose name is in `names`, in their order."""
+    """Return the column without a role that has the first possible one of some names; empty if there is none.
+
+    Args:
+        names: names in snake case, most probable first.
+        header: names of all columns.
+        roles: columns that have a role already.
+        without_unit: True to ignore a unit at the end of a column's name.
+    """
     used = {part for column in roles.values() for part in split_columns(column, header)}
-    unassigned = [name for name in reversed(header) if name not in used]
-    by_name = {to_snake_case(re.split("[/.]", name)[-1]): name for name in unassigned if _PATH.search(name)}
-    by_name |= {_split_unit(to_snake_case(name))[0] if without_unit else to_snake_case(name): name for name in unassigned}
+    # Later entries replace earlier ones: the first of several columns counts, and a whole name before the end of a path.
+    unassigned = [column for column in reversed(header) if column not in used]
+    by_name = {to_snake_case(re.split("[/.]", column)[-1]): column for column in unassigned if _PATH.search(column)}
+    by_name |= {
+        _split_unit(to_snake_case(column))[0] if without_unit else to_snake_case(column): column for column in unassigned
+    }
     return next((by_name[name] for name in names if name in by_name), "")
 
 
 def _find_time(path: str, roles: Roles, unassigned: Sequence[str], holds_dates: Callable[[str], bool]) -> dict[Role, str]:
-    """Return the column of times or else of rates, if a name identifies one. Raises UnclearTraceError if several may be."""
+    """Return the column of times or else of rates, if a name identifies one. Raises UnclearTraceError if several may be.
+
+    Names that say that they are times count first, then a unit in a name, then rates.
+    """
+    has_workers = "worker" in roles.columns  # without workers, each of several columns may be a worker's: a wide table
     rates = list(filter(is_rate, unassigned))
     unassigned = [name for name in unassigned if name not in rates]
     times = ["seconds"] if "seconds" in unassigned else [name for name in unassigned if is_time(name) and not is_metric(name)]
     step_times = list(filter(_is_step_time, times))
-    times = step_times if len(step_times) == 1 and "worker" not in roles.columns else times
-    units = [name for name in unassigned if unit_of(name) and not is_metric(name)]
-    if not times and (len(units) == 1 or "worker" in roles.columns):
-        times = units
-    if not (times or has_times(roles)) and ("worker" in roles.columns or all(map(holds_no_times, unassigned))):
+    times = step_times if len(step_times) == 1 and not has_workers else times
+    with_unit = [name for name in unassigned if unit_of(name) and not is_metric(name)]
+    if not times and (len(with_unit) == 1 or has_workers):
+        times = with_unit
+    if not (times or has_times(roles)) and (has_workers or all(map(holds_no_times, unassigned))):
         times = [name for name in rates if not is_mean(name)]
     if len(times) > 1:
         times = [name for name in times if not holds_dates(name)] or times
-    if has_times(roles) or len(times) < 2:
+    if has_times(roles) or len(times) < 2:  # start and end suffice where several names may be times
         return {"time": times[0]} if len(times) == 1 else {}
     phases = [name for name in times if not is_communication(name)]
-    proposals = [PLUS.join(phases), *times] if times == units and len(phases) > 1 else times
+    # Columns known by their units alone, such as `forward_ms`, are probably parts that add up to a step.
+    proposals = [PLUS.join(phases), *times] if times == with_unit and len(phases) > 1 else times
     raise UnclearTraceError(
         f"{path}: which columns have the times of iterations, {listed(times)}? Name them "
         f"(`columns: {{time: {proposals[0]}}}`); a time that includes waiting for others hides who is slow, and `{PLUS}` adds "
@@ -425,9 +440,9 @@ def _find_time(path: str, roles: Roles, unassigned: Sequence[str], holds_dates: 
 
 
 def _split_unit(name: str) -> tuple[str, Unit | None]:
-    """Return a plain name without its unit, and the unit."""
+    """Return a name in snake case without its unit, and the unit; a name that is only a unit becomes `seconds`."""
     for unit, words in WORDS.items():
         match = re.fullmatch(rf"(?:(.+)_)?(?:{words})", name)
-        if match and (match[1] or len(name) > 1):
-            return (match[1] or "seconds").removesuffix("_in"), unit
+        if match and (match[1] or len(name) > 1):  # a column called `s` alone may be anything
+            return (match[1] or "seconds").removesuffix("_in"), unit  # `time_in_ms` is `time`
     return name, None

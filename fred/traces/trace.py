@@ -207,8 +207,8 @@ def _contrast(group_of: NDArray[np.int64], correlation: NDArray[np.float64]) -> 
 def _whiten(logs: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return the part of each log time that the worker's previous one does not predict: [iterations - 1, workers]."""
     centred = logs - logs.mean(0)
-    before, after = centred[:-1], centred[1:]
-    return after - before * ((before * after).sum(0) / np.maximum((before**2).sum(0), 1e-300))
+    previous, current = centred[:-1], centred[1:]
+    return current - previous * ((previous * current).sum(0) / np.maximum((previous**2).sum(0), 1e-300))
 
 
 def _normal_scores(values: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -225,7 +225,8 @@ def _standardize(values: NDArray[np.float64]) -> NDArray[np.float64]:
 
 def _remove_common_part(values: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return residuals of each worker's regression on the cluster's mean, weighted by how closely workers follow it."""
-    mean = values @ np.maximum(values.mean(1) @ values, 0)
+    weights = np.maximum(values.mean(1) @ values, 0)  # covariance of each worker with the plain mean
+    mean = values @ weights
     return _standardize(values - np.outer(mean, mean @ values / max(float(mean @ mean), 1e-300)))
 
 
@@ -237,8 +238,8 @@ def _significant_correlation(innovations: NDArray[np.float64]) -> float:
     iterations, workers = innovations.shape
     lags = range(1, min(_LAGS, iterations // 4) + 1)
     persistence = sum(float((innovations[:-lag] * innovations[lag:]).mean()) ** 2 for lag in lags)
-    independent = max(iterations / (1 + 2 * persistence) - 4, 1.0)
-    return math.tanh(float(-scipy.special.ndtri(_FALSE_ALARM_RATE / workers**3)) / math.sqrt(independent))
+    independent_pairs = max(iterations / (1 + 2 * persistence) - 4, 1.0)  # a little stricter than Fisher, who subtracts 3
+    return math.tanh(float(-scipy.special.ndtri(_FALSE_ALARM_RATE / workers**3)) / math.sqrt(independent_pairs))
 
 
 def _cut_tree(tree: NDArray[np.float64], workers: int, threshold: float) -> NDArray[np.int64]:
@@ -247,17 +248,18 @@ def _cut_tree(tree: NDArray[np.float64], workers: int, threshold: float) -> NDAr
     The halves' averages must correlate significantly. Members of different halves must correlate at least half as much as
     members of the same half.
     """
-    sizes, sums = np.ones(2 * workers - 1), np.ones(2 * workers - 1)  # members of each cluster, sum of their correlations
+    # Members of each cluster, and the sum of their correlations: of each with itself, 1, and of each with every other, twice.
+    sizes, sums = np.ones(2 * workers - 1), np.ones(2 * workers - 1)
     group_of = np.arange(workers)
     members = [[worker] for worker in range(workers)]
     for cluster, (left, right, distance, _) in enumerate(tree, start=workers):
         halves = [int(left), int(right)]
-        cross_sum = (1 - distance) * sizes[halves].prod()
+        cross_sum = (1 - distance) * sizes[halves].prod()  # the distance is 1 - the mean correlation across the halves
         pairs = (sizes[halves] * (sizes[halves] - 1)).sum()
         mean_within = (sums[halves] - sizes[halves]).sum() / pairs if pairs else 0.0
         sizes[cluster], sums[cluster] = sizes[halves].sum(), sums[halves].sum() + 2 * cross_sum
         members.append(members[halves[0]] + members[halves[1]])
-        correlation = cross_sum / math.sqrt(max(sums[halves].prod(), 1e-300))
+        correlation = cross_sum / math.sqrt(max(sums[halves].prod(), 1e-300))  # of the halves' averages
         if correlation > threshold and 1 - distance >= mean_within / 2:
             group_of[members[cluster]] = min(members[cluster])
     return np.unique(group_of, return_inverse=True)[1].astype(np.int64)

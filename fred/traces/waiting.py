@@ -105,12 +105,13 @@ def find_waiting(seconds: Floats) -> Waiting:
     correlation = _correlation(worker_deviation, round_deviation)
     if _keeps_in_step(seconds):
         return Waiting("certain", worker_deviation, round_deviation, correlation, in_step=True)
-    power, error = _growth(seconds)
-    is_possible = correlation >= _POSSIBLE_CORRELATION and power - error <= _GROWING_POWER
+    power, width = _growth(seconds)
+    is_possible = correlation >= _POSSIBLE_CORRELATION and power - width <= _GROWING_POWER
     lower_bound = _correlation(worker_deviation, round_deviation * _lower_bound(iterations, workers))
     is_significant = correlation >= _CERTAIN_CORRELATION and lower_bound >= _POSSIBLE_CORRELATION
-    is_of_clocks = not worker_deviation or round_deviation <= _NARROW_ROUNDS or power + error <= _CONSTANT_POWER
-    if is_possible and is_significant and is_of_clocks:
+    # Then workers differ by their clocks, not because inputs of varying length stretch the times of all.
+    differ_by_clocks = not worker_deviation or round_deviation <= _NARROW_ROUNDS or power + width <= _CONSTANT_POWER
+    if is_possible and is_significant and differ_by_clocks:
         return Waiting("certain", worker_deviation, round_deviation, correlation)
     if every := next(_find_meetings(seconds), 0):
         return Waiting("certain", worker_deviation, round_deviation, correlation, every=every)
@@ -133,8 +134,8 @@ def _robust_deviations(logs: Floats) -> tuple[float, float]:
     round_logs = centre[:, 0]
     periods = range(1, max(1, min(_PERIOD, len(logs) // _FEWEST_ITERATIONS)) + 1)
     bends = (round_logs[2 * i :] - 2 * round_logs[i:-i] + round_logs[: -2 * i] for i in periods)
-    steps = min(_NORMAL * float(np.median(np.abs(bend))) / math.sqrt(6) for bend in bends)
-    return worker_deviation, math.sqrt(max(0.0, steps**2 - worker_deviation**2 / workers))
+    median_deviation = min(_NORMAL * float(np.median(np.abs(bend))) / math.sqrt(6) for bend in bends)
+    return worker_deviation, math.sqrt(max(0.0, median_deviation**2 - worker_deviation**2 / workers))
 
 
 def _correlation(worker_deviation: float, round_deviation: float) -> float:
@@ -144,8 +145,9 @@ def _correlation(worker_deviation: float, round_deviation: float) -> float:
 
 def _lower_bound(iterations: int, workers: int) -> float:
     """Return the factor from a ratio of deviations, of rounds and within rounds, to its lower bound."""
-    changes = _EFFICIENCY * (iterations - 1)
-    return math.exp(-_ONE_SIDED * math.sqrt(0.5 / changes + 0.5 / (changes * (workers - 1))))
+    # The logarithm of a deviation from n independent observations has the variance 1 / (2 n).
+    observations = _EFFICIENCY * (iterations - 1)
+    return math.exp(-_ONE_SIDED * math.sqrt(0.5 / observations + 0.5 / (observations * (workers - 1))))
 
 
 def _growth(seconds: Floats) -> tuple[float, float]:
@@ -170,12 +172,12 @@ def _keeps_in_step(seconds: Floats) -> bool:
     """Return True if a deviation within a round is undone in the next: workers keep in step although clocks differ."""
     deviations = seconds - seconds.mean(1, keepdims=True)
     limit = 4 * _NORMAL * np.median(np.abs(deviations))
-    deviations = np.clip(deviations, -limit, limit)
+    deviations = np.clip(deviations, -limit, limit)  # long pauses count like four standard deviations
     square = float((deviations**2).sum())
     if not square:
         return False
     correlation = float((deviations[1:] * deviations[:-1]).sum()) / square
-    error = 1 / math.sqrt(deviations.size - len(deviations))
+    error = 1 / math.sqrt(deviations.size - len(deviations))  # the deviations of a round add up to 0: one less is independent
     return (
         correlation + _STANDARD_ERRORS * error < 0
         and correlation < _FOLLOWING
@@ -198,9 +200,9 @@ def _find_meetings(seconds: Floats) -> Iterator[int]:
     """Yield the intervals, in iterations, after which all workers have taken the same time, from one phase on."""
     iterations, workers = seconds.shape
     deviations = seconds - seconds.mean(1, keepdims=True)
-    total = np.concatenate((np.zeros((1, workers)), np.cumsum(deviations, axis=0)))
+    cumulated = np.concatenate((np.zeros((1, workers)), np.cumsum(deviations, axis=0)))
     iteration_squares = (deviations**2).sum(1)
-    squares = np.concatenate(([0.0], np.cumsum(iteration_squares)))
+    cumulated_squares = np.concatenate(([0.0], np.cumsum(iteration_squares)))
     products = deviations.T @ deviations
     # Workers that vary together, or a few long pauses, carry less evidence than their number. The square of a sum of variances
     # over the sum of their squares is the number of independent ones, for workers (from the eigenvalues of their covariance)
@@ -211,15 +213,16 @@ def _find_meetings(seconds: Floats) -> Iterator[int]:
     longest = min(_LONGEST_INTERVAL, iterations // 4)
     significance = _FALSE_ALARM_RATE / max(1, longest * (longest + 1) // 2 - 1)
     for every in range(2, longest + 1):
-        sums = ((total[every:] - total[:-every]) ** 2).sum(1)
-        independent = squares[every:] - squares[:-every]  # the variance of a sum of independent times
-        parts = [(sums[phase::every], independent[phase::every]) for phase in range(every)]
-        variances = np.array([float(part.sum() / (expected.sum() or 1.0)) for part, expected in parts])
+        sum_squares = ((cumulated[every:] - cumulated[:-every]) ** 2).sum(1)  # of sums over `every` iterations, by the first
+        expected_squares = cumulated_squares[every:] - cumulated_squares[:-every]  # the same for independent times
+        phases = [(sum_squares[phase::every], expected_squares[phase::every]) for phase in range(every)]
+        variances = np.array([float(observed.sum() / (expected.sum() or 1.0)) for observed, expected in phases])
         phase = int(variances.argmin())
-        part, expected = parts[phase]
-        freedom = independent_workers * min(independent_iterations, len(part))
+        observed, expected = phases[phase]
+        freedom = independent_workers * min(independent_iterations, len(observed))
         typical = float(np.median(np.delete(variances, phase)))
-        meets = variances[phase] < min(_MEETS, _MEETS_RELATIVE * typical) and np.median(part) < _MEETS * np.median(expected)
+        limit = min(_MEETS, _MEETS_RELATIVE * typical)
+        meets = variances[phase] < limit and np.median(observed) < _MEETS * np.median(expected)
         chance = scipy.special.chdtr(freedom, variances[phase] * freedom)
         if meets and chance < significance and _compensates(seconds[phase:], every):
             yield every
@@ -249,17 +252,22 @@ def _find_groups(logs: Floats) -> tuple[tuple[int, ...], ...]:
     # One product finds the pairs that may be equal, so that the robust deviations below, a pass each, are of few pairs.
     candidates = deviations.T @ deviations > _POSSIBLE_CORRELATION * length * length[:, None]
     typical_difference = float(np.median(_difference(logs, np.roll(logs, workers // 2, axis=1))))
-    bound = _lower_bound(iterations, 2)
-    near = np.eye(workers, dtype=bool)
+    bound = _lower_bound(iterations, workers=2)
+    near = np.eye(workers, dtype=bool)  # [workers, workers]
     for worker in np.flatnonzero(candidates.sum(1) > 1):
         mates = np.flatnonzero(candidates[worker])
         difference = _difference(logs[:, mates], logs[:, [worker]])
-        change = np.abs(np.diff((logs[:, mates] + logs[:, [worker]]) / 2, n=2, axis=0))
-        rounds = bound * _NORMAL * np.median(change, axis=0) / math.sqrt(6)
-        equal = difference**2 <= rounds**2 * (1 - _CERTAIN_CORRELATION) / _CERTAIN_CORRELATION
+        # The lower bound of the deviation of rounds, from second differences of the pair's mean, as in `_robust_deviations`:
+        bends = np.abs(np.diff((logs[:, mates] + logs[:, [worker]]) / 2, n=2, axis=0))
+        round_deviation = bound * _NORMAL * np.median(bends, axis=0) / math.sqrt(6)
+        # The same as `_correlation(difference, round_deviation) >= _CERTAIN_CORRELATION`:
+        equal = difference**2 <= round_deviation**2 * (1 - _CERTAIN_CORRELATION) / _CERTAIN_CORRELATION
         near[worker, mates] |= equal & (difference <= _GROUP_DIFFERENCE * bound * typical_difference)
-    members = {tuple(np.flatnonzero(row).tolist()) for row in near}
-    groups = [group for group in members if len(group) > 1 and all((near[worker] == near[group[0]]).all() for worker in group)]
+    neighbourhoods = {tuple(np.flatnonzero(row).tolist()) for row in near}
+    # In a group, all workers are near to exactly its members.
+    groups = [
+        group for group in neighbourhoods if len(group) > 1 and all((near[worker] == near[group[0]]).all() for worker in group)
+    ]
     return tuple(sorted(groups))
 
 

@@ -44,25 +44,27 @@ def read_cells(file: File, options: FileOptions, roles: Roles) -> Cells:
 
     Raises FredError, or UnclearTraceError if options can make the table readable.
     """
-    name = roles.get("iteration")
-    workers, excluded = split_workers(file.header, name)
+    iteration_role = roles.get("iteration")  # one column, several, `FILE`, or none
+    workers, excluded = split_workers(file.header, iteration_role)
     if not workers:
         raise FredError(f"{file.path} has no column of times; it has {listed(file.header)}; {RECORDING_CURE}")
     _refuse_phases(file, workers)
-    iteration_columns = [column for column in split_columns(name, file.header) if column not in ("", FILE)]
+    parts = [part for part in split_columns(iteration_role, file.header) if part]
+    iteration_columns = [part for part in parts if part != FILE]
     try:
         labels, numbers = file.columns(iteration_columns, workers)
     except FredError as error:
         raise _wide_table_error(file, roles, error) from None
-    for worker in workers if not iteration_columns else ():
-        _refuse_counter(file, roles, worker, numbers[worker])
+    if not iteration_columns:
+        for worker in workers:
+            _refuse_counter(file, roles, worker, numbers[worker])
     rows, columns = len(next(iter(numbers.values()))), len(workers)
     for column in iteration_columns:
         _check_filled(file, roles, column, labels[column])
-    order = Labels(np.arange(rows), list(map(str, range(rows))))
+    row_numbers = Labels(np.arange(rows), list(map(str, range(rows))))
     file_name = Labels(np.zeros(rows, np.int64), [options.name])
-    parts = [file_name if column == FILE else labels[column] for column in split_columns(name, file.header) if column]
-    iteration = combine_labels([*parts, *([] if iteration_columns else [order])])
+    iteration_labels = [file_name if part == FILE else labels[part] for part in parts]
+    iteration = combine_labels([*iteration_labels, *([] if iteration_columns else [row_numbers])])
     _check_plausible(file, workers, numbers)
     unit, names = _common_unit(file, options, workers, numbers)
     if options.columns.get("worker", "").startswith(FILE):
@@ -88,13 +90,14 @@ def _common_unit(
 ) -> tuple[Unit, list[str]]:
     """Return the unit of a wide table, and the names of its workers without it."""
     units = {cast(Unit | None, file.unit(worker) or None) or unit_of(worker) for worker in workers}
-    if any(map(file.unit, workers)) and len(units) == 1:
+    if any(map(file.unit, workers)) and len(units) == 1:  # the cells have it
         return cast(Unit, units.pop()), list(workers)
     unit = options.unit or (units.pop() if len(units) == 1 else None)
     if unit is None:
         raise unknown_unit_error(file, workers, np.concatenate([numbers[worker] for worker in workers]))
     if options.unit:
         return unit, list(workers)
+    # The last word of each name is its unit. It stays if the names would be empty or equal without it.
     stems = [re.sub(r"[\W_]*[^\W_]+\W*$", "", worker) for worker in workers]
     return unit, stems if all(stems) and len(set(stems)) == len(stems) else list(workers)
 
@@ -103,8 +106,8 @@ def _wide_table_error(file: File, roles: Roles, error: FredError) -> FredError:
     """Return the error about a table whose columns are neither recognised nor all times."""
     problem = f"{error}; without columns of workers and times, each column is read as one worker's times"
     times = [name for name in roles.unassigned(file.header) if _TIME.search(to_snake_case(name)) and not holds_no_times(name)]
-    file_workers: list[dict[Role, str]] = [{"worker": FILE, "time": name} for name in times]
-    proposals = propose_columns(file, roles) or file_workers
+    one_worker_per_file: list[dict[Role, str]] = [{"worker": FILE, "time": name} for name in times]
+    proposals = propose_columns(file, roles) or one_worker_per_file
     if proposals:
         return unclear_columns_error(problem, proposals)
     return FredError(f"{problem}. If none has times, {RECORDING_CURE}")
@@ -145,7 +148,10 @@ def _check_filled(file: File, roles: Roles, name: str, labels: Labels) -> None:
 
 
 def _refuse_counter(file: File, roles: Roles, name: str, numbers: Floats) -> None:
-    """Raise UnclearTraceError if a worker's column looks like a counter of rows or iterations."""
+    """Raise UnclearTraceError if a worker's column looks like a counter of rows or iterations.
+
+    A counter that repeats numbers counts the iterations of a long table, of which other columns may be worker and time.
+    """
     steps = np.diff(numbers)
     if len(numbers) <= 2 or not np.isin(steps, (0, 1)).all() or not steps.any():
         return

@@ -67,15 +67,13 @@ def read_horovod(file: Content, options: FileOptions) -> Cells:
             f"{path}: Horovod's timeline has no ready times of ranks in two steps or more; its cache of responses leaves them "
             "out after the first step: run with HOROVOD_CACHE_CAPACITY=0 and HOROVOD_TIMELINE=timeline.json"
         )
-    reductions_per_tensor = max(counts, key=lambda number: (counts[number], number))
-    reduced = [
-        reductions
-        for reductions in tensors.values()
-        if 0 <= reductions_per_tensor - len(reductions) <= 1 and len(reductions) > 1
+    usual_number = max(counts, key=lambda number: (counts[number], number))  # of reductions, one in each step
+    reduced = [  # the tensors that are reduced in each step; the last reduction of some may be cut off
+        reductions for reductions in tensors.values() if 0 <= usual_number - len(reductions) <= 1 and len(reductions) > 1
     ]
-    steps = min(map(len, reduced))  # the last one may be cut off
+    steps = min(map(len, reduced))
     ranks = sorted({rank for reductions in reduced for reduction in reductions for rank in reduction.ready_times}, key=int)
-    ready_table = np.full((steps, len(ranks)), np.nan)
+    ready_table = np.full((steps, len(ranks)), np.nan)  # time of each rank's last tick, in microseconds
     for step in range(steps):
         for i, rank in enumerate(ranks):
             ready_table[step, i] = np.max([reductions[step].ready_times.get(rank, np.nan) for reductions in reduced])
@@ -84,33 +82,37 @@ def read_horovod(file: Content, options: FileOptions) -> Cells:
     ready_table = ready_table[:steps]
     begins = np.array([min(reductions[step].begin for reductions in reduced) for step in range(steps)])
     ends = np.array([max(reductions[step].end for reductions in reduced) for step in range(steps)])
-    first = np.array([min(min(reductions[step].ready_times.values()) for reductions in reduced) for step in range(steps)])
+    first_ticks = np.array([min(min(reductions[step].ready_times.values()) for reductions in reduced) for step in range(steps)])
     # Usually a negotiation begins with its first tick, which is that of the fastest rank: then a step begins with the end of
     # the step before. A negotiation that begins long before the first tick begins with the step.
-    if np.median(first[1:] - begins[1:]) > _EARLY * np.median(first[1:] - ends[:-1]):
-        microseconds, numbers, origin = ready_table - begins[:, None], range(steps), "the begin of its negotiation"
+    if np.median(first_ticks[1:] - begins[1:]) > _EARLY * np.median(first_ticks[1:] - ends[:-1]):
+        microseconds, step_numbers, origin = ready_table - begins[:, None], range(steps), "the begin of its negotiation"
     else:
-        microseconds, numbers, origin = ready_table[1:] - ends[:-1, None], range(1, steps), "the end of the step before"
+        microseconds, step_numbers, origin = ready_table[1:] - ends[:-1, None], range(1, steps), "the end of the step before"
     seconds = microseconds / _PER_SECOND
     rows = np.arange(seconds.size)
     tensor = "tensor" if len(reduced) == 1 else f"{len(reduced)} tensors"
     return Cells(
-        iteration=Labels(rows // len(ranks), list(map(str, numbers))),
+        iteration=Labels(rows // len(ranks), list(map(str, step_numbers))),
         worker=sort_labels(Labels(rows % len(ranks), ranks)),
         node=None,
         seconds=seconds.ravel(),
         row=rows,
-        describe_row=lambda row: f"{path}, step {numbers[row // len(ranks)]}",
+        describe_row=lambda row: f"{path}, step {step_numbers[row // len(ranks)]}",
         columns={},
         notes=(f"{_HOROVOD_NAME}: time of each rank from {origin} until it is ready to reduce the {tensor}",),
     )
 
 
 def _reductions(file: Content) -> dict[str, list[_Reduction]]:
-    """Return the reductions of each tensor, in order."""
+    """Return the reductions of each tensor, in order.
+
+    The events of a tensor nest: B begins a phase, E ends it. The outermost phases alternate: NEGOTIATE_..., in which an event
+    with a rank's number as its name is that rank's tick, and then the reduction itself, whose end is the last one.
+    """
     tensors = defaultdict[str, list[_Reduction]](list)
-    depth = defaultdict[str, int](int)
-    is_negotiated = dict[str, bool]()
+    depth = defaultdict[str, int](int)  # of the open phases of each tensor
+    is_negotiated = dict[str, bool]()  # True if the tensor's last negotiation was for a reduction
     for event in _events(file):
         try:
             phase, tensor, moment = event.get("ph"), f"{event.get('pid')}/{event.get('tid', '')}", float(event.get("ts", "nan"))
@@ -135,10 +137,10 @@ def _reductions(file: Content) -> dict[str, list[_Reduction]]:
 def _events(file: Content) -> Iterator[dict[str, Any]]:
     """Yield the events of a list that may be cut off."""
     text, decoder = file.text, json.JSONDecoder()
-    place = text.find("[") + 1
-    while match := re.compile(r"[\s,]*").match(text, place):
+    position = text.find("[") + 1
+    while match := re.compile(r"[\s,]*").match(text, position):
         try:
-            event, place = decoder.raw_decode(text, match.end())
+            event, position = decoder.raw_decode(text, match.end())
         except (ValueError, RecursionError):
             return
         if isinstance(event, dict):

@@ -71,6 +71,7 @@ def sniff_consoles(file: Content) -> bool:
     Args:
         file: the content of the file.
     """
+    # JSON with steps as keys is a table. JSON of a logger is a console log if its messages have steps.
     if file.kind != "text" or (_is_json(file) and (_RECORD.search(file.head) or not _MESSAGE.search(file.head))):
         return False
     sample = sample_lines(file)
@@ -87,10 +88,10 @@ def _numbers_steps(name: str) -> bool:
 
 
 def _is_json(file: Content) -> bool:
-    """Return True for JSON, or for lines that are all JSON."""
+    """Return True for JSON, or for lines that are all JSON; `{'loss': ...}` is a Python dictionary."""
     lines = [line.strip() for line in file.head.splitlines()[:50] if line.strip()]
-    records = bool(lines) and lines[0][:2] not in ("{'", "{}") and all(line[:1] == "{" for line in lines)
-    return records or re.match(r"\s*(?:\[\s*(?:[\[{\"]|\n)|\{\s*\n)", file.head) is not None
+    are_records = bool(lines) and lines[0][:2] not in ("{'", "{}") and all(line[:1] == "{" for line in lines)
+    return are_records or re.match(r"\s*(?:\[\s*(?:[\[{\"]|\n)|\{\s*\n)", file.head) is not None
 
 
 def _is_table(file: Content) -> bool:
@@ -99,9 +100,10 @@ def _is_table(file: Content) -> bool:
     except FredError:
         return False
     # A name with a number, such as `rank 0`, is also what a line of a log has: then all cells must be numbers.
-    values = [line.values for separator in ("|", " ") for line in parse_lines(separator.join(layout.names))]
-    has_names = not any(values) or all(is_value(cell) for cells in layout.samples.values() for cell in cells)
-    return len(layout.names) > 1 and has_names and not any(name[:1].isdigit() for name in layout.names)
+    # So the names of the columns are read as a line of a log.
+    log_values = [line.values for separator in ("|", " ") for line in parse_lines(separator.join(layout.names))]
+    are_names = not any(log_values) or all(is_value(cell) for cells in layout.samples.values() for cell in cells)
+    return len(layout.names) > 1 and are_names and not any(name[:1].isdigit() for name in layout.names)
 
 
 def read_consoles(file: Content, options: FileOptions) -> Cells:
@@ -123,11 +125,12 @@ def read_consoles(file: Content, options: FileOptions) -> Cells:
         roles["worker"] = rank
     notes, unit = [], options.unit
     if "time" in options.columns:
-        rows = [row for row in rows if all(part in row.values for part in _parts(options.columns["time"], columns))]
+        time = options.columns["time"]
     else:
-        roles["time"], note, unit = _find_time(file, rows, columns, step, unit)
+        time, note, unit = _find_time(file, rows, columns, step, unit)
+        roles["time"] = time
         notes.append(note)
-        rows = [row for row in rows if all(part in row.values for part in _parts(roles["time"], columns))]
+    rows = [row for row in rows if all(part in row.values for part in _parts(time, columns))]
     if not rows:
         raise _no_times_error(file, "no line has both a step and a time")
     _refuse_unlabelled(file, rows, [*([epoch] if epoch else []), step])
@@ -183,9 +186,13 @@ def _number_timers(lines: list[Line]) -> list[Line]:
 
 
 def _find_steps(lines: Sequence[Line], options: FileOptions) -> tuple[str, str]:
-    """Return the column of the steps' numbers, and that of epochs if the numbers start again in each; "" for none."""
+    """Return the column of the steps' numbers, and that of epochs if the numbers start again in each; "" for none.
+
+    Without steps, the numbers of a progress bar count; without a bar, epochs.
+    """
     if column := options.columns.get("iteration"):
         return (column, "") if PLUS not in column else (column.rpartition(PLUS)[2], column.rpartition(PLUS)[0])
+    # Lines that have a whole number of each name:
     counts = Counter(name for line in lines for name, text in line.values.items() if quantities.is_count(text))
     epochs = [name for name in counts if re.fullmatch(r"(?:.*_)?epoch(?:_train)?", to_snake_case(name)) and counts[name] > 1]
     epoch = max(epochs, key=lambda name: counts[name], default="")
@@ -214,11 +221,11 @@ def _find_time(
     samples = {name: next(row.values[name] for row in rows if name in row.values) for name in columns}
     durations = [name for name in columns if name != step and is_duration(name, samples[name])]
     clocks = [name for name in durations if is_increasing(rows, name) and not is_mean(name)]
-    timed = [name for name in durations if name not in clocks]
-    candidates, phases = step_times(timed), step_phases(timed)
+    other_durations = [name for name in durations if name not in clocks]
+    candidates, phases = step_times(other_durations), step_phases(other_durations)
     if phases and all(to_snake_case(name) in map(to_snake_case, phases) for name in candidates):
         return PLUS.join(phases), f"times of a step: {listed(phases)}", unit
-    if clocks and all(map(is_mean, candidates)):
+    if clocks and all(map(is_mean, candidates)):  # differences of a clock show single steps, running means do not
         candidates = []
     if len(candidates) > 1 and have_equal_times(rows, candidates):
         candidates = candidates[:1]
@@ -268,19 +275,20 @@ def _check_dates(file: Content, rows: Sequence[Line]) -> None:
 
 
 def _refuse_unlabelled(file: Content, rows: Sequence[Line], steps: Sequence[str]) -> None:
-    """Raise FredError if processes that write the same steps have no names."""
+    """Raise FredError if processes that write the same steps have no names: most steps repeat, with nothing that differs."""
     names = (*steps, *process_columns(rows))
-    keys = Counter((*row.source.values(), *map(row.values.get, names)) for row in rows)
-    repeated = sum(1 for number in keys.values() if number > 1)
-    if repeated * 2 > len(keys):
+    counts = Counter((*row.source.values(), *map(row.values.get, names)) for row in rows)
+    repeated = sum(1 for count in counts.values() if count > 1)
+    if repeated * 2 > len(counts):
         raise FredError(
-            f"{file.path}: most steps stand there {max(keys.values())} times, and no line says from which rank. Write a file "
+            f"{file.path}: most steps stand there {max(counts.values())} times, and no line says from which rank. Write a file "
             "for each rank (`torchrun --redirects 3 --log-dir logs`, `srun --output step-%t.log`), or the rank before each "
             "line (`torchrun --tee 3`, `mpirun --tag-output`, `srun --label`)"
         )
 
 
 def _parts(column: str, columns: Sequence[str]) -> list[str]:
+    """Return the columns in the name of one, or of several joined by `+`."""
     return [column] if column in columns else column.split(PLUS)
 
 

@@ -50,14 +50,14 @@ _MARKING = 'mark steps with `torch.cuda.nvtx.range_push(f"step {i}")` and `range
 class _Range(NamedTuple):
     """A range or an activity, on the clock of the file."""
 
-    text: str
+    text: str  # name
     start: float
     end: float
     process: int
-    launch: float = 0.0
+    launch: float = 0.0  # when the CPU launched an activity
 
 
-_Times = dict[int, dict[int, float]]  # by process and step
+_Times = dict[int, dict[int, float]]  # by process and step, s
 
 
 def sniff_nsys(file: Content) -> bool:
@@ -91,7 +91,7 @@ def read_nsys(file: Content, options: FileOptions) -> Cells:
     operations = _operations(parts, processes)
     if operations is not None and operations.start is not None:
         seconds = busy_times(operations.cell, operations.start, operations.start + operations.seconds, len(steps))
-    several = (f"{len(processes)} processes, by their numbers",) if len(processes) > 1 else ()
+    process_notes = (f"{len(processes)} processes, by their numbers",) if len(processes) > 1 else ()
     return Cells(
         iteration=Labels(np.searchsorted(numbers, steps), list(map(str, numbers))),
         worker=Labels(worker, worker_names),
@@ -100,7 +100,7 @@ def read_nsys(file: Content, options: FileOptions) -> Cells:
         row=rows,
         describe_row=lambda row: f"{file.path}, step {steps[row]}",
         columns={},
-        notes=(f"{_NSYS_NAME}: {note}", *several),
+        notes=(f"{_NSYS_NAME}: {note}", *process_notes),
         operations=operations,
     )
 
@@ -112,14 +112,15 @@ def _operations(parts: Sequence[tuple[int, _Range]], processes: _Times) -> Opera
         parts: number of the step, and the range, s.
         processes: durations of the steps, s, by process and number.
     """
-    rows = {(process, step): row for row, (process, step) in enumerate((p, s) for p in processes for s in processes[p])}
-    computing = [(rows[part.process, step], part) for step, part in parts if not is_communication(part.text)]
+    keys = [(process, step) for process, times in processes.items() for step in times]
+    cells = {key: cell for cell, key in enumerate(keys)}  # in the order of the times in `read_nsys`
+    computing = [(cells[part.process, step], part) for step, part in parts if not is_communication(part.text)]
     if not computing:
         return None
     names, kinds = np.unique([part.text for _, part in computing], return_inverse=True)
     start = np.array([part.start for _, part in computing])
     lengths = np.array([part.end for _, part in computing]) - start
-    return Operations(np.array([row for row, _ in computing]), Labels(kinds, names.tolist()), lengths, start - start.min())
+    return Operations(np.array([cell for cell, _ in computing]), Labels(kinds, names.tolist()), lengths, start - start.min())
 
 
 def _steps(ranges: Sequence[_Range]) -> dict[int, dict[int, _Range]]:
@@ -132,33 +133,35 @@ def _steps(ranges: Sequence[_Range]) -> dict[int, dict[int, _Range]]:
                 process_steps.setdefault(int(match[1]) if pattern is _STEP else len(process_steps), span)
         if any(len(process_steps) > 1 for process_steps in steps.values()):
             break
-        steps.clear()
+        steps.clear()  # no process has two numbered steps, so names without numbers are tried
     return {process: steps[process] for process in sorted(steps) if len(steps[process]) > 1}
 
 
 def _read_ranges(file: Content) -> tuple[_Times, str, list[tuple[int, _Range]]]:
     """Return the durations of the ranges that are steps, s, by process and number; a note; and the ranges inside steps."""
-    screen = f"{file.path} is a table of `nsys stats` for the screen; export it with `--format csv`, or {_EXPORT}"
+    not_csv = f"{file.path} is a table of `nsys stats` for the screen; export it with `--format csv`, or {_EXPORT}"
     try:
         layout = find_layout(file)
     except FredError:
-        raise FredError(screen) from None
+        raise FredError(not_csv) from None
     if layout.delimiter != ",":
-        raise FredError(screen)
+        raise FredError(not_csv)
     name = next((name for name in _RANGES if name in layout.names), "")
     matches = (re.fullmatch(r"((?:Projected |Orig )?Duration) ?\((\w+)\)", header) for header in layout.names)
-    times = [match for match in matches if match]
-    if any(_SUMMARY.search(header) for header in layout.names) or not name or not times:
+    duration_columns = [match for match in matches if match]
+    if any(_SUMMARY.search(header) for header in layout.names) or not name or not duration_columns:
         raise FredError(
             f"{file.path} is a summary of `nsys stats`, which has no steps. Export them: {_EXPORT}; or "
             "`nsys stats --report nvtx_gpu_proj_trace --format csv --output rank0 rank0.nsys-rep`"
         )
-    table, column, unit = TextFile(file), times[0][0], times[0][2]
+    table = TextFile(file)
+    column, kind, unit = duration_columns[0].group(0, 1, 2)
     if unit not in _UNITS:
         raise FredError(f"{file.path}: unknown unit `{unit}` of `{column}`; expected ns, us, ms or s")
     texts, durations = table.texts(name), table.columns([], [column])[1][column] / _UNITS[unit]
-    begin = column.replace("Duration", "Start")
-    starts = table.columns([], [begin])[1][begin] / _UNITS[unit] if begin in layout.names else np.zeros(len(texts))
+    start_column = column.replace("Duration", "Start")
+    has_starts = start_column in layout.names
+    starts = table.columns([], [start_column])[1][start_column] / _UNITS[unit] if has_starts else np.zeros(len(texts))
     processes = table.texts("PID") if "PID" in layout.names else [""] * len(texts)
     numbers = [int(process) if is_count(process) else 0 for process in processes]
     ranges = [_Range(*fields) for fields in zip(texts, starts.tolist(), (starts + durations).tolist(), numbers, strict=True)]
@@ -169,8 +172,8 @@ def _read_ranges(file: Content) -> tuple[_Times, str, list[tuple[int, _Range]]]:
         process: {step: span.end - span.start for step, span in sorted(process_steps.items())}
         for process, process_steps in steps.items()
     }
-    where = "on the GPU" if times[0][1].startswith("Projected") else "on the CPU"
-    parts = _inner_ranges(ranges, steps) if begin in layout.names else []
+    where = "on the GPU" if kind.startswith("Projected") else "on the CPU"
+    parts = _inner_ranges(ranges, steps) if has_starts else []
     total = sum(sum(process_steps.values()) for process_steps in seconds.values())
     if sum(part.end - part.start for _, part in parts) < _LEAST_INSIDE * total:
         return seconds, f"NVTX ranges of steps {where}, waiting for others included", []
@@ -184,14 +187,14 @@ def _inner_ranges(ranges: Sequence[_Range], steps: Mapping[int, Mapping[int, _Ra
         numbers = sorted(process_steps, key=lambda step: process_steps[step].start)
         begins = [process_steps[step].start for step in numbers]
         for part in ranges:
-            place = bisect_right(begins, part.start) - 1
-            if part.process == process and place >= 0 and process_steps[numbers[place]] is not part:
-                parts += [(numbers[place], part)] if part.end <= process_steps[numbers[place]].end else []
+            index = bisect_right(begins, part.start) - 1  # of the last step that begins before the part
+            if part.process == process and index >= 0 and process_steps[numbers[index]] is not part:
+                parts += [(numbers[index], part)] if part.end <= process_steps[numbers[index]].end else []
     return parts
 
 
 def _read_database(file: Content) -> tuple[_Times, str]:
-    """Return the times of steps, from the kernels that were launched in them, by process and number."""
+    """Return the times of steps, from the kernels that were launched in them, by process and number; and a note."""
     try:
         with open_database(file.data) as base:
             tables = {table for (table,) in base.execute("SELECT name FROM sqlite_master WHERE type IN ('table', 'view')")}
@@ -207,10 +210,12 @@ def _read_database(file: Content) -> tuple[_Times, str]:
     seconds = _Times()
     for process, process_steps in steps.items():
         numbers = sorted(process_steps, key=lambda step: process_steps[step].start)
-        begin, end = np.array([process_steps[step][1:3] for step in numbers]).T
-        computing = [activity for activity in activities if len(steps) == 1 or activity.process == process]
-        times = [(activity.start, activity.end, activity.launch) for activity in computing if activity.text not in excluded]
-        start, stop, launch = np.array(times, np.float64).reshape(-1, 3).T
+        begin, end = np.array([(process_steps[step].start, process_steps[step].end) for step in numbers]).T
+        # The numbers of processes may be missing in one of the tables; with one process, all activities are its own.
+        process_activities = [activity for activity in activities if len(steps) == 1 or activity.process == process]
+        computing = [activity for activity in process_activities if activity.text not in excluded]
+        times = [(activity.start, activity.end, activity.launch) for activity in computing]
+        start, stop, launch = np.array(times, np.float64).reshape(-1, 3).T  # stays three arrays without activities
         step_of = np.searchsorted(begin, launch, side="right") - 1
         inside = (step_of >= 0) & (launch <= end[step_of])
         durations = busy_times(step_of[inside], start[inside], stop[inside], len(numbers)) if inside.any() else end - begin
@@ -226,16 +231,17 @@ def _ranges(base: sqlite3.Connection, tables: set[str], strings: dict[int, str])
     if "NVTX_EVENTS" not in tables:
         return []
     columns = _columns(base, "NVTX_EVENTS")
-    number, thread = ("textId" if "textId" in columns else "NULL"), ("globalTid" if "globalTid" in columns else "0")
+    text_id, thread = ("textId" if "textId" in columns else "NULL"), ("globalTid" if "globalTid" in columns else "0")
     rows = base.execute(
-        f'SELECT text, {number}, start, "end", {thread} FROM NVTX_EVENTS WHERE "end" IS NOT NULL ORDER BY start'
+        f'SELECT text, {text_id}, start, "end", {thread} FROM NVTX_EVENTS WHERE "end" IS NOT NULL ORDER BY start'
     )
-    return [_Range(str(text or strings.get(key, "")), start, end, _process(thread)) for text, key, start, end, thread in rows]
+    return [_Range(str(text or strings.get(key, "")), start, end, _process(owner)) for text, key, start, end, owner in rows]
 
 
 def _activities(base: sqlite3.Connection, tables: set[str], strings: dict[int, str]) -> list[_Range]:
     """Return kernels and copies, and when the CPU launched them."""
     activities = list[_Range]()
+    # Time and process of each launch, by number and process; and by number and None, for activities of unknown process.
     launched = dict[Any, tuple[float, int]]()
     if "CUPTI_ACTIVITY_KIND_RUNTIME" in tables:
         for number, start, thread in base.execute("SELECT correlationId, start, globalTid FROM CUPTI_ACTIVITY_KIND_RUNTIME"):
@@ -245,15 +251,15 @@ def _activities(base: sqlite3.Connection, tables: set[str], strings: dict[int, s
         if table not in tables:
             continue
         columns = _columns(base, table)
-        name = next((column for column in ("demangledName", "shortName", "name") if column in columns), "NULL")
+        name_column = next((column for column in ("demangledName", "shortName", "name") if column in columns), "NULL")
         link = "correlationId" if "correlationId" in columns else "NULL"
         process = "globalPid" if "globalPid" in columns else "NULL"
-        for text, start, end, number, owner in base.execute(f'SELECT {name}, start, "end", {link}, {process} FROM {table}'):
+        rows = base.execute(f'SELECT {name_column}, start, "end", {link}, {process} FROM {table}')
+        for text, start, end, number, owner in rows:
             key = (number, _process(owner) if owner else None)
             launch, launcher = launched.get(key, launched.get((number, None), (start, 0)))
-            activities.append(
-                _Range(str(strings.get(text, text) or kind), start, end, _process(owner) if owner else launcher, launch)
-            )
+            name = str(strings.get(text, text) or kind)  # the cell is the number of a string, or the text itself
+            activities.append(_Range(name, start, end, _process(owner) if owner else launcher, launch))
     return activities
 
 

@@ -153,7 +153,10 @@ def _find_spans(path: Path, events: Sequence[Mapping[str, Any]]) -> dict[int, tu
 
 
 def _most_regular(events: Sequence[Mapping[str, Any]]) -> str:
-    """Return the name of the events that occur as often in each of several processes or threads and last longest."""
+    """Return the name of the events that are most probably steps; empty if there are none, or if PyTorch wrote the file.
+
+    They occur equally often in several processes or threads, and of such events last longest in all.
+    """
     counts, lengths = defaultdict[str, Counter[tuple[Any, Any]]](Counter), defaultdict[str, float](float)
     for event in events:
         if str(event.get("cat", "")).lower() in _PYTORCH_CATEGORIES:
@@ -179,6 +182,7 @@ def _table_command(path: Path, name: str) -> str:
 def _find_work(events: Sequence[Mapping[str, Any]]) -> _Work | None:
     """Return the intervals in which the worker computed; None if the file has none."""
     groups = ((description, _select_categories(events, categories)) for categories, description in _WORK_CATEGORIES.items())
+    # A group without events, or with communication alone, does not count.
     computing = (group for group in groups if not all(is_communication(_name(event)) for event in group[1]))
     description, selected = next(computing, ("", []))
     if not selected:
@@ -196,8 +200,15 @@ def _find_work(events: Sequence[Mapping[str, Any]]) -> _Work | None:
     start, length = (np.array([float(event[name]) for event in work]) for name in ("ts", "dur"))
     launches = [launch_times.get(_correlation(event), float(event["ts"])) for event in work]
     names, codes = np.unique([_name(event) for event in work], return_inverse=True)
-    kind, kernels = Labels(codes, names.tolist()), description == next(iter(_WORK_CATEGORIES.values()))
-    return _Work(start, start + length, np.array(launches), description, kind, kernels, tuple(sorted(excluded)))
+    return _Work(
+        start=start,
+        end=start + length,
+        launch=np.array(launches),
+        description=description,
+        kind=Labels(codes, names.tolist()),
+        kernels=description == next(iter(_WORK_CATEGORIES.values())),  # the first group is of kernels
+        excluded=tuple(sorted(excluded)),
+    )
 
 
 def _step_spans(steps: Mapping[int, tuple[float, float]]) -> _Work:
@@ -257,10 +268,10 @@ def read_xla(file: Content, options: FileOptions) -> Cells:
     listing = trace.get("traceEvents") if isinstance(trace, dict) else None
     events = [event for event in listing if isinstance(event, dict) and _has_thread(event)] if isinstance(listing, list) else []
     names = _names(events)
-    spans = [event for event in events if event.get("ph") == "X" and has_duration(event)]
-    steps = defaultdict[Any, dict[int, tuple[float, float]]](dict)
-    operations = defaultdict[Any, list[tuple[str, float, float]]](list)
-    for event in spans:
+    durations = [event for event in events if event.get("ph") == "X" and has_duration(event)]
+    steps = defaultdict[Any, dict[int, tuple[float, float]]](dict)  # begin and end, by device, or None for the host; by number
+    operations = defaultdict[Any, list[tuple[str, float, float]]](list)  # name, begin and end, by device
+    for event in durations:
         pid, thread = event.get("pid"), names.get((event.get("pid"), event.get("tid")), "")
         start, end = float(event["ts"]), float(event["ts"]) + float(event["dur"])
         is_device = _DEVICE.search(names.get((event.get("pid"), None), "")) is not None
@@ -276,10 +287,10 @@ def read_xla(file: Content, options: FileOptions) -> Cells:
             "each step in `jax.profiler.StepTraceAnnotation('train', step_num=i)` or `tf.profiler.experimental.Trace('train', "
             f"step_num=i, _r=1)`; or {RECORDING_CURE}"
         )
-    return _cells(file, options, names, devices, steps, operations)
+    return _xla_cells(file, options, names, devices, steps, operations)
 
 
-def _cells(
+def _xla_cells(
     file: Content,
     options: FileOptions,
     names: Mapping[Any, str],
@@ -287,29 +298,31 @@ def _cells(
     steps: Mapping[Any, dict[int, tuple[float, float]]],
     operations: Mapping[Any, list[tuple[str, float, float]]],
 ) -> Cells:
+    """Return the times in which operations of each step ran on each device, from the tables of `read_xla`."""
     iterations, workers, seconds = list[str](), list[int](), list[float]()
     excluded = set[str]()
     for worker, pid in enumerate(devices):
-        numbers = sorted((steps.get(pid) or steps[None]).items(), key=lambda step: step[1])
-        begin, end = np.array([span for _, span in numbers]).T
+        numbered_spans = sorted((steps.get(pid) or steps[None]).items(), key=lambda step: step[1])
+        begin, end = np.array([span for _, span in numbered_spans]).T
+        # `all-reduce.12` is an instance of `all-reduce`
         excluded |= {re.sub(r"[.\d]+$", "", name) for name, *_ in operations[pid] if is_communication(name)}
         computing = [span for name, *span in operations[pid] if not is_communication(name)]
         spans = np.array(computing, np.float64).reshape(-1, 2)
         step_of = np.searchsorted(begin, spans[:, 0], side="right") - 1
         inside = (step_of >= 0) & (spans[:, 0] <= end[step_of])
-        times = busy_times(step_of[inside], spans[inside, 0], spans[inside, 1], len(numbers)) / _XLA_PER_SECOND
-        iterations += [str(number) for number, _ in numbers]
-        workers += [worker] * len(numbers)
+        times = busy_times(step_of[inside], spans[inside, 0], spans[inside, 1], len(begin)) / _XLA_PER_SECOND
+        iterations += [str(number) for number, _ in numbered_spans]
+        workers += [worker] * len(begin)
         seconds += times.tolist()
     device_names = [match[1] if (match := _DEVICE.search(names[pid, None])) else str(pid) for pid in devices]
-    labels = [options.name] if len(devices) == 1 else [f"{options.name}/{name}" for name in device_names]
-    places = {number: place for place, number in enumerate(dict.fromkeys(iterations))}
+    worker_names = [options.name] if len(devices) == 1 else [f"{options.name}/{name}" for name in device_names]
+    codes = {number: code for code, number in enumerate(dict.fromkeys(iterations))}
     rows = np.arange(len(seconds))
     notes = [f"{_XLA_NAME}: time in which operations of a step ran on {briefly(device_names)}"]
     notes += [f"left out as communication or waiting: {briefly(sorted(excluded))}"] if excluded else []
     return Cells(
-        iteration=Labels(np.array([places[number] for number in iterations]), list(places)),
-        worker=Labels(np.array(workers), labels),
+        iteration=Labels(np.array([codes[number] for number in iterations]), list(codes)),
+        worker=Labels(np.array(workers), worker_names),
         node=Labels(np.zeros(len(rows), np.int64), [options.name]) if len(devices) > 1 else None,
         seconds=np.array(seconds),
         row=rows,
@@ -320,7 +333,7 @@ def _cells(
 
 
 def _names(events: Sequence[Mapping[str, Any]]) -> dict[Any, str]:
-    """Return names of processes, by process and None, and of threads, by process and thread."""
+    """Return names of processes, by process and None, and of threads, by process and thread; events "M" hold them."""
     names = dict[Any, str]()
     for event in events:
         if event.get("ph") == "M" and isinstance(event.get("args"), dict):

@@ -66,7 +66,7 @@ def drop_incomplete(cells: Cells) -> Cells:
     Args:
         cells: the times of all ranks.
     """
-    last = np.full(len(cells.worker.names), -1)
+    last = np.full(len(cells.worker.names), -1)  # iteration of each rank
     np.maximum.at(last, cells.worker.codes, cells.iteration.codes)
     size = int(last.min()) + 1
     surplus = len(cells.iteration.names) - size
@@ -113,6 +113,7 @@ def read_traceml(file: Content, options: FileOptions) -> Cells:
             columns = [row[1] for row in base.execute(f"PRAGMA table_info({_TABLE})")]
             rank = next(name for name in _RANKS if name in columns)
             rows = list(base.execute(f"SELECT step, {rank}, events_json FROM {_TABLE} ORDER BY step, {rank}"))
+        # Of each phase: step, rank, name, and times by clock.
         phases = [(step, worker, *phase) for step, worker, text in rows for phase in _phases(json.loads(text))]
     except (sqlite3.Error, StopIteration, ValueError, AttributeError, TypeError, RecursionError) as error:
         raise FredError(f"cannot read {file.path} as a data base of TraceML: {error or 'it names no ranks'}") from None
@@ -176,14 +177,14 @@ def read_megatron(file: Content, options: FileOptions) -> Cells:
     if not times:
         raise FredError(_describe_without_ranks(file))
     timers = {timer for _, _, timer in times}
-    groups = (_COMPUTE_TIMERS, _STEP_TIMERS, _STEP_TIMERS[:1])
+    groups = (_COMPUTE_TIMERS, _STEP_TIMERS, _STEP_TIMERS[:1])  # the first that is complete counts, or else all timers
     timers_used = next((group for group in groups if timers.issuperset(group)), tuple(sorted(timers)))
     sums, lines = defaultdict[tuple[int, int], list[float]](list), dict[tuple[int, int], int]()
     for (iteration, rank, timer), (value, line) in times.items():
         if timer in timers_used:
             sums[iteration, rank].append(value)
             lines[iteration, rank] = line
-    keys = [key for key, values in sums.items() if len(values) == len(timers_used)]
+    keys = [key for key, values in sums.items() if len(values) == len(timers_used)]  # with all timers
     columns = {
         "iteration": [iteration for iteration, _ in keys],
         "rank": [rank for _, rank in keys],
@@ -196,17 +197,20 @@ def read_megatron(file: Content, options: FileOptions) -> Cells:
 
 
 def _times(file: Content) -> tuple[dict[tuple[int, int, str], tuple[float, int]], str]:
-    """Return time and line by iteration, rank and timer, and the unit of the times."""
+    """Return time and line by iteration, rank and timer, and the unit of the times.
+
+    A block has the name of a timer in one line, and below it a line for each rank. An earlier line names the iteration.
+    """
     times, unit = dict[tuple[int, int, str], tuple[float, int]](), "ms"
-    iteration, timer, is_inside = -1, "", False
-    for number, text in enumerate(file.text.splitlines(), 1):
+    iteration, timer, is_inside = -1, "", False  # is_inside: in a block with ranks, not one of `(min, max)`
+    for line, text in enumerate(file.text.splitlines(), 1):
         if match := _ITERATION.search(text):
             iteration, is_inside = int(match[1]), False
         elif match := _BLOCK.search(text):
             is_inside, timer, unit = not match["kind"], "", match["unit"]
         elif is_inside and (match := _RANK.search(text)):
             if iteration >= 0 and timer:
-                times[iteration, int(match[1]), timer] = float(match[2]), number
+                times[iteration, int(match[1]), timer] = float(match[2]), line
         elif is_inside and (match := _TIMER.search(text)):
             timer = match["name"]
     return times, unit
@@ -215,27 +219,23 @@ def _times(file: Content) -> tuple[dict[tuple[int, int, str], tuple[float, int]]
 def _describe_without_ranks(file: Content) -> str:
     """Describe what a log without the times of all ranks tells, and how to record them."""
     if reports := _REPORT.findall(file.text):
-        (slowest, number), *_ = Counter(rank for *_, rank in reports).most_common(1)
+        (slowest, count), *_ = Counter(rank for *_, rank in reports).most_common(1)
         factor = sum(float(most) for _, _, most, _ in reports) / max(sum(float(least) for least, *_ in reports), 1e-9)
-        often = f"rank {slowest} is the slowest in {number} of {len(reports)}"
+        often = f"rank {slowest} is the slowest in {count} of {len(reports)}"
         return (
             f"{file.path} has Megatron-LM's straggler reports, with the fastest and the slowest rank only: {often}, and it "
             f"takes {factor:.3g} times as long as the fastest. For what a remedy gains, {_CURE}"
         )
-    spread = dict[str, list[float]]()
+    ratios = dict[str, list[float]]()  # longest / least time of each block, by timer
     is_inside = False
     for text in file.text.splitlines():
         if match := _BLOCK.search(text):
             is_inside = bool(match["kind"])
         elif is_inside and (match := _TIMER.search(text)) and match["most"] and float(match["least"]) > 0:
-            spread.setdefault(match["name"], []).append(float(match["most"]) / float(match["least"]))
-    passes = [name for name in ("forward-compute", "backward-compute", "forward-backward") if name in spread]
-    slowest = (
-        f": in `{passes[0]}` the slowest takes {sum(spread[passes[0]]) / len(spread[passes[0]]):.3g} times as long"
-        if passes
-        else ""
-    )
-    return f"{file.path} has the least and the longest time of Megatron-LM's timers, not that of each rank{slowest}; {_CURE}"
+            ratios.setdefault(match["name"], []).append(float(match["most"]) / float(match["least"]))
+    timer = next((name for name in ("forward-compute", "backward-compute", "forward-backward") if name in ratios), "")
+    slowness = f": in `{timer}` the slowest takes {sum(ratios[timer]) / len(ratios[timer]):.3g} times as long" if timer else ""
+    return f"{file.path} has the least and the longest time of Megatron-LM's timers, not that of each rank{slowness}; {_CURE}"
 
 
 MEGATRON = LogFormat(_MEGATRON_NAME, sniff_megatron, read_megatron)

@@ -65,7 +65,7 @@ def read_metric_rows(file: Content, options: FileOptions) -> Cells:
             "`wandb.Api().run(PATH).history().to_csv('rank0.csv')` of each run"
         )
     table = table_from_records(file.path, _series(file)) if _has_series(file) else open_table(file)
-    headers = {to_snake_case(name): name for name in reversed(table.header)}
+    headers = {to_snake_case(name): name for name in reversed(table.header)}  # of equal names, the first column counts
     key, value, step = (next((headers[word] for word in words if word in headers), "") for words in (_KEYS, _VALUES, _STEPS))
     if not (key and value and step):
         return long_tables.read_cells(table, options)
@@ -125,11 +125,12 @@ def _series(file: Content) -> Iterator[dict[str, Any]]:
         if _is_matrix(file):
             answers = metrics["data"]["result"]
             common = set(answers[0]["metric"].items()).intersection(*(answer["metric"].items() for answer in answers[1:]))
-            for answer in answers:
+            for answer in answers:  # of several, only labels that differ identify a worker
                 labels = dict(sorted(set(answer["metric"].items()) - (common if answers[1:] else set())))
-                named = {"metric": answer["metric"].get("__name__", "value")}
+                metric = answer["metric"].get("__name__", "value")
                 labels.pop("__name__", "")
-                yield from ({**labels, **named, "step": time, "value": value} for time, value in answer["values"])
+                for time, value in answer["values"]:
+                    yield {**labels, "metric": metric, "step": time, "value": value}
             return
         for metric, runs in metrics.items():
             for run, series in runs.items():
@@ -149,12 +150,12 @@ def _mlflow(file: Content, options: FileOptions) -> Cells:
             f"If there is none, {RECORDING_CURE}"
         )
     lines = [line.split() for line in file.text.splitlines()]
-    wrong = next((row for row, line in enumerate(lines) if len(line) != 3 or not is_number(line[1])), None)
-    if wrong is not None:
-        raise FredError(f"{file.path}:{wrong + 1}: expected a timestamp, a number and a step, as MLflow writes them")
+    wrong_row = next((row for row, line in enumerate(lines) if len(line) != 3 or not is_number(line[1])), None)
+    if wrong_row is not None:
+        raise FredError(f"{file.path}:{wrong_row + 1}: expected a timestamp, a number and a step, as MLflow writes them")
     columns = {"step": [line[2] for line in lines], metric: [float(line[1]) for line in lines]}
     table = table_from_columns(file.path, columns, lambda row: f"{file.path}:{row + 1}")
-    run = file.path.parent.parent.name or options.name
+    run = file.path.parent.parent.name or options.name  # the file is RUN/metrics/METRIC
     roles = {"iteration": "step", "time": metric, "worker": FILE, **options.columns}
     cells = long_tables.read_cells(table, replace(options, columns=roles, name=run, only={}))
     return replace(cells, notes=(f"MLflow: a run in each folder, its times in `{metric}`", *cells.notes))

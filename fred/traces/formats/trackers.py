@@ -36,7 +36,7 @@ _EVENTS = ".tfevents."
 _TENSORBOARD_STEP, _SUMMARY = 2, 5  # fields of an event
 _TAG, _SIMPLE, _TENSOR = 1, 2, 8  # fields of a summary's value
 _KIND, _CONTENT = 1, 4  # fields of a tensor
-_ELEMENTS: dict[int | bytes, tuple[str, int]] = {1: ("<f", 5), 2: ("<d", 6)}  # by kind: form, and another field of numbers
+_ELEMENTS: dict[int | bytes, tuple[str, int]] = {1: ("<f", 5), 2: ("<d", 6)}  # by kind: form, and field of packed numbers
 
 Value = int | bytes
 Fields = dict[int, Value]
@@ -107,8 +107,8 @@ def _scalars(file: Content) -> dict[str, list[tuple[int, float]]]:
         for record in _records(file.data):
             event = dict(_fields(record))
             summary = event.get(_SUMMARY, b"")
-            for _, logged in _fields(summary if isinstance(summary, bytes) else b""):
-                value = dict(_fields(logged)) if isinstance(logged, bytes) else {}
+            for _, message in _fields(summary if isinstance(summary, bytes) else b""):
+                value = dict(_fields(message)) if isinstance(message, bytes) else {}
                 tag, number, step = value.get(_TAG), _number(value), event.get(_TENSORBOARD_STEP, 0)
                 if isinstance(tag, bytes) and isinstance(step, int) and number is not None:
                     scalars[tag.decode()].append((step, number))
@@ -118,7 +118,7 @@ def _scalars(file: Content) -> dict[str, list[tuple[int, float]]]:
 
 
 def _records(data: bytes) -> Iterator[bytes]:
-    """Yield the records of a TFRecord file: length, its checksum, bytes, their checksum."""
+    """Yield the records of a TFRecord file: length (8 bytes), its checksum (4), the record, its checksum (4)."""
     begin = 0
     while begin + 12 <= len(data):
         end = begin + 12 + int.from_bytes(data[begin : begin + 8], "little")
@@ -132,8 +132,8 @@ def _number(value: Fields) -> float | None:
     """Return the number of a scalar, single or as a tensor with one element; None for other summaries."""
     tensor = value.get(_TENSOR)
     parts = dict(_fields(tensor)) if isinstance(tensor, bytes) else {}
-    form, place = _ELEMENTS.get(parts.get(_KIND, 1), ("<f", 0))
-    for number in (value.get(_SIMPLE), parts.get(_CONTENT), parts.get(place)):
+    form, packed = _ELEMENTS.get(parts.get(_KIND, 1), ("<f", 0))
+    for number in (value.get(_SIMPLE), parts.get(_CONTENT), parts.get(packed)):
         if isinstance(number, bytes) and len(number) == struct.calcsize(form):
             return float(struct.unpack(form, number)[0])
     return None
@@ -144,18 +144,18 @@ def _fields(message: bytes) -> Iterator[tuple[int, Value]]:
     offset = 0
     while offset < len(message):
         key, offset = _integer(message, offset)
-        size, wire = 0, key & 7
-        if wire == 0:
+        number, wire_type = key >> 3, key & 7
+        if wire_type == 0:  # an integer
             value, offset = _integer(message, offset)
-            yield key >> 3, value
+            yield number, value
             continue
-        if wire == 2:
+        if wire_type == 2:  # bytes after their length
             size, offset = _integer(message, offset)
-        else:
-            size = {1: 8, 5: 4}.get(wire, len(message))
+        else:  # 8 or 4 bytes; with an unknown type, the message is damaged
+            size = {1: 8, 5: 4}.get(wire_type, len(message))
         if offset + size > len(message):
             raise ValueError("a field ends after its message")
-        yield key >> 3, message[offset : offset + size]
+        yield number, message[offset : offset + size]
         offset += size
 
 
@@ -222,15 +222,18 @@ def _chart(table: File, columns: Sequence[str], options: FileOptions) -> Cells:
             f" If none is, {RECORDING_CURE}"
         )
         raise _unclear_metric_error(problem, [name for name in metrics if not is_metric(name)])
-    order = next((name for name in table.header if name not in columns and "__" not in name and " - " not in name), "")
+    # The horizontal axis is the column without a run, such as `Step`.
+    axis = next((name for name in table.header if name not in columns and "__" not in name and " - " not in name), "")
     numbers = table.columns([], selected)[1]
     rows = len(numbers[selected[0]])
-    steps = table.texts(order) if order else list(map(str, range(rows)))
+    steps = table.texts(axis) if axis else list(map(str, range(rows)))
     cells = [(steps[row], names[name][0], numbers[name][row], row) for row in range(rows) for name in selected]
     cells = [cell for cell in cells if not np.isnan(cell[2])]
     values = dict(zip(("Step", "run", metric), zip(*(cell[:3] for cell in cells), strict=True), strict=True))
-    long = table_from_columns(table.path, values, lambda row: table.describe_row(cells[row][3]))
-    return _read_times(long, options, "chart", {"iteration": "Step", "worker": "run", "time": metric}, "a run in each column")
+    long_table = table_from_columns(table.path, values, lambda row: table.describe_row(cells[row][3]))
+    return _read_times(
+        long_table, options, "chart", {"iteration": "Step", "worker": "run", "time": metric}, "a run in each column"
+    )
 
 
 def _history(table: File, options: FileOptions) -> Cells:
@@ -253,8 +256,8 @@ def _history(table: File, options: FileOptions) -> Cells:
     if run:
         runs = table.texts(run)
         columns[run], roles["worker"] = [runs[row] for row in rows], run
-    long = table_from_columns(table.path, columns, lambda row: table.describe_row(int(rows[row])))
-    return _read_times(long, options, "history", roles, f"a run in each {'value of `' + run + '`' if run else 'file'}")
+    long_table = table_from_columns(table.path, columns, lambda row: table.describe_row(int(rows[row])))
+    return _read_times(long_table, options, "history", roles, f"a run in each {'value of `' + run + '`' if run else 'file'}")
 
 
 def _unclear_metric_error(problem: str, metrics: Sequence[str]) -> FredError:
@@ -267,6 +270,7 @@ def _unclear_metric_error(problem: str, metrics: Sequence[str]) -> FredError:
 
 
 def _read_times(table: ArrowFile, options: FileOptions, kind: str, roles: dict[Role, str], workers: str) -> Cells:
+    """Return the times of a long table; `kind` and `workers` go into the note on how the file was read."""
     nodes: dict[Role, str] = {"node": options.columns["node"]} if "node" in options.columns else {}
     cells = long_tables.read_cells(table, replace(options, columns={**roles, **nodes}, only={}))
     return replace(cells, notes=(f"{_WANDB_NAME}, {kind}: {workers}, its times in `{roles['time']}`", *cells.notes))
@@ -306,6 +310,7 @@ def read_ray(file: Content, options: FileOptions) -> Cells:
     iteration, time = (next(name for name in table.header if words.fullmatch(name)) for words in (_ITERATION, _TIME))
     workers = [name for name in ("world_rank", "rank", "trial_id") if name in table.header]
     varying = [name for name in workers if len(set(table.texts(name))) > 1]
+    # Other columns, such as `time_total_s` and `timestamp`, would be taken for times as well.
     table.names = [name for name in table.names if name in (iteration, time, *varying)]
     table.header = list(table.names)
     roles = {"iteration": iteration, "time": time, "worker": varying[0] if varying else FILE, **options.columns}
