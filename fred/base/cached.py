@@ -83,8 +83,8 @@ def forget(compiled: bool) -> None:
     Args:
         compiled: True to clear the caches of code in any case, including jax's compiled programs.
     """
-    if (now := [environment.changed_options()]) != _OPTIONS:
-        _OPTIONS[:], compiled = now, True
+    if (options := [environment.changed_options()]) != _OPTIONS:
+        _OPTIONS[:], compiled = options, True
     for cache in [*_DATA, *(_CODE if compiled else ())]:
         cache.cache_clear()
     if compiled and "jax" in sys.modules:
@@ -92,8 +92,10 @@ def forget(compiled: bool) -> None:
 
 
 def _register(size: int, caches: "list[_lru_cache_wrapper[Any]]") -> "Callable[[Callable[..., T]], _lru_cache_wrapper[T]]":
-    def decorated(function: Callable[..., T]) -> "_lru_cache_wrapper[T]":
+    """Return a decorator that caches a function's results, and adds the cache to a list that `forget` clears."""
+
+    def decorate(function: Callable[..., T]) -> "_lru_cache_wrapper[T]":
         caches.append(lru_cache(size)(function))
         return caches[-1]
 
-    return decorated
+    return decorate

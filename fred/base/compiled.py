@@ -55,8 +55,8 @@ def disabled() -> Iterator[None]:
         yield
     finally:
         with _CHANGING:
-            before = _BEFORE.pop()
-            os.environ.pop(_SETTING) if before is None else os.environ.update({_SETTING: before})
+            setting = _BEFORE.pop()
+            os.environ.pop(_SETTING) if setting is None else os.environ.update({_SETTING: setting})
             _switch()
 
 
@@ -69,17 +69,17 @@ def keep(facts: Mapping[str, str], limit: int = _LIMIT) -> None:
     """
     import jax
 
-    root = _folder(_BEFORE[0] if _BEFORE else os.environ.get(_SETTING))
+    root = _folder(_BEFORE[0] if _BEFORE else os.environ.get(_SETTING))  # the user's, also in a `disabled` block
     if jax.config.values["jax_compilation_cache_dir"] or root is None:
         return
-    place = root / hashlib.sha256(json.dumps(dict(facts), sort_keys=True).encode()).hexdigest()
+    machine_folder = root / hashlib.sha256(json.dumps(dict(facts), sort_keys=True).encode()).hexdigest()
     try:
-        place.mkdir(mode=0o700, parents=True, exist_ok=True)
-        _check_ours(place)
+        machine_folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        _check_ours(machine_folder)
         _prune(root, limit)
     except OSError:  # a full or read-only disk: everything is compiled
         return
-    jax.config.update("jax_compilation_cache_dir", str(place))
+    jax.config.update("jax_compilation_cache_dir", str(machine_folder))
     jax.config.update("jax_persistent_cache_enable_xla_caches", "none")  # these would be files of XLA in the folder
     jax.config.update(
         "jax_persistent_cache_min_compile_time_secs", 0.0
@@ -120,7 +120,7 @@ def _prune(root: Path, limit: int) -> None:
     if size <= limit:
         return
     for _, file_size, file in sorted(programs):
-        if size <= limit * 3 // 4:
+        if size <= limit * 3 // 4:  # so that the next runs need not prune again
             break
         with suppress(OSError):
             file.unlink()

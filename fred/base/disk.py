@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from fred.base.errors import FredError, briefly
 
 REAL, ANY_NUMBER = "biuf", "biufc"  # NumPy's `dtype.kind` letters
+# By version of NumPy's format: functions that read shape, order and type of an array.
 _HEADERS: dict[tuple[int, int], Callable[[Any], tuple[tuple[int, ...], bool, np.dtype[Any]]]] = {
     (1, 0): npy.read_array_header_1_0,
     (2, 0): npy.read_array_header_2_0,
@@ -111,7 +112,8 @@ def _array(archive: ZipFile, member: ZipInfo, kinds: str) -> NDArray[Any]:
         shape, _, dtype = _HEADERS[npy.read_magic(content)](content)
         if dtype.kind not in kinds:
             raise FredError(f"cannot read {archive.filename}: `{member.filename}` holds {dtype}; expected numbers")
-        if content.tell() + dtype.itemsize * math.prod(shape) != member.file_size:
+        header_size = content.tell()
+        if header_size + dtype.itemsize * math.prod(shape) != member.file_size:
             raise ValueError("not of the size that its header says")
         content.seek(0)
         return npy.read_array(content, allow_pickle=False)
@@ -220,10 +222,11 @@ def foreign_files(path: Path) -> list[str]:
     Args:
         path: a folder with a result of FRED.
     """
+    # An empty marker file is that of a process that was killed while it wrote it.
     own_files = {*_listed_files(path), *(name for name in MARKS if _read_mark(path / name) in (_MARK, b""))}
-    replaced = path / OLD if is_marked(path / OLD, REPLACED) else None
+    old_result = path / OLD if is_marked(path / OLD, REPLACED) else None
     files = [file for file in sorted(path.rglob("*")) if file.is_symlink() or not file.is_dir()]
-    names = [file.relative_to(path).as_posix() for file in files if replaced is None or replaced not in file.parents]
+    names = [file.relative_to(path).as_posix() for file in files if old_result is None or old_result not in file.parents]
     return [name for name in names if name not in own_files and name.rpartition("/")[2] not in _OF_DESKTOPS]
 
 
@@ -256,11 +259,11 @@ def mark(folder: Path, name: str) -> None:
     if _read_mark(folder / name) == b"":  # its process was killed while writing it
         (folder / name).unlink()
     try:
-        file = os.open(folder / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o666)
+        descriptor = os.open(folder / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o666)
     except FileExistsError:
         raise FredError(f"{folder / name} is not FRED's, which needs the name: move it elsewhere") from None
-    with os.fdopen(file, "wb") as new:
-        new.write(_MARK)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(_MARK)
 
 
 def unmark(folder: Path) -> None:
@@ -272,7 +275,8 @@ def unmark(folder: Path) -> None:
 
 
 def check_marked(folder: Path) -> None:
-    """Raise FredError if FRED has not made this folder."""
+    """Raise FredError if FRED has not made this folder. An empty folder is accepted."""
+    # A process that was killed before it wrote the marker leaves the folder, or also the marker file, empty.
     is_blank = {file.name for file in folder.iterdir()} <= {UNFINISHED} and not _read_mark(folder / UNFINISHED)
     if not is_blank and not any(is_marked(folder, name) for name in MARKS):
         raise not_ours(folder)
@@ -306,9 +310,9 @@ def keep_only(folder: Path, names: Iterable[str]) -> None:
     """
     kept_paths = {Path(name) for name in (*names, *MARKS)}
     parents = {parent for path in kept_paths for parent in path.parents}
-    for path in sorted(folder.rglob("*"), key=lambda path: len(path.parts)):
+    for path in sorted(folder.rglob("*"), key=lambda path: len(path.parts)):  # folders before their content
         inner = path.relative_to(folder)
-        if inner in parents or not kept_paths.isdisjoint((inner, *inner.parents)):
+        if inner in parents or not kept_paths.isdisjoint((inner, *inner.parents)):  # leads to a kept path, or lies in one
             continue
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path)
@@ -338,16 +342,17 @@ def _listed_files(path: Path) -> set[str]:
 def _read_mark(file: Path) -> bytes | None:
     """Return the first bytes of a file, one more than a marker file has; None if it is not a regular file.
 
-    A link would lead elsewhere, and a pipe would wait for a writer, so neither is opened.
+    So a file that only begins like a marker file differs from one. A link would lead elsewhere, and a pipe would wait for a
+    writer, so neither is opened.
     """
     try:
-        number = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        descriptor = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError:
         return None
     try:
-        return os.read(number, len(_MARK) + 1) if stat.S_ISREG(os.fstat(number).st_mode) else None
+        return os.read(descriptor, len(_MARK) + 1) if stat.S_ISREG(os.fstat(descriptor).st_mode) else None
     finally:
-        os.close(number)
+        os.close(descriptor)
 
 
 def check_places(*files: Path, option: str = "--out") -> None:
@@ -413,7 +418,7 @@ def check_together(first: Path, files: Iterable[Path], mark: str) -> None:
         mark: the beginning of the comment.
     """
     check_free(first, lambda beginning: beginning.startswith(f"# {mark}".encode()))
-    for file in files:
+    for file in files:  # if the first one exists, it has the mark, so the others are of the same command
         check_free(file, lambda _: first.exists())
 
 
@@ -434,5 +439,6 @@ def write(file: Path, content: bytes) -> None:
 
 
 def _beginning(file: Path) -> bytes:
+    """Return the first bytes of a file, enough for the mark of any command."""
     with file.open("rb") as content:
         return content.read(1024)

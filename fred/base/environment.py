@@ -80,14 +80,14 @@ def check() -> None:
         raise FredError(f"jax cannot start on the CPU: {message}; leave variables that begin with JAX_ unset") from None
     if backend != "cpu":
         raise FredError(f"jax computes on {backend}: {ON_CPU}; import fred before jax, or set JAX_PLATFORMS=cpu")
-    if os.environ.get("PJRT_NPROC") == "1":
+    if os.environ.get("PJRT_NPROC") == "1":  # programs of several threads may give other bits when read from a cache
         _cache_programs()
 
 
 def _check_memory() -> None:
     """Raise FredError if a process may have less address space than jax needs: its C++ would end the process."""
     limit, _ = resource.getrlimit(resource.RLIMIT_AS)
-    if resource.RLIM_INFINITY != limit < _LEAST_MEMORY:
+    if limit != resource.RLIM_INFINITY and limit < _LEAST_MEMORY:
         raise FredError(
             f"`ulimit -v` allows each process {limit / 1e9:.1f} GB; expected {_LEAST_MEMORY / 1e9:g} GB or more: "
             f"ulimit -v {_LEAST_MEMORY // 1024}, or ulimit -v unlimited"
@@ -96,7 +96,7 @@ def _check_memory() -> None:
 
 def _check_threads() -> None:
     threads = os.environ.get("FRED_THREADS", "1")
-    if not (threads.isascii() and threads.isdecimal() and int(threads[:9])):
+    if not (threads.isascii() and threads.isdecimal() and int(threads[:9])):  # Python refuses to read thousands of digits
         raise FredError(f"FRED_THREADS={threads}: expected a number of threads, or leave it unset")
 
 
@@ -117,6 +117,7 @@ def describe() -> dict[str, str]:
     facts |= _versions()
     settings = _settings()
     facts |= {"PJRT_NPROC": os.environ.get("PJRT_NPROC", ""), "XLA_FLAGS": " ".join(_user_flags(_flags()))}
+    # Settings that jax was loaded without, or that were changed later.
     facts["unprepared"] = " ".join(name for name in settings if os.environ.get(name) != settings[name])
     facts["backend"] = "cpu"
     return facts | changed_options()
@@ -189,6 +190,7 @@ def _software() -> dict[str, str]:
 
 
 def _settings() -> dict[str, str]:
+    """Return the environment variables that FRED sets, with their values."""
     flags, lapack = _flags(), {}
     if cpu_class() == _PORTABLE:
         lapack = _LAPACK | {"OPENBLAS_CORETYPE": "ARMV8" if platform.machine() in _ARM64_NAMES else "Haswell"}
@@ -197,7 +199,7 @@ def _settings() -> dict[str, str]:
         "PJRT_NPROC": os.environ.get("FRED_THREADS", "1"),
         "XLA_FLAGS": " ".join([*_user_flags(flags), *(f"{name}={value}" for name, value in flags.items())]),
         "JAX_PLATFORMS": os.environ.get("JAX_PLATFORMS") or "cpu",
-        **{name: value for name, value in initial_parameter_variables().items() if name in os.environ},
+        **{name: value for name, value in initial_parameter_variables().items() if name in os.environ},  # a user's values
     }
 
 

@@ -61,6 +61,7 @@ def quoted(value: object) -> str:
 
 
 def _printable(text: str) -> str:
+    """Return text as one line, shortened in the middle, with escapes for characters that cannot be printed."""
     line = " ".join(filter(None, map(str.strip, text.splitlines())))  # messages of other libraries may have several lines
     if len(line) > _LONGEST_LINE:
         line = f"{line[: _LONGEST_LINE - 200]} ... {line[-150:]}"
@@ -120,8 +121,8 @@ def briefly(names: Sequence[str], most: int = 4, separator: str = ", ", number: 
     ('a, b and 1 more', 'a = 1; b = 2; and 5 more')
     """
     excess = max(len(names), number) - most
-    rest = f"{separator.rstrip(', ')} and {excess:,} more" if excess > 0 else ""
-    return separator.join(names[:most]) + rest
+    suffix = f"{separator.rstrip(', ')} and {excess:,} more" if excess > 0 else ""
+    return separator.join(names[:most]) + suffix
 
 
 def unbroken(text: str) -> str:
@@ -161,4 +162,5 @@ def percent(times: float) -> str:
     ('+25', '-0.4', '+0')
     """
     difference = 100 * (times - 1)
+    # No difference is `+0`: `+ 0.0` turns -0.0 into 0.0, and a small loss is rounded to `-0`.
     return f"{difference:+.1f}" if 0.05 <= abs(difference) < 10 else f"{difference + 0.0:+,.0f}".replace("-0", "+0")

@@ -56,18 +56,18 @@ def attach(package: str, file: str) -> tuple[Callable[[str], Any], Callable[[], 
         if name not in modules:
             raise _unknown(package, name, names)
         if modules[name] == package:
-            return _listed(importlib.import_module(f"{package}.{name}"))
+            return _complete_namespace(importlib.import_module(f"{package}.{name}"))
         return getattr(importlib.import_module(modules[name]), name)
 
     return find, lambda: names, names
 
 
-def _listed(module: ModuleType) -> ModuleType:
+def _complete_namespace(module: ModuleType) -> ModuleType:
     """Return a namespace after adding what `attach` gives a package: `dir` lists its names, and a misspelt one gets a hint.
 
     A `__getattr__` in its file would make type checkers accept any name.
     """
-    if not hasattr(module, "__path__"):
+    if not hasattr(module, "__path__"):  # a package has called `attach` itself
         names = sorted(name for name in vars(module) if name[0].isalpha())  # not what pytest adds
 
         def find(name: str) -> Any:

@@ -87,15 +87,15 @@ class Mean(NamedTuple):
             values: one per seed. Equal values, but for rounding, have no error; none at all have NaN.
         """
         sample = np.asarray(values, np.float64)
-        scale = float(np.abs(sample).max(initial=0.0))
+        scale = float(np.abs(sample).max(initial=0.0))  # squares of values divided by it neither overflow nor vanish
         if not len(sample) or not math.isfinite(scale):
             return cls(math.nan, math.nan, len(sample))
         if np.ptp(sample) <= _ROUNDING * scale:
             return cls(float(np.median(sample)), 0.0, len(sample))
-        shares = sample / scale
-        share = math.fsum(shares) / len(sample)
-        variance = math.fsum((shares - share) ** 2) / max(1, len(sample) - 1)
-        return cls(scale * share, scale * math.sqrt(variance / len(sample)), len(sample))
+        scaled = sample / scale
+        scaled_mean = math.fsum(scaled) / len(sample)
+        variance = math.fsum((scaled - scaled_mean) ** 2) / max(1, len(sample) - 1)
+        return cls(scale * scaled_mean, scale * math.sqrt(variance / len(sample)), len(sample))
 
     @property
     def has_interval(self) -> bool:
@@ -172,11 +172,12 @@ def holm(p_values: Sequence[float], misses: float = MISSES) -> list[float]:
     >>> holm([0.01, 0.04, 0.03, 0.005])
     [0.016666666666666666, 0.025, 0.025, 0.0125]
     """
-    shares, share, certain = [0.0] * len(p_values), 0.0, True
-    for rank, place in enumerate(sorted(range(len(p_values)), key=lambda place: p_values[place])):
-        share = misses / (len(p_values) - rank) if certain else share
-        certain = certain and p_values[place] < share
-        shares[place] = share
+    shares, share, rejects = [0.0] * len(p_values), 0.0, True
+    for rank, comparison in enumerate(sorted(range(len(p_values)), key=lambda comparison: p_values[comparison])):
+        # After the first comparison that is not rejected, all others have its share.
+        share = misses / (len(p_values) - rank) if rejects else share
+        rejects = rejects and p_values[comparison] < share
+        shares[comparison] = share
     return shares
 
 
@@ -270,9 +271,9 @@ def block_ratio(numerator: Played, denominator: Played) -> Ratio:
     >>> print(block_ratio(Played(np.full(30, 3), np.full(30, 10)), Played(np.full(30, 4), np.full(30, 10))))
     -25.0%, 95% interval -25.0% to -25.0%
     """
-    sums = np.stack([numerator.gradients, denominator.time, numerator.time, denominator.gradients])
+    sums = np.stack([numerator.gradients, denominator.time, numerator.time, denominator.gradients])  # [4, rounds]
     value = float(_ratio(sums.sum(axis=1)))
-    if np.array_equal(sums[:2], sums[:1:-1]):
+    if np.array_equal(sums[:2], sums[:1:-1]):  # both have the same gradients and the same times
         return Ratio(1.0, 1.0, 1.0)
     count = sums.shape[1]
     if count < FEWEST_ROUNDS:
@@ -282,6 +283,7 @@ def block_ratio(numerator: Played, denominator: Played) -> Ratio:
     length = block_length(influence)
     logarithms = numerics.log(_ratio(_resampled(sums, length)))
     blocks = count / length
+    # The variance among resamples of n independent blocks is too small by the factor (n - 1) / n.
     standard = round(quantile(blocks), 6) * math.sqrt(blocks / (blocks - 1))  # further digits differ between machines
     reach = float(numerics.exp(standard * _deviation(logarithms)))  # a factor
     single = (numerator.gradients / numerator.time) / (denominator.gradients / denominator.time)
@@ -294,10 +296,11 @@ def _resampled(sums: NDArray[np.int64], length: int) -> NDArray[np.int64]:
     # The sum of a block is the difference of two cumulated sums. These go twice around the circle, so that a block may pass its
     # end. The sums are integers, so differences are exact. A shorter block at the end makes the number of rounds right.
     count = sums.shape[1]
-    blocks, rest = divmod(count, length)
+    blocks, remainder = divmod(count, length)
     starts, cumulated = _starts(count, blocks + 1), _cumulated(sums)
-    full, part = (cumulated[:, size : size + count] - cumulated[:, :count] for size in (length, rest))
-    return np.add.reduce(full[:, starts[:, :-1]], axis=2) + part[:, starts[:, -1]]
+    # Sums of the blocks that begin at each round, full ones and shorter ones [4, rounds]:
+    full, short = (cumulated[:, size : size + count] - cumulated[:, :count] for size in (length, remainder))
+    return np.add.reduce(full[:, starts[:, :-1]], axis=2) + short[:, starts[:, -1]]
 
 
 @lru_cache(maxsize=8)
@@ -344,17 +347,22 @@ def block_length(values: Floats) -> int:
 
 
 def _from_autocorrelations(values: Floats) -> float:
-    """Return the block length that minimises the error of the estimated spread, for blocks in a circle."""
+    """Return the block length that minimises the error of the estimated spread, for blocks in a circle.
+
+    This is the automatic choice in `block_length`'s papers, with their constants.
+    """
     count = len(values)
-    most = min(math.ceil(math.sqrt(count)) + _QUIET, count - 1)
+    longest_lag = min(math.ceil(math.sqrt(count)) + _QUIET, count - 1)
     centred = values - math.fsum(values) / count
-    covariance = np.array([math.fsum(centred[lag:] * centred[: count - lag]) for lag in range(most + 1)]) / count
-    large = np.abs(covariance) >= 2 * math.sqrt(math.log10(count) / count) * covariance[0]
-    quiet = [lag for lag in range(1, most + 2 - _QUIET) if not large[lag : lag + _QUIET].any()]
-    window = min(2 * max(1, quiet[0] - 1 if quiet else int(np.flatnonzero(large)[-1])), most)
+    covariance = np.array([math.fsum(centred[lag:] * centred[: count - lag]) for lag in range(longest_lag + 1)]) / count
+    is_significant = np.abs(covariance) >= 2 * math.sqrt(math.log10(count) / count) * covariance[0]
+    # Lags from which on the autocorrelations are insignificant; the window is twice the last lag before them.
+    quiet_lags = [lag for lag in range(1, longest_lag + 2 - _QUIET) if not is_significant[lag : lag + _QUIET].any()]
+    last_lag = quiet_lags[0] - 1 if quiet_lags else int(np.flatnonzero(is_significant)[-1])
+    window = min(2 * max(1, last_lag), longest_lag)
     lags = np.arange(1, window + 1)
-    weighted = np.minimum(1.0, 2 * (1 - lags / window)) * covariance[1 : window + 1]
-    spectrum = covariance[0] + 2 * math.fsum(weighted)
+    weighted = np.minimum(1.0, 2 * (1 - lags / window)) * covariance[1 : window + 1]  # flat, then falling to 0
+    spectrum = covariance[0] + 2 * math.fsum(weighted)  # density at frequency 0
     if spectrum <= 0:
         return 1.0
     return float(np.cbrt(1.5 * count * (2 * math.fsum(lags * weighted) / spectrum) ** 2))
@@ -429,11 +437,11 @@ def spell_ratio(slow: NDArray[np.bool_], numerator: Played, denominator: Played,
     if len(slow) < FEWEST_ROUNDS:
         return Ratio(value, 0.0, math.inf)
     starts, weights = _spell_weights(slow.tobytes())
-    paces = [
+    throughputs = [  # of each draw: weighted gradients / weighted time, summed over the columns
         np.divide(*(weights @ np.add.reduceat(column, starts, axis=0) for column in played)).sum(axis=1)
         for played in (numerator, denominator)
     ]
-    ends = np.quantile(np.log(paces[0] / paces[1]), (MISSES / 2, 1 - MISSES / 2))
+    ends = np.quantile(np.log(throughputs[0] / throughputs[1]), (MISSES / 2, 1 - MISSES / 2))
     room = bound.throughput() / numerator.throughput() if bound else 1.0
     low, high = math.exp(float(ends[0])), math.exp(float(ends[1])) * max(room, 1.0) ** _NEARER
     return Ratio(value, min(round(low, _DIGITS), value), max(round(high, _DIGITS), value))
@@ -441,24 +449,27 @@ def spell_ratio(slow: NDArray[np.bool_], numerator: Played, denominator: Played,
 
 @lru_cache(maxsize=8)  # the same for all remedies of a trace
 def _spell_weights(levels: bytes) -> tuple[list[int], Floats]:
-    """Return the first round of each block, of one level each, and drawn weights of the blocks [draws, blocks]."""
+    """Return the first round of each block, and drawn weights of the blocks [draws, blocks].
+
+    Args:
+        levels: bytes of `slow` in `spell_ratio`, because a key of a cache must be hashable.
+    """
     slow = np.frombuffer(levels, np.bool_)
-    longest = math.sqrt(len(slow))
-    runs = list(itertools.pairwise([0, *(np.flatnonzero(np.diff(slow)) + 1).tolist(), len(slow)]))
-    cuts = [
-        first + (end - first) * part // parts
-        for first, end in runs
-        for parts in [max(1, round((end - first) / longest))]
-        for part in range(parts)
-    ]
-    firsts = np.array(cuts)
+    usual_length = math.sqrt(len(slow))
+    runs = list(itertools.pairwise([0, *(np.flatnonzero(np.diff(slow)) + 1).tolist(), len(slow)]))  # fast or slow throughout
+    cuts = list[int]()
+    for first, end in runs:
+        blocks = max(1, round((end - first) / usual_length))
+        cuts += [first + (end - first) * block // blocks for block in range(blocks)]
+    starts = np.array(cuts)
+    # Gamma draws, whose standard deviation is `_WIDER` times their mean; 1 would give the exponential ones of the bootstrap.
     weights = scipy.special.gammaincinv(_WIDER**-2, _uniforms("blocks", len(cuts)))
-    for number, (first, end) in enumerate(run for run in runs if slow[run[0]]):
-        weights[:, (firsts >= first) & (firsts < end)] *= -np.log(_uniforms("spells", number + 1)[:, -1:])
-    if slow.any() and not slow.all():
-        lengths, share = np.diff([*cuts, len(slow)]), _share_slow(slow)[:, None]
-        for level, part in ((slow[firsts], share), (~slow[firsts], 1 - share)):
-            weights[:, level] *= part / (weights[:, level] @ lengths[level])[:, None]
+    for spell, (first, end) in enumerate(run for run in runs if slow[run[0]]):
+        weights[:, (starts >= first) & (starts < end)] *= -np.log(_uniforms("spells", spell + 1)[:, -1:])  # exponential
+    if slow.any() and not slow.all():  # scale the weights so that slow rounds have the drawn share
+        lengths, slow_share = np.diff([*cuts, len(slow)]), _share_slow(slow)[:, None]
+        for is_level, share in ((slow[starts], slow_share), (~slow[starts], 1 - slow_share)):
+            weights[:, is_level] *= share / (weights[:, is_level] @ lengths[is_level])[:, None]
     return cuts, np.asarray(weights)
 
 
@@ -467,7 +478,7 @@ def _share_slow(slow: NDArray[np.bool_]) -> Floats:
     beginnings = int((slow[1:] & ~slow[:-1]).sum())
     ends = int((~slow[1:] & slow[:-1]).sum())
     draws = _uniforms("odds", 2)
-    rates = [
+    rates = [  # Gamma draws; the numbers of fast and slow rounds, by which they are divided, are in the odds below
         scipy.special.gammaincinv(number + _PRIOR, uniforms)
         for number, uniforms in zip((beginnings, ends), draws.T, strict=True)
     ]

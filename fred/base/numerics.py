@@ -19,6 +19,8 @@ from numpy.typing import ArrayLike, NDArray
 
 
 def _elementwise(function: Callable[..., float], arguments: int) -> Callable[..., NDArray[np.float64]]:
+    """Return a function of arrays that applies a function of this number of arguments to their elements."""
+
     def or_infinity(*x: float) -> float:
         try:
             return function(*x)

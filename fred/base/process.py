@@ -48,11 +48,11 @@ def raise_interrupts() -> Iterator[None]:
     global _raising, _words
     _received.clear()
     _raising = True
-    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGALRM)}
+    earlier_handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGALRM)}
     for number in (signal.SIGTERM, signal.SIGINT):
-        if before[number] in (signal.SIG_DFL, signal.default_int_handler, _end):
+        if earlier_handlers[number] in (signal.SIG_DFL, signal.default_int_handler, _end):  # not a program's, nor ignored
             signal.signal(number, _stop)
-    unraisable, sys.unraisablehook = sys.unraisablehook, _raise_again
+    earlier_hook, sys.unraisablehook = sys.unraisablehook, _raise_again
     try:
         yield
     except Exception as error:
@@ -62,8 +62,8 @@ def raise_interrupts() -> Iterator[None]:
     finally:
         _raising, _words = False, "it had finished" if _is_program else ""
         signal.setitimer(signal.ITIMER_REAL, 0)
-        sys.unraisablehook = unraisable
-        for number, handler in before.items():
+        sys.unraisablehook = earlier_hook
+        for number, handler in earlier_handlers.items():
             signal.signal(number, handler)
 
 
@@ -104,16 +104,18 @@ def exit_code() -> int:
 
 
 def _end(number: int, frame: FrameType | None) -> None:
+    """Handle a signal: report it and end the process at once, without any cleanup."""
     with suppress(OSError):
         os.write(2, f"\nfred: interrupted; {_words}\n".encode())
     os._exit(128 + number)
 
 
 def _stop(number: int, frame: FrameType | None) -> None:
+    """Handle a signal, or the timer after one: raise KeyboardInterrupt, as soon as no import is under way."""
     global _first
     if not _raising:
         return
-    if number != signal.SIGALRM:
+    if number != signal.SIGALRM:  # a signal; the timer repeats an earlier one
         _first = _first if _received else time.monotonic()
         _received.append(number)
     # An interrupt during an import may leave a module half loaded, or come out as another exception. So a timer calls this
@@ -137,6 +139,7 @@ def _raise_again(unraisable: "sys.UnraisableHookArgs") -> None:
 
 
 def _importing(frame: FrameType | None) -> bool:
+    """Return True if the frame belongs to an import, or was called by one."""
     while frame is not None and not frame.f_code.co_filename.startswith("<frozen importlib"):
         frame = frame.f_back
     return frame is not None

@@ -34,12 +34,12 @@ class Compiled:
 
     def __init__(self) -> None:
         self.number = self.expected = 0  # of programs in this experiment
-        self._seconds = self._before = 0.0  # in this process, and before this experiment
+        self._seconds = self._earlier_seconds = 0.0  # in this process, and before this experiment
         self._since: float | None = None  # start of the compilation under way
 
     def expect(self, programs: int) -> None:
         """Start counting for a new experiment with this number of programs."""
-        self.number, self.expected, self._before = 0, programs, self.seconds
+        self.number, self.expected, self._earlier_seconds = 0, programs, self.seconds
 
     @property
     def seconds(self) -> float:
@@ -52,7 +52,7 @@ class Compiled:
         Other processes may compile the last programs, so their number falls with the work.
         """
         programs = min(self.expected - self.number, self.expected * share)
-        return max(0.0, programs) * (self.seconds - self._before) / max(1, self.number)
+        return max(0.0, programs) * (self.seconds - self._earlier_seconds) / max(1, self.number)
 
     @contextmanager
     def count_program(self) -> Iterator[None]:
@@ -86,12 +86,12 @@ class Tally:
         self._marks = deque[tuple[float, float]]()  # times and work done, from half of the elapsed time on
         self._first = (self._began, 0.0)  # the first time and work
         self._shares: dict[str, float] = {}
-        self._before = 0  # tasks that were done at their first report
+        self._stored = 0  # tasks that were done at their first report: their results were stored before
 
     def note(self, task: str, share: float) -> None:
         """Record the share of a task that is done."""
         if task not in self._shares and share == 1.0:
-            self._before += 1
+            self._stored += 1
         self._shares[task] = share
         if self._worked:
             self._marks.append((_running(), self._worked))
@@ -100,7 +100,7 @@ class Tally:
     @property
     def _worked(self) -> float:
         """Number of tasks done since the start, including shares of running ones."""
-        return sum(self._shares.values()) - self._before
+        return sum(self._shares.values()) - self._stored
 
     @property
     def completed(self) -> int:
@@ -120,14 +120,14 @@ class Tally:
     def words(self) -> str:
         """Return the progress in one line."""
         count = max(self.parts, len(self._shares))
-        left = self._format_remaining(count - self._before - self._worked)
+        left = self._format_remaining(count - self._stored - self._worked)
         running = "; ".join(f"{task}: {share:.0%}" for task, share in self.running.items())
         if count == 1:
             return f"{running or next(iter(self._shares), '')}{left}"
         return f"{self.completed} of {count} done{left}" + (f" ({running})" if running else "")
 
     def _format_remaining(self, work: float) -> str:
-        """Return the estimated time for this much work; empty if it is too early to tell.
+        """Return the estimated time for this much work, in tasks; empty if it is too early to tell.
 
         The estimate uses the pace of the last half of the elapsed time, after the first progress and without compilations.
         A pause, such as for processes to start, makes this pace too slow: at least a third of the mean pace is assumed.
@@ -136,10 +136,10 @@ class Tally:
         now, worked = _running(), self._worked
         if worked - self._first[1] <= (0.1 if now - self._began < _SETTLED else 0.02):
             return ""
-        while len(self._marks) > 1 and 2 * self._marks[1][0] <= self._began + now:
+        while len(self._marks) > 1 and 2 * self._marks[1][0] <= self._began + now:  # is of the first half of the time
             self._marks.popleft()
-        since, before = self._marks[0] if worked > self._marks[0][1] else self._first
-        slowness = min((now - since) / (worked - before), _PAUSED * (now - self._began) / worked)  # s a task
+        mark_time, mark_work = self._marks[0] if worked > self._marks[0][1] else self._first
+        slowness = min((now - mark_time) / (worked - mark_work), _PAUSED * (now - self._began) / worked)  # s a task
         seconds = slowness * work + COMPILED.remaining_seconds(work / (work + worked))
         return f", about {_duration(seconds)} left"
 
@@ -152,7 +152,8 @@ def _running() -> float:
 def _duration(seconds: float) -> str:
     if seconds < 90:
         return f"{seconds:.0f} s"
-    return f"{seconds / 60:.{int(seconds < 600)}f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+    decimals = 1 if seconds < 600 else 0
+    return f"{seconds / 60:.{decimals}f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
 def bars(parts: int = 0, quiet: bool = False) -> AbstractContextManager[Show]:
@@ -240,11 +241,11 @@ def watched(watcher: OfMeasurements) -> Iterator[None]:
 
 
 class _Words:
-    """Progress as lines of text, at a limited rate."""
+    """Progress as lines of text, at most one every `every` seconds."""
 
     def __init__(self, parts: int, say: Callable[[str], None], every: float = 0.5):
         self._tally, self._say, self._every = Tally(parts), say, every
-        self._next = time.monotonic() + max(every, PATIENCE)
+        self._next = time.monotonic() + max(every, PATIENCE)  # time of the next line
 
     def tell(self, task: str, share: float) -> None:
         """Record the share of a task that is done, and print a line if it is time for one."""
@@ -272,21 +273,22 @@ def _on_terminal(console: Console, parts: int) -> Iterator[Show]:
 
         def show(task: str, done: float) -> None:
             tally.note(task, done)
-            display.update(total, completed=tally.share, left=tally.words().split(" (")[0])
+            summary, *_ = tally.words().split(" (")  # without the running tasks, which have lines of their own
+            display.update(total, completed=tally.share, left=summary)
             if task not in tasks:
                 tasks[task] = display.add_task(task, total=1.0, left="")
             display.update(tasks[task], completed=done, visible=done < 1)
 
-        def say(word: str) -> None:
+        def show_word(word: str) -> None:
             for task in tally.running:
                 display.update(tasks[task], description=f"{task}, {word}" if word else task)
 
-        with _listening(say):
+        with _listen(show_word):
             yield show
 
 
 @contextmanager
-def _listening(listener: Callable[[str], None]) -> Iterator[None]:
+def _listen(listener: Callable[[str], None]) -> Iterator[None]:
     _LISTENERS.append(listener)
     try:
         yield

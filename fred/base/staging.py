@@ -105,6 +105,7 @@ def _try_lock(lock: int) -> bool:
 
 _CURRENT_FOLDER = -100  # AT_FDCWD on Linux
 _EXCHANGE = 2  # RENAME_EXCHANGE on Linux, RENAME_SWAP on macOS
+# Errors of a system, or of a file system, without the call:
 _LACKING = {errno.ENOSYS, errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP}
 
 
@@ -124,13 +125,13 @@ def opened(path: Path) -> Iterator[Path]:
     created = [folder for folder in (path.parent, *path.parent.parents) if not folder.exists()]
     with convert_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        stage, lock = _locked(path)
+        stage, lock = _lock_stage(path)
         try:
             yield stage
         finally:
             if is_in_place(lock, stage):
                 disk.prune(stage)
-            for folder in created:
+            for folder in created:  # innermost first; one that holds a result stays
                 with suppress(OSError):
                     folder.rmdir()
             os.close(lock)
@@ -180,7 +181,7 @@ def check_free(path: Path) -> None:
         parent = next(folder for folder in path.parents if folder.exists())
         with suppress(FileNotFoundError):
             (parent / _stage(path).name).lstat()  # raises OSError if the name is too long
-        with tempfile.TemporaryFile(dir=parent):
+        with tempfile.TemporaryFile(dir=parent):  # raises OSError if no file can be written there
             pass
 
 
@@ -231,17 +232,17 @@ def _stage(path: Path) -> Path:
     return path.parent / f".{path.name}.unfinished"
 
 
-def _locked(path: Path) -> tuple[Path, int]:
+def _lock_stage(path: Path) -> tuple[Path, int]:
     """Return the work folder and its lock, which holds as long as this process lives. Raises FredError."""
     stage = _stage(path)
     if stage.is_symlink() or (stage.exists() and not stage.is_dir()):
         raise disk.not_ours(stage)
     while True:
-        lock = _holding(stage, path)
+        lock = _lock_or_refuse(stage, path)
         try:
             disk.check_marked(stage)
             _recover(path, stage)
-            if is_in_place(lock, stage):
+            if is_in_place(lock, stage):  # otherwise `_recover` has moved it: try again with a new folder
                 disk.cut_links(lock)
                 disk.mark(stage, UNFINISHED)
                 return stage, lock
@@ -253,7 +254,8 @@ def _locked(path: Path) -> tuple[Path, int]:
         os.close(lock)
 
 
-def _holding(folder: Path, path: Path) -> int:
+def _lock_or_refuse(folder: Path, path: Path) -> int:
+    """Lock a folder and return the lock. Raises FredError, with the place of the result, if another run has locked it."""
     lock = lock_folder(folder)
     if lock is None:
         raise FredError(f"another run is at work on {path}; wait for it, or choose another folder with --out")
@@ -262,7 +264,7 @@ def _holding(folder: Path, path: Path) -> int:
 
 def _replace(path: Path, stage: Path) -> None:
     """Replace the old result by the new one, atomically if the system supports it, so that there always is a result."""
-    lock = _holding(path, path)  # the lock stays on the old folder when it is renamed
+    lock = _lock_or_refuse(path, path)  # the lock stays on the old folder when it is renamed
     try:
         disk.mark(path, REPLACED)
         if exchange(path, stage):
@@ -284,7 +286,8 @@ def _replace(path: Path, stage: Path) -> None:
 def _remove(old_result: Path) -> None:
     """Remove a replaced result. Raises FredError, and leaves them, if it has files that came after the check of the place."""
     foreign = disk.foreign_files(old_result)
-    for names in ([*foreign, MANIFEST], foreign):  # the manifest goes last: it lists FRED's files
+    # The manifest goes last: it lists FRED's files, so a process that is killed here can go on.
+    for names in ([*foreign, MANIFEST], foreign):
         disk.keep_only(old_result, names)
     disk.prune(old_result)
     if foreign:
@@ -294,14 +297,14 @@ def _remove(old_result: Path) -> None:
 def _recover(path: Path, stage: Path) -> None:
     """Finish a replacement that was killed halfway. The work folder may be gone afterwards."""
     old_result = stage / OLD
-    if is_marked(old_result, REPLACED) and not is_result(path):
+    if is_marked(old_result, REPLACED) and not is_result(path):  # killed between the two renames: do the second
         (stage if is_result(stage) else old_result).rename(path)
-    elif is_marked(stage, REPLACED) and not is_result(path):
+    elif is_marked(stage, REPLACED) and not is_result(path):  # exchanged, but the new result is gone: restore the old one
         stage.rename(path)
-    elif is_marked(stage, REPLACED) or is_marked(old_result, REPLACED):
+    elif is_marked(stage, REPLACED) or is_marked(old_result, REPLACED):  # the new result is in its place
         _remove(old_result if is_marked(old_result, REPLACED) else stage)
-    elif is_marked(path / OLD, REPLACED):
-        lock = _holding(path, path)
+    elif is_marked(path / OLD, REPLACED):  # killed after the second rename, before the old result was removed
+        lock = _lock_or_refuse(path, path)
         try:
             _remove(path / OLD)
         finally:
@@ -327,7 +330,7 @@ def exchange(one: Path, other: Path) -> bool:
             failed = library.renameat2(_CURRENT_FOLDER, first, _CURRENT_FOLDER, second, ctypes.c_uint(_EXCHANGE))
     except AttributeError:  # a C library without the call
         return False
-    number = ctypes.get_errno()
-    if failed and number not in _LACKING:
-        raise OSError(number, os.strerror(number), str(one), None, str(other))
+    code = ctypes.get_errno()
+    if failed and code not in _LACKING:
+        raise OSError(code, os.strerror(code), str(one), None, str(other))
     return not failed
