@@ -75,7 +75,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             code = int(options.command(options))
             sys.stdout.flush()
         return code
-    except BrokenPipeError:  # the reader of the output, such as `head`, has closed the pipe
+    except BrokenPipeError:  # the reader of the output, such as `head`, has closed the pipe; Python still flushes at its exit
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return _CLOSED_PIPE
     except UnicodeEncodeError as error:
@@ -153,6 +153,7 @@ def _refuse(word: str, commands: Iterable[str]) -> None:
 
 
 def _parser(arguments: Sequence[str]) -> argparse.ArgumentParser:
+    """Return the parser of a command line; it has the options of a lazy command only if the first argument names that."""
     parser = _Parser(
         prog="fred",
         description="Deterministic simulator of distributed SGD.",
@@ -194,10 +195,11 @@ def _add_command(commands: "argparse._SubParsersAction[_Parser]", name: str, sum
     return command
 
 
-def _add_lazy_commands(commands: "argparse._SubParsersAction[_Parser]", arguments: Sequence[str]) -> None:
+def _add_lazy_commands(commands: "argparse._SubParsersAction[_Parser]", requested: Sequence[str]) -> None:
+    """Add all commands of other modules, and import those that are requested."""
     for name, (module, summary) in _LAZY_COMMANDS.items():
         command = _add_command(commands, name, summary)
-        if name in arguments:
+        if name in requested:
             implementation = importlib.import_module(module)
             implementation.add_options(command)
             command.set_defaults(command=implementation.run)

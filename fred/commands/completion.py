@@ -58,6 +58,7 @@ class _Completer(BaseCompleter):
     def __call__(self, *, prefix: str, action: argparse.Action, parsed_args: argparse.Namespace, **_: Any) -> list[str]:
         files = list(FilesCompleter()(prefix))
         kinds = {word: kind for kind, word in registry.NAMESPACES.items()}
+        # The argument before names the kind of components in `fred list KIND NAME`.
         components = list(registry.REGISTRY.get(kinds.get(getattr(parsed_args, "kind", ""), ""), ()))
         choices = {"scenario": [*files, *shipped.names()], "name": shipped.names(), "kind": list(kinds)}
         return {**choices, "component": components}.get(action.dest, files)
@@ -73,12 +74,12 @@ def command(arguments: Sequence[str], fix: Sequence[str]) -> str:
     >>> command(["fit", "my times.csv", "--unit", "s"], ["--unit", "ms", "--mend", "drop"])
     "fred fit 'my times.csv' --unit ms --mend drop"
     """
-    new = fix[::2]
+    new_options = fix[::2]
     remaining: list[str] = []
     words = iter(arguments)
     for word in words:
         name, equals, _ = word.partition("=")
-        if name.startswith("--") and len(name) > 2 and any(option.startswith(name) for option in new):
+        if name.startswith("--") and len(name) > 2 and any(option.startswith(name) for option in new_options):
             if not equals:
                 next(words, None)  # its value
         else:

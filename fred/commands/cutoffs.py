@@ -47,8 +47,9 @@ def _caption(outcome: comparison.Comparison) -> str:
 
 
 def _gain(outcome: comparison.Comparison, other: str, name: str) -> str:
-    """Return the gain of a rule over another, with its interval, in %; a dash if there is none."""
-    if other not in outcome.ratios or name == (outcome.best_rule if other == "best" else other):
+    """Return the gain of rule `name` over `all` or the `best` rule, with its interval, in %; a dash if there is none."""
+    compared_rule = outcome.best_rule if other == "best" else other
+    if other not in outcome.ratios or name == compared_rule:
         return NONE
     ratio: Ratio = outcome.ratios[other][name]
     interval = f" ({100 * ratio.low - 100:+.1f} to {100 * ratio.high - 100:+.1f})" if ratio.has_interval else ""
@@ -95,8 +96,8 @@ def run(options: argparse.Namespace) -> int:
     trace = trace_options.read_trace(options)
     names = options.rules.split(",")
     train = max(1, trace.iterations * 2 // 3) if options.train is None else options.train
-    rest = max(0, trace.iterations - train)
-    warm_up = min(WARM_UP, rest // 5) if options.warm_up is None else options.warm_up
+    iterations_after = max(0, trace.iterations - train)
+    warm_up = min(WARM_UP, iterations_after // 5) if options.warm_up is None else options.warm_up
     with bars(quiet=options.quiet) as progress:
         if options.rolling is None:
             outcome = compare(trace, train, names, warm_up, progress)

@@ -38,14 +38,15 @@ def rank_remedies(options: argparse.Namespace, diagnosis: Diagnosis, out: Path) 
         diagnosis: the findings about the trace.
         out: folder that holds the trace; the scenario and the runs are written there.
     """
-    trace_file = str((out / printed.TRACE).resolve())
+    trace_file = str((out / printed.TRACE).resolve())  # absolute; in the scenario that is written, it is a neighbour
     cluster = Cluster.model_validate(printed.cluster(diagnosis.trace, trace_file))
     # A trace has neither a task nor a budget, so the command line must give the task.
     question = plan_for.build_question(options, cluster, default=plan_for.NO_AIM, budget=None)
     remedies = _select_remedies(diagnosis)
     file = _write_scenario(question, remedies, diagnosis, out)
     result = plan_for.run_scenario(load(file), out, file, options)
-    ranking = ranked(result, [Candidate(printed.name(remedy), algorithm="") for remedy in remedies], question.measure)
+    candidates = [Candidate(printed.name(remedy), algorithm="") for remedy in remedies]
+    ranking = ranked(result, candidates, question.measure)
     notes = [*doubts(ranking, question.evaluation_interval, question.budget), _NO_NETWORK]
     return Answer(diagnosis.trace.source, question, ranking, notes)
 

@@ -82,6 +82,7 @@ def _user_classes(base: type[Component]) -> list[str]:
 
 
 def _entry(cls: type[Any]) -> Iterator[str]:
+    """Yield the lines that describe a class: its docstring, its rule, its source, and the effect of faults."""
     yield without_example(inspect.getdoc(cls) or "") + "\n"
     if rule := getattr(cls, "rule", ""):
         yield f"```text\n{rule}\n```\n"
@@ -103,6 +104,7 @@ class _Usage:
         for path in sorted(scenarios.rglob("*.yaml"), key=lambda path: (path.parent.name != "systems", path)):
             for run in load(path).runs.values():
                 for kind, component in (("algorithm", run.algorithm), ("protocol", run.protocol)):
+                    # The first file counts, unless a later one has the name of the component.
                     if registry.name_of(kind, component) == path.stem or type(component) not in self._best:
                         self._best[type(component)] = path
                 self._protocols.setdefault(type(run.algorithm), []).append(registry.name_of("protocol", run.protocol))
@@ -163,7 +165,7 @@ def optimizer_names(module: Any) -> Iterator[str]:
         if callable(find_function(name)) and not inspect.isclass(find_function(name)) and not name.startswith("_"):
             try:
                 Transformation(name=name, **dict.fromkeys(_required_options(name), 1.0))
-            except (FredError, ValueError):
+            except (FredError, ValueError):  # a required option is no number, such as a function: a file cannot have it
                 continue
             yield name
 
@@ -175,6 +177,7 @@ def _required_options(name: str) -> list[str]:
 
 
 def _row(name: str) -> str:
+    """Return the row of an optimizer; a star marks one that takes the learning rate."""
     options = inspect.signature(find_function(name)).parameters.values()
     cells = [_option(option) for option in options if option.name != Transformation.reserved]
     star = " *" if any(option.name == Transformation.reserved for option in options) else ""

@@ -122,7 +122,7 @@ def _files(names: list[str], options: argparse.Namespace) -> dict[str, Path]:
     existing = [file for file in files.values() if file.exists()]
     if existing and not options.replace:
         raise FredError(f"{existing[0]} already exists; choose another folder with --out, or replace it with --replace")
-    for file in files.values():
+    for file in files.values():  # --replace allows any file but those of a result
         check_free(file, lambda _: True)
     return files
 

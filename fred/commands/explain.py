@@ -76,10 +76,11 @@ def explain(file: Path, settings: Sequence[str], only: Collection[str], modules:
 
 
 def _rows(selection: Selection, progress: OfRuns) -> Iterator[tuple[str, Sharing | None, str]]:
-    firsts = dict[str, str]()  # the first selected point of each swept run
+    """Yield for each run its name and the predicted gain; or None, and why there is no prediction."""
+    first_points = dict[str, str]()  # of a swept run, the first selected point
     for key in selection.names:
-        firsts.setdefault(selection.scenario.run_of(key), key)
-    for name, key in firsts.items():
+        first_points.setdefault(selection.scenario.run_of(key), key)
+    for name, key in first_points.items():
         run, seed = selection.runs[key], selection.first_seeds(key)[0]
         if run.task is None:
             yield name, None, "nothing to compute"
@@ -93,6 +94,7 @@ def _rows(selection: Selection, progress: OfRuns) -> Iterator[tuple[str, Sharing
 
 
 def _cells(estimate: Sharing | None, reason: str) -> list[str]:
+    """Return the cells of a run's row after its name: with `reason` in the column `shared` if there is no estimate."""
     if estimate is None:
         return [NONE, NONE, NONE, reason, *[NONE] * len(PROCESSES)]
     speed_ups = [f"{speed_up:.2f}" for speed_up in estimate.speed_ups.values()]
@@ -117,7 +119,8 @@ def predict_sharing(run: Run, task: Task, seed: int) -> Sharing:
     schedule = timings.schedule(recording)
     program = timings.program(schedule, recording.cadence.points(schedule).rows, arithmetic)
     side = Side(program, arithmetic, problem.params, problem.examples, problem.batches)
-    tasks = helpers.tasks_of_stretch(side, helpers.stretch(program, 0, 0))
+    tasks = helpers.tasks_of_stretch(side, helpers.stretch(program, phase=0, mark=0))  # the first part stands for the run
     speed_ups = {number: plan_of(tasks, number).speed_up for number in PROCESSES}
     seconds = helpers.seconds_of_a_gradient(side, problem.models)
-    return Sharing(int(helpers.gradients_before(program)[-1]), seconds, speed_ups)
+    gradients = int(helpers.gradients_before(program)[-1])  # before the end
+    return Sharing(gradients, seconds, speed_ups)

@@ -158,11 +158,11 @@ def run(options: argparse.Namespace) -> int:
     only = command_options.parse_pairs("--only", options.only, "delay_ms=1,gbit_per_s=5") if options.only else {}
     files = [read_file(path, columns, values) for path in options.files]
     measurements = select([measurement for file in files for measurement in file.measurements], only)
-    difference = explain_several(measurements)
-    cure = _choose_network(options, measurements) if difference else ""
-    if difference and options.out:
-        raise FredError(f"{difference}; --out needs one network{cure or '; without it, FRED prints the errors'}")
-    fitted = None if difference else fit_network(measurements)
+    why_several = explain_several(measurements)  # empty if they are of one network
+    cure = _choose_network(options, measurements) if why_several else ""
+    if why_several and options.out:
+        raise FredError(f"{why_several}; --out needs one network{cure or '; without it, FRED prints the errors'}")
+    fitted = None if why_several else fit_network(measurements)
     judgements = judge_network(fitted, measurements) if fitted else judge(measurements)
     _write_files(options, fitted, judgements)
     outputs = [path for path in (options.out, options.errors) if path]
@@ -177,7 +177,7 @@ def run(options: argparse.Namespace) -> int:
         _print_network(fitted, measurements)
         print(written({"network": fitted.options}), end="")
     else:
-        _print_judgements(judgements, f"No `network:` block: {difference}{cure}")
+        _print_judgements(judgements, f"No `network:` block: {why_several}{cure}")
     return 0
 
 
@@ -188,9 +188,9 @@ def _check_places(options: argparse.Namespace) -> None:
     if options.errors:
         if options.errors.suffix != ".csv":
             raise FredError(f"--errors {options.errors}: expected a name that ends in .csv, such as {options.errors.stem}.csv")
-        exists = options.errors.exists()
+        has_table = options.errors.exists()  # of an earlier command, as the next line checks; then the figure is its, too
         disk.check_free(options.errors, lambda beginning: beginning.startswith(_ERRORS.encode()), "--errors")
-        disk.check_free(options.errors.with_suffix(".svg"), lambda _: exists, "--errors")
+        disk.check_free(options.errors.with_suffix(".svg"), lambda _: has_table, "--errors")
 
 
 def _write_files(options: argparse.Namespace, fitted: FittedNetwork | None, judgements: Sequence[Judgement]) -> None:
@@ -235,7 +235,9 @@ def _print_network(fitted: FittedNetwork, measurements: Sequence[Measurement]) -
     rows = [_error_row([name], errors) for name, errors in fitted.errors.items()]
     show(Table(["operation", *_COLUMNS], rows, "times predicted by the network below"), terminal())
     if fitted.algorithm_errors:
-        rows = [_error_row([name], errors, name == fitted.collective) for name, errors in fitted.algorithm_errors.items()]
+        rows = [
+            _error_row([name], errors, strong=name == fitted.collective) for name, errors in fitted.algorithm_errors.items()
+        ]
         caption = "each allreduce is predicted by a fit to other measurements"
         show(Table(["allreduce", *_COLUMNS], rows, "algorithms of allreduces", caption), terminal())
     presets = judge_presets(measurements) if list_unknowns(measurements) else {}
@@ -248,8 +250,8 @@ def _print_network(fitted: FittedNetwork, measurements: Sequence[Measurement]) -
 def _print_judgements(judgements: Sequence[Judgement], why_no_block: str) -> None:
     """Print how far predictions of several networks are off: of all times, and of each setting by a fit to the others."""
     tested = [judgement.errors for judgement in judgements if judgement.is_tested]
-    near = _sentence_of_errors(np.concatenate(tested), "these predictions") if tested else _UNTESTED
-    _print_sentences([near, why_no_block])
+    reliability = _sentence_of_errors(np.concatenate(tested), "these predictions") if tested else _UNTESTED
+    _print_sentences([reliability, why_no_block])
     rows = [
         _error_row(
             [judgement.name, str(len(judgement.measurements)), judgement.fitted],
@@ -272,15 +274,16 @@ def _held_out_rows(judgement: Judgement) -> Iterator[list[Cell | str]]:
     """Yield a row for each setting; one row for all settings of a kind if they are many."""
     settings = list(judgement.held_out())
     for way in dict.fromkeys(setting.way for setting in settings):
-        several = [setting for setting in settings if setting.way == way]
-        if len(several) > _MOST_SETTINGS:
-            errors = np.concatenate([setting.errors for setting in several])
-            several = [HeldOut(way, f"{len(several)} settings in turn: {way}", errors)]
-        for _, setting, errors in several:
-            yield _error_row([judgement.name, setting, str(len(errors))], errors)
+        of_way = [setting for setting in settings if setting.way == way]
+        if len(of_way) > _MOST_SETTINGS:
+            errors = np.concatenate([setting.errors for setting in of_way])
+            of_way = [HeldOut(way, f"{len(of_way)} settings in turn: {way}", errors)]
+        for setting in of_way:
+            yield _error_row([judgement.name, setting.setting, str(len(setting.errors))], setting.errors)
 
 
 def _sentences(fitted: FittedNetwork) -> list[str]:
+    """Return how well the network predicts the times to which it is fitted, and doubts about the algorithm of allreduces."""
     errors = np.concatenate(list(fitted.errors.values()))
     if len(errors) == 1:
         return ["The bandwidth follows from one time and the latency: no other time tests it.", *_doubts_of_algorithm(fitted)]
@@ -289,9 +292,9 @@ def _sentences(fitted: FittedNetwork) -> list[str]:
 
 def _sentence_of_errors(errors: NDArray[np.float64], subject: str) -> str:
     """Return how many times are predicted well, and a warning if they are few."""
-    near = f"{np.sum(np.abs(errors) <= NEAR_ERROR)} of {len(errors)} times are predicted within 15 %"
-    reliable = bool(np.median(np.abs(errors)) <= NEAR_ERROR)
-    return f"{near}." if reliable else f"DO NOT RELY on {subject}: only {near}."
+    count = f"{np.sum(np.abs(errors) <= NEAR_ERROR)} of {len(errors)} times are predicted within 15 %"
+    is_reliable = bool(np.median(np.abs(errors)) <= NEAR_ERROR)
+    return f"{count}." if is_reliable else f"DO NOT RELY on {subject}: only {count}."
 
 
 def _doubts_of_algorithm(fitted: FittedNetwork) -> list[str]:
@@ -326,7 +329,7 @@ def _sentences_of_ranks(measurements: Sequence[Measurement]) -> list[str]:
 
 def _error_row(words: Sequence[str], errors: NDArray[np.float64], strong: bool = False) -> list[Cell | str]:
     """Return a row of a table: words, and the errors in three numbers, or dashes without errors."""
-    texts = [NONE] * len(_COLUMNS)
+    texts = [NONE] * len(_COLUMNS)  # median error, share within 15 %, worst error
     if len(errors):
         absolute = np.abs(errors)
         texts = [f"{np.median(absolute):.1%}", f"{np.mean(absolute <= NEAR_ERROR):.0%}", f"{worst_error(errors):+.0%}"]

@@ -90,14 +90,14 @@ def _print_component(kind: str, name: str) -> None:
 def _component(word: str, name: str | None) -> tuple[str, str]:
     """Return the kind and name of the requested component. Raises FredError if none or several match."""
     if word in _KINDS:
-        assert name is not None
+        assert name is not None  # `run` lists a kind without a name
         kind = _KINDS[word]
         if name in registry.REGISTRY[kind] or ":" in name:
             return kind, name
         hints = [f"there is {_with_article(other)} `{name}`: `{_command(other)} {name}`" for other in _kinds_of(name)]
         hint = "; ".join(hints) or f"`{_command(kind)}` lists them{registry.nearest(name, registry.REGISTRY[kind])}"
         raise FredError(f"there is no {kind} `{name}`; {hint}")
-    if word in registry.REGISTRY or name is not None:
+    if word in registry.REGISTRY or name is not None:  # `codec` is a kind, listed as `codecs`
         hint = f": `{_command(word)}`" if word in registry.REGISTRY else registry.nearest(word, _KINDS)
         raise FredError(f"there is no kind `{word}`{hint}; known: {', '.join(_KINDS)}")
     if len(kinds := _kinds_of(word)) == 1:

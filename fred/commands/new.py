@@ -16,7 +16,7 @@ from fred.specification import shipped
 
 SCHEMA = "fred.schema.json"
 _TEMPLATE = Path(__file__).with_suffix(".yaml")
-_POINTER = re.compile(r"^# yaml-language-server: .*$", re.MULTILINE)
+_POINTER = re.compile(r"^# yaml-language-server: .*$", re.MULTILINE)  # the comment by which editors find the schema
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:

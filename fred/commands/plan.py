@@ -100,6 +100,7 @@ def _plan_result(options: argparse.Namespace) -> int:
 
 
 def _parse_iterations(text: str) -> dict[int, float]:
+    """Return the iterations to the target by N, from N=COUNT,... Raises FredError."""
     try:
         pairs = [(int(count), float(iterations)) for count, _, iterations in (pair.partition("=") for pair in text.split(","))]
         duplicates = [count for count, number in Counter(count for count, _ in pairs).items() if number > 1]

@@ -112,7 +112,16 @@ def run(options: argparse.Namespace, by: By) -> int:
     _draw(ranking, question, out / FIGURE)
     notes = [*doubts(ranking, question.evaluation_interval, question.budget), *source.doubts]
     losses = _attribute_losses(result, question.cluster)
-    answer = Answer(source.title, question, ranking, notes, losses, excluded, not_considered(question.cluster), source.names)
+    answer = Answer(
+        source.title,
+        question,
+        ranking,
+        doubts=notes,
+        attribution=losses,
+        cannot=excluded,
+        not_considered=not_considered(question.cluster),
+        names=source.names,
+    )
     from fred.diagnosis import answer_page  # imports matplotlib
 
     disk.write(out / PAGE, answer_page.plan_page(answer).encode())
@@ -167,12 +176,17 @@ def _read_source(options: argparse.Namespace) -> _Source:
     runs = runs_of(path)
     first, cluster = runs[0], runs[0].cluster
     task, target = task_of_run(first, str(options.source)) if options.task is None else (None, {})
-    several = ("the runs of this scenario have different clusters: the plan is for the cluster of the first run",)
+    different = ("the runs of this scenario have different clusters: the plan is for the cluster of the first run",)
     sizes = {"worker": cluster.size, "node": len(set(cluster.node_of.tolist()))}
-    names = Names(*(tuple(f"{kind} {number}" for number in range(size)) for kind, size in sizes.items()))
-    title = f"{options.source}: {cluster.size} workers"
-    doubts = several if any(run.cluster != cluster for run in runs) else ()
-    return _Source(title, cluster, task, target, first.stop.seconds, doubts, names)
+    return _Source(
+        title=f"{options.source}: {cluster.size} workers",
+        cluster=cluster,
+        task=task,
+        target=target,
+        budget=first.stop.seconds,
+        doubts=different if any(run.cluster != cluster for run in runs) else (),
+        names=Names(*(tuple(f"{kind} {number}" for number in range(size)) for kind, size in sizes.items())),
+    )
 
 
 def build_question(options: argparse.Namespace, cluster: Cluster, default: _Aim, budget: float | None) -> Question:
@@ -185,8 +199,14 @@ def build_question(options: argparse.Namespace, cluster: Cluster, default: _Aim,
         budget: the virtual time of a scenario, s; the command line overrides it.
     """
     task, target = read_aim(options, default)
-    seconds = options.budget or budget or usual_budget(cluster)
-    return Question(cluster, task or {}, target, seconds, (_TUNING, options.seeds or SEEDS), options.learning_rate or 0.5)
+    return Question(
+        cluster,
+        task or {},
+        target,
+        budget=options.budget or budget or usual_budget(cluster),
+        seeds=(_TUNING, options.seeds or SEEDS),
+        rate=options.learning_rate or 0.5,
+    )
 
 
 def read_aim(options: argparse.Namespace, default: _Aim = NO_AIM) -> _Aim:
@@ -220,10 +240,10 @@ def check(options: argparse.Namespace) -> None:
 
 def _write(out: Path, text: str) -> None:
     """Write the scenario. Raises FredError instead of overwriting a file that `fred plan` did not write."""
-    earlier = [out / FIGURE, out / PAGE]
-    disk.check_together(out / _FILE, earlier, _MARK)
+    answers = [out / FIGURE, out / PAGE]
+    disk.check_together(out / _FILE, answers, _MARK)
     disk.write(out / _FILE, text.encode())
-    for file in earlier:
+    for file in answers:  # of an earlier plan: they are written again after the runs
         file.unlink(missing_ok=True)
 
 

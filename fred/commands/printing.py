@@ -122,11 +122,11 @@ def print_comparison(comparison: Compared) -> None:
     """Print one line per run and folder, the paired differences, and which digests agree."""
     console, frame = terminal(), comparison.table()
     rows: list[list[str]] = []
-    previous = None
+    previous_name = None  # a run's name is printed once, in the first of its rows
     for values in frame.itertuples(index=False):
         cells = [number(value) if isinstance(value, float) else str(value) for value in values]
-        rows.append(["" if values[0] == previous else cells[0], *(NONE if cell == "nan" else cell for cell in cells[1:])])
-        previous = values[0]
+        rows.append(["" if values[0] == previous_name else cells[0], *(NONE if cell == "nan" else cell for cell in cells[1:])])
+        previous_name = values[0]
     show(Table([str(column).replace("_", " ") for column in frame], rows, words=2), console)
     say(console, comparison.settings(), style="bold red")
     if len(pairs := _pairs_by_run(comparison)):
@@ -148,7 +148,7 @@ def save_comparison(comparison: Compared, out: Path) -> None:
         pictures["paired"] = partial(comparison_figures.paired, pairs, comparison.together().scenario.title)
     with convert_errors(out):
         out.mkdir(parents=True, exist_ok=True)
-        with TemporaryDirectory(prefix=".fred-", dir=out) as path:
+        with TemporaryDirectory(prefix=".fred-", dir=out) as path:  # after an error, no file is left in `out`
             folder = Path(path)
             comparison.table().to_csv(folder / "comparison.csv", index=False)
             if len(pairs):

@@ -137,16 +137,17 @@ def reference(kind: str, name: str) -> Reference:
     properties = cls.model_json_schema()["properties"] if cls.model_fields else {}
     options = tuple(Option(key, _values(field, properties[key]), default(cls, key, field), str(field.description))
                     for key, field in cls.model_fields.items())  # fmt: skip
+    is_user_class = ":" in name  # a user's class, `module:Class`
     return Reference(
         kind,
         name,
-        inspect.cleandoc(cls.__doc__ or "").split("\n")[0] if ":" in name else registry.summary(place),
-        details,
-        getattr(cls, "rule", ""),
-        options,
-        source(cls),
-        _example(kind, name, cls),
-        place if ":" in name else f"fred.{registry.NAMESPACES[kind]}.{cls.__qualname__}",
+        summary=inspect.cleandoc(cls.__doc__ or "").split("\n")[0] if is_user_class else registry.summary(place),
+        details=details,
+        rule=getattr(cls, "rule", ""),
+        options=options,
+        source=source(cls),
+        example=_example(kind, name, cls),
+        place=place if is_user_class else f"fred.{registry.NAMESPACES[kind]}.{cls.__qualname__}",
     )
 
 
@@ -186,6 +187,7 @@ def default(cls: type[Component], name: str, field: FieldInfo) -> str:
         return f"required, such as {_flow(field.examples[0])}" if field.examples else "required"
     if field.get_default() in (None, "", ()):
         return ""
+    # A dump has the default as a scenario writes it: components as mappings, tuples as lists.
     value = BaseModel.model_copy(cls.example(), update={name: field.get_default()}).model_dump(mode="json")[name]
     parts = [
         part.get("name", part) if isinstance(part, dict) else part for part in (value if isinstance(value, list) else [value])
@@ -206,13 +208,14 @@ def choices(field: FieldInfo) -> list[str]:
 
 def _values(field: FieldInfo, schema: dict[str, Any]) -> str:
     """Return the type of an option and its limits, in words."""
-    if names := [name for name in choices(field) if get_origin(field.annotation) is Literal]:
-        return ", ".join(names)
+    if get_origin(field.annotation) is Literal:
+        return ", ".join(choices(field))
     words = ", ".join(dict.fromkeys(part for alternative in schema.get("anyOf", [schema]) for part in _type_words(alternative)))
     return words or "mapping"
 
 
 def _type_words(schema: dict[str, Any]) -> Iterator[str]:
+    """Yield the type in a JSON Schema without alternatives, and its limits, in words."""
     if KIND_KEY in schema:
         yield f"{schema[KIND_KEY]}, by name or with options"
     elif schema.get("type") == "array":
@@ -225,6 +228,7 @@ def _type_words(schema: dict[str, Any]) -> Iterator[str]:
 
 
 def _example(kind: str, name: str, cls: type[Component]) -> str:
+    """Return a line of YAML in which a scenario names the component, with the example values of its options."""
     examples = {key: field.examples[0] for key, field in cls.model_fields.items() if field.examples}
     component = _flow({"name": name, **examples} if examples else name)
     return KINDS[kind][2].replace("{}", component)
@@ -241,6 +245,7 @@ def _flow(value: Any) -> str:
 
 
 def _option_texts(options: tuple[Option, ...]) -> Iterator[str]:
+    """Yield for each option a line with its values and its default, and its meaning, indented."""
     width = max(len(option.name) for option in options) + 2
     for option in options:
         value = option.default.strip("`")

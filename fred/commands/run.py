@@ -93,6 +93,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _settings(options: argparse.Namespace) -> list[str]:
+    """Return the settings to override; with --seed, these seeds alone, not as many as `until` asks for."""
     return options.set + ([f"seeds={options.seed}", "until=null"] if options.seed else [])
 
 

@@ -68,6 +68,7 @@ def reading_options(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _parse_nodes(text: str) -> Nodes:
+    """Return the number of nodes, or the number of workers on each of several. Raises FredError."""
     try:
         sizes = [int(size) for size in text.split(",")]
     except ValueError:

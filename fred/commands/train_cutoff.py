@@ -72,6 +72,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _rule(options: argparse.Namespace) -> DMM:
+    """Return the untrained rule with the options of a command line. Raises FredError."""
     values = {name: getattr(options, name) for name in (*_TRAINING, "alone") if getattr(options, name) is not None}
     try:
         return registry.lookup("cutoff", options.rule).model_validate(values)
@@ -82,6 +83,7 @@ def _rule(options: argparse.Namespace) -> DMM:
 
 
 def _check_free(path: Path) -> None:
+    """Raise FredError if the model cannot be written to this path, or would replace a file that is none."""
     if path.suffix != ".npz":
         raise FredError(f"--out {path}: expected a name that ends in .npz")
     files = path, path.with_suffix(".json")
@@ -90,7 +92,7 @@ def _check_free(path: Path) -> None:
         if not file.exists():
             continue
         try:
-            saved.load(path)
+            saved.load(path)  # reads both files: only a complete model may be replaced
         except ValueError:
             raise FredError(
                 f"{file} exists and is not a FRED model; choose another file with --out, or remove this one"
@@ -98,6 +100,7 @@ def _check_free(path: Path) -> None:
 
 
 def _iterations(number: int | None, trace: Trace) -> int:
+    """Return the number of iterations to train on, by default all. Raises FredError."""
     if number is None:
         return trace.iterations
     if not 0 < number <= trace.iterations:
