@@ -68,24 +68,24 @@ def answer_page(
     parts = {
         "title": escape(title),
         "style": (files("fred.views") / "page.css").read_text(encoding="utf-8"),
-        "answer": "".join(_section(heading, lines) for heading, lines in answer.items() if lines),
-        "pictures": "".join(map(_figure, figures)),
-        "tables": "".join(_table(table) for table in tables),
+        "answer": "".join(_section_html(heading, lines) for heading, lines in answer.items() if lines),
+        "pictures": "".join(map(_figure_html, figures)),
+        "tables": "".join(_table_html(table) for table in tables),
         "footer": "".join(f'<p class="note">{marked_up(line)}</p>' for line in footer),
     }
     return Template((files("fred.diagnosis") / "answer_page.html").read_text(encoding="utf-8")).substitute(parts)
 
 
-def _section(heading: str, lines: Sequence[str]) -> str:
+def _section_html(heading: str, lines: Sequence[str]) -> str:
     return f"<div><h2>{escape(heading)}</h2>" + "".join(f"<p>{marked_up(line)}</p>" for line in lines) + "</div>"
 
 
-def _table(table: Table) -> str:
-    title = table.title.split("\n")[-1]
+def _table_html(table: Table) -> str:
+    title = table.title.split("\n")[-1]  # the line before it is the page's heading
     return f"<section><h2>{escape(title[:1].upper() + title[1:])}</h2>{html(table, sorts=False)}</section>"
 
 
-def _figure(figure: Figure) -> str:
+def _figure_html(figure: Figure) -> str:
     svg = io.BytesIO()
     figure.picture.savefig(svg, format="svg", metadata={"Date": None})
     source = base64.b64encode(svg.getvalue()).decode()
@@ -103,33 +103,31 @@ def draw_slowness(diagnosis: Diagnosis) -> Picture:
     Args:
         diagnosis: findings about a trace.
     """
-    seconds = diagnosis.trace.seconds
+    seconds, node_of = diagnosis.trace.seconds, diagnosis.trace.node_of
     relative = seconds / np.median(seconds, axis=1, keepdims=True)
-    order = (
-        np.arange(seconds.shape[1]) if diagnosis.trace.node_of is None else np.argsort(diagnosis.trace.node_of, kind="stable")
-    )
+    workers = np.arange(seconds.shape[1]) if node_of is None else np.argsort(node_of, kind="stable")  # from top to bottom
     with style():
         figure = Picture(figsize=(9.0, 4.4), layout="constrained")
         above, below = figure.subplots(2, 1, sharex=True, height_ratios=[2, 1])
-        largest = float(np.clip(np.quantile(relative, 0.999), 1.5, _MOST_TIMES))
+        largest = float(np.clip(np.quantile(relative, 0.999), 1.5, _MOST_TIMES))  # end of the colours; without rare outliers
         image = above.imshow(
-            relative[:, order].T,
+            relative[:, workers].T,
             norm=LogNorm(1 / largest, largest),
             aspect="auto",
             cmap="RdBu_r",
-            extent=(0, len(seconds), len(order), 0),
+            extent=(0, len(seconds), len(workers), 0),
             interpolation="nearest" if seconds.shape[1] < _MOST_CELLS else "antialiased",
         )
         ticks = sorted({1 / largest, 1.0, largest})
         bar = figure.colorbar(image, ax=above, pad=0.01)
         bar.ax.minorticks_off()
         bar.set_ticks(ticks, labels=[f"x {tick:.2g}" for tick in ticks])
-        above.set_yticks(*_rows([diagnosis.trace.workers[worker] for worker in order]), parse_math=False)
-        above.set(ylabel="worker" if diagnosis.trace.node_of is None else "worker, by node", title="time / median worker's")
+        above.set_yticks(*_worker_ticks([diagnosis.trace.workers[worker] for worker in workers]), parse_math=False)
+        above.set(ylabel="worker" if node_of is None else "worker, by node", title="time / median worker's")
         above.grid(False)
         lost_percent = 100 * (1 - np.median(seconds, axis=1) / seconds.max(axis=1))
         below.plot(np.arange(len(lost_percent)) + 0.5, lost_percent, color=COLOURS[0], linewidth=0.8)
-        for run in runs(diagnosis.slowness.high):
+        for run in runs(diagnosis.slowness.high):  # numbers of counted rounds, which begin at `diagnosis.first`
             if run.high:
                 below.axvspan(diagnosis.first + run.first, diagnosis.first + run.end, color=COLOURS[4], alpha=0.3, linewidth=0)
         below.set(xlabel="iteration (shaded: spells)", ylabel="lost, %", ylim=(0, 100), xlim=(0, len(seconds)))
@@ -142,22 +140,22 @@ def draw_gains(diagnosis: Diagnosis) -> Picture:
     Args:
         diagnosis: findings about a trace.
     """
-    rows = diagnosis.gains[::-1]
+    gains = diagnosis.gains[::-1]  # bottom to top
     with style():
-        figure = Picture(figsize=(8.0, 0.9 + 0.27 * len(rows)), layout="constrained")
+        figure = Picture(figsize=(8.0, 0.9 + 0.27 * len(gains)), layout="constrained")
         axis = figure.subplots()
-        for place, option in enumerate(rows):
+        for height, option in enumerate(gains):
             colour = COLOURS[_KINDS[option.remedy.kind]]
             low, high = option.ratio.interval or (option.ratio.value, option.ratio.value)
-            axis.plot([low, high], [place, place], color=colour, linewidth=2.5, alpha=0.5, solid_capstyle="butt")
-            axis.plot(option.ratio.value, place, "o" if not option.fairness.excluded else "X", color=colour)
+            axis.plot([low, high], [height, height], color=colour, linewidth=2.5, alpha=0.5, solid_capstyle="butt")
+            axis.plot(option.ratio.value, height, "o" if not option.fairness.excluded else "X", color=colour)
         axis.axvline(1, color=FAINT, linewidth=1)
         axis.axvline(
             diagnosis.bound.ratio.value, color=COLOURS[1], linestyle="--", label="upper bound of all that drop gradients"
         )
-        axis.set(yticks=range(len(rows)), xlabel="gain (cross: excludes workers)")
-        axis.set_yticklabels([_short_name(option) for option in rows], parse_math=False)
-        if max(option.ratio.value for option in rows) > _MOST_TIMES / 2:
+        axis.set(yticks=range(len(gains)), xlabel="gain (cross: excludes workers)")
+        axis.set_yticklabels([_short_name(option) for option in gains], parse_math=False)
+        if max(option.ratio.value for option in gains) > _MOST_TIMES / 2:  # else the largest gain would crowd the others
             axis.set_xscale("log")
         axis.xaxis.set_major_formatter(lambda value, _: f"{percent(value)} %")
         figure.legend(loc="outside upper right")
@@ -170,22 +168,22 @@ def draw_used_gradients(diagnosis: Diagnosis) -> Picture:
     Args:
         diagnosis: findings about a trace.
     """
-    parts = diagnosis.recommended.remedy.used
+    used = diagnosis.recommended.remedy.used
     with style():
         figure = Picture(figsize=(8.0, 2.0), layout="constrained")
         axis = figure.subplots()
-        axis.bar(range(len(parts)), 100 * parts, color=np.where(parts < 0.5, COLOURS[1], COLOURS[0]))
-        axis.set(ylabel="gradients used, %", ylim=(0, 100), xlim=(-0.6, len(parts) - 0.4), xlabel="worker")
+        axis.bar(range(len(used)), 100 * used, color=np.where(used < 0.5, COLOURS[1], COLOURS[0]))
+        axis.set(ylabel="gradients used, %", ylim=(0, 100), xlim=(-0.6, len(used) - 0.4), xlabel="worker")
         axis.set_title(_short_name(diagnosis.recommended), parse_math=False)
-        if len(parts) <= 32:
-            turned = 90 if max(map(len, diagnosis.trace.workers)) > 3 else 0
-            axis.set_xticks(range(len(parts)), diagnosis.trace.workers, rotation=turned, parse_math=False)
+        if len(used) <= 32:  # otherwise names overlap
+            rotation = 90 if max(map(len, diagnosis.trace.workers)) > 3 else 0
+            axis.set_xticks(range(len(used)), diagnosis.trace.workers, rotation=rotation, parse_math=False)
     return figure
 
 
-def _rows(workers: Sequence[str]) -> tuple[list[float], list[str]]:
+def _worker_ticks(workers: Sequence[str]) -> tuple[list[float], list[str]]:
     """Return the middles of some rows of an image, and the names of their workers."""
-    rows = range(0, len(workers), -(-len(workers) // _MOST_NAMES))
+    rows = range(0, len(workers), -(-len(workers) // _MOST_NAMES))  # the step is rounded up
     return [row + 0.5 for row in rows], [workers[row][-_LONGEST_NAME:] for row in rows]
 
 
@@ -219,12 +217,12 @@ def diagnosis_page(diagnosis: Diagnosis, more_sentences: Mapping[str, Sequence[s
         more_sentences: sentences for further headings.
         tables: further tables, which come first.
     """
-    pictures, numbers = (_PICTURES, printed.tables(diagnosis)) if not diagnosis.doubt else ({}, ())
+    pictures, number_tables = (_PICTURES, printed.tables(diagnosis)) if not diagnosis.doubt else ({}, ())
     return answer_page(
         f"Diagnosis of {diagnosis.trace.source}",
         {**sections(diagnosis), **more_sentences},
         [Figure(heading, draw(diagnosis), note) for heading, (draw, note) in pictures.items()],
-        [*tables, *numbers],
+        [*tables, *number_tables],
         [f"Written by `fred diagnose`, FRED {__version__}; digest of the times {diagnosis.trace.digest}."],
     )
 
@@ -249,10 +247,10 @@ def picture(ranking: Ranking, aim: str) -> Picture:
     points = pd.DataFrame(rows, columns=["run", "point", "seconds", "cost", "front"])
     points.attrs = {"time": TIME.to_target, "cost": price.to_target}
     missed = len(ranking.places) + len(ranking.unreached) - len(rows)
-    left = f"{missed} more system{'s' * (missed > 1)} missed the target" if missed else ""
+    missed_note = f"{missed} more system{'s' * (missed > 1)} missed the target" if missed else ""
     seeds = len(ranking.places[0].seconds)
     means = f"medians over {seeds} seeds, each system tuned by {ranking.by.name}" if seeds > 1 else ""
-    return comparison_figures.cost(points, f"Time against {price.name} to {aim}", means, left)
+    return comparison_figures.cost(points, f"Time against {price.name} to {aim}", means, missed_note)
 
 
 def plan_page(answer: Answer) -> str:

@@ -69,7 +69,7 @@ class Attribution:
     @cached_property
     def of_workers(self) -> Floats:
         """Return S_w: [workers]."""
-        ideal, totals = self._ideal.sum(axis=0), self._times.sum(axis=0)
+        ideal, totals = self._ideal.sum(axis=0), self._times.sum(axis=0)  # of all phases [rounds, 1] and [rounds, workers]
         return np.maximum(ideal, totals).sum(axis=0) / self.ideal_seconds
 
     @cached_property
@@ -82,9 +82,9 @@ class Attribution:
     @cached_property
     def of_phases(self) -> dict[str, float]:
         """Return S if only one phase keeps its times, by phase."""
-        masks = np.eye(len(self.phases), dtype=bool)
-        parts = [np.where(mask[:, None, None], self._times, self._ideal) for mask in masks]
-        return {name: self._relative(self._seconds(part)) for name, part in zip(self.phases, parts, strict=True)}
+        masks = np.eye(len(self.phases), dtype=bool)  # a row selects one phase
+        times_by_phase = [np.where(mask[:, None, None], self._times, self._ideal) for mask in masks]
+        return {name: self._relative(self._seconds(times)) for name, times in zip(self.phases, times_by_phase, strict=True)}
 
     @cached_property
     def worst_workers(self) -> list[int]:
@@ -106,7 +106,7 @@ class Attribution:
     def lasting(self) -> float:
         """Return S if each worker always took its median time, relative to the median worker."""
         totals = self._times.sum(axis=0)
-        medians = np.median(totals, axis=1)
+        medians = np.median(totals, axis=1)  # of the workers, in each round
         return float(np.max(np.median(totals / medians[:, None], axis=0))) if (medians > 0).all() else math.nan
 
     @cached_property
@@ -140,12 +140,13 @@ class Attribution:
         return self._seconds(np.where(workers, self._times, self._ideal))
 
     def _relative(self, seconds: float) -> float:
+        """Return the slowdown of rounds that take this time in all, s."""
         return seconds / self.ideal_seconds if self.ideal_seconds else math.nan
 
     @staticmethod
-    def _seconds(lengths: Floats) -> float:
+    def _seconds(times: Floats) -> float:
         """Return the total time of rounds that end when the last worker has finished all phases, s."""
-        return float(lengths.sum(axis=0).max(axis=1).sum())
+        return float(times.sum(axis=0).max(axis=1).sum())
 
 
 def of_rounds(schedule: Schedule, node_of: NDArray[np.int64]) -> Attribution:
@@ -158,17 +159,18 @@ def of_rounds(schedule: Schedule, node_of: NDArray[np.int64]) -> Attribution:
         schedule: schedule of the run.
         node_of: node number of each worker, from 0 [workers].
     """
-    first = schedule["block"] == 0
-    adds, commits, pulls = (np.flatnonzero(first & (schedule["verb"] == verb)) for verb in (Verb.ADD, Verb.COMMIT, Verb.PULL))
-    count = len(commits) * schedule.workers
-    round_of = np.searchsorted(commits, adds[:count])
+    is_first_block = schedule["block"] == 0
+    adds, commits, pulls = (
+        np.flatnonzero(is_first_block & (schedule["verb"] == verb)) for verb in (Verb.ADD, Verb.COMMIT, Verb.PULL)
+    )
+    adds = adds[: len(commits) * schedule.workers]  # without the last, incomplete round
+    round_of = np.searchsorted(commits, adds)  # of each ADD row: the number of COMMIT rows before it
     if not len(commits) or (np.bincount(round_of, minlength=len(commits)) != schedule.workers).any():
         raise ValueError("expected complete rounds, in each of which every worker takes part")
-    order = np.lexsort((schedule["worker"][adds[:count]], round_of))
-    of_worker = adds[order].reshape(len(commits), -1)
-    read = np.zeros(int(schedule["mailbox"].max()) + 1, np.int64)
-    read[schedule["mailbox"][pulls]] = schedule["end_ns"][pulls]
-    began = np.concatenate(([0], schedule["time_ns"][commits[:-1]]))[:, None]
-    moments = [began, read[schedule["mailbox"][of_worker]], schedule["end_ns"][of_worker], schedule["time_ns"][of_worker]]
-    lengths = [(end - begin) / NANOSECONDS for begin, end in itertools.pairwise(moments)]
-    return Attribution(dict(zip(("reading", COMPUTING, "sending"), lengths, strict=True)), node_of)
+    rows = adds[np.lexsort((schedule["worker"][adds], round_of))].reshape(len(commits), -1)  # ADD rows [rounds, workers]
+    pulled_ns = np.zeros(int(schedule["mailbox"].max()) + 1, np.int64)  # arrival of the PULL that wrote a mailbox [mailboxes]
+    pulled_ns[schedule["mailbox"][pulls]] = schedule["end_ns"][pulls]
+    round_starts = np.concatenate(([0], schedule["time_ns"][commits[:-1]]))[:, None]
+    moments = [round_starts, pulled_ns[schedule["mailbox"][rows]], schedule["end_ns"][rows], schedule["time_ns"][rows]]
+    durations = [(end - begin) / NANOSECONDS for begin, end in itertools.pairwise(moments)]
+    return Attribution(dict(zip(("reading", COMPUTING, "sending"), durations, strict=True)), node_of)

@@ -85,6 +85,7 @@ def iterations_at(counts: NDArray[np.int64], table: Mapping[int, float], curve: 
         )
     if curve == "linear":
         return np.interp(counts, counts_in_table, measured, left=np.nan, right=np.nan)
+    # Every equation is divided by its measured value, so that relative errors count; its right side is 1.
     terms = np.stack([1 / measured, 1 / (counts_in_table * measured)], axis=1)
     least_iterations, noise = nnls(terms, np.ones(len(counts_in_table)))[0]
     return np.asarray(least_iterations + noise / counts)
@@ -99,38 +100,38 @@ def mean_arrivals(seconds: Floats, workers: int | None = None) -> Floats:
     """
     ordered = np.sort(seconds, axis=1).mean(axis=0)
     recorded = len(ordered)
-    number = recorded if workers is None else workers
-    if not 1 <= number <= recorded:
+    chosen_workers = recorded if workers is None else workers
+    if not 1 <= chosen_workers <= recorded:
         raise ValueError(f"expected 1 to {recorded} workers, the number recorded; found {workers}")
-    if number == recorded:
+    if chosen_workers == recorded:
         return ordered
-    i, k = np.arange(1, recorded + 1), np.arange(1, number + 1)[:, None]
-    possible = (i >= k) & (recorded - i >= number - k)
-    ways = _log_choices(i - 1, k - 1, possible) + _log_choices(recorded - i, number - k, possible)
-    shares = np.where(possible, np.exp(ways - _log_choices(recorded, number)), 0.0)
+    i, k = np.arange(1, recorded + 1), np.arange(1, chosen_workers + 1)[:, None]
+    possible = (i >= k) & (recorded - i >= chosen_workers - k)
+    log_cases = _log_choices(i - 1, k - 1, possible) + _log_choices(recorded - i, chosen_workers - k, possible)
+    shares = np.where(possible, np.exp(log_cases - _log_choices(recorded, chosen_workers)), 0.0)  # [k, i]
     return shares @ ordered
 
 
 def _log_choices(
     total: NDArray[np.int64] | int, part: NDArray[np.int64] | int, possible: NDArray[np.bool_] | bool = True
 ) -> Floats:
-    """Return log of (of over some), where that is possible."""
-    taken, left = np.where(possible, part, 0), np.where(possible, np.subtract(total, part), 0)
-    return gammaln(taken + left + 1) - gammaln(taken + 1) - gammaln(left + 1)
+    """Return the logarithm of the binomial coefficient (total over part), where it is possible; 0 elsewhere."""
+    part, remainder = np.where(possible, part, 0), np.where(possible, np.subtract(total, part), 0)
+    return gammaln(part + remainder + 1) - gammaln(part + 1) - gammaln(remainder + 1)
 
 
 def print_plan(plan: Plan, source: str) -> None:
     """Print plans, those around the best included, and the gain of the best in words; `source` names the arrivals."""
     best, last = plan.best_index, len(plan.waited_for) - 1
-    indices = {
+    indices = {  # of the plans that are shown
         *np.linspace(0, last, min(_MOST_PLANS, last + 1)).round().astype(int).tolist(),
         *range(max(0, best - 2), best + 3),
     }
     rows = []
     for i in sorted(indices & set(range(last + 1))):
-        count, share = int(plan.waited_for[i]), plan.seconds[i] / plan.seconds[best]
+        count, ratio = int(plan.waited_for[i]), plan.seconds[i] / plan.seconds[best]
         numbers = [f"{column[i]:,.4g}" for column in (plan.iterations, plan.arrival, plan.seconds)]
-        cells = [str(count), str(plan.workers - count), *numbers, "best" if i == best else f"{share:.3f}"]
+        cells = [str(count), str(plan.workers - count), *numbers, "best" if i == best else f"{ratio:.3f}"]
         rows.append([Cell(cell, strong=i == best) for cell in cells])
     headings = ["N", "b", "iterations", "mean time of the N-th, s", "to the target, s", "of the best"]
     console = terminal()
@@ -179,15 +180,15 @@ def arrivals(schedule: Schedule) -> NDArray[np.float64]:
     array([[1.39, 1.65, 1.7 ],
            [1.26, 1.38, 1.56]])
     """
-    first = schedule["block"] == 0
-    adds, commits = (np.flatnonzero(first & (schedule["verb"] == verb)) for verb in (Verb.ADD, Verb.COMMIT))
-    round_of = np.searchsorted(commits, adds)
-    sizes = np.bincount(round_of, minlength=len(commits))[: len(commits)]
+    is_first_block = schedule["block"] == 0
+    adds, commits = (np.flatnonzero(is_first_block & (schedule["verb"] == verb)) for verb in (Verb.ADD, Verb.COMMIT))
+    round_of = np.searchsorted(commits, adds)  # of each ADD row: the number of COMMIT rows before it
+    sizes = np.bincount(round_of, minlength=len(commits))[: len(commits)]  # without the last, incomplete round
     if len(set(sizes.tolist())) != 1:
         raise ValueError("expected complete rounds with the same number of gradients each")
-    began = np.concatenate(([0], schedule["time_ns"][commits[:-1]]))
-    arrived = schedule["time_ns"][adds[round_of < len(commits)]].reshape(len(commits), -1)
-    return (arrived - began[:, None]) / NANOSECONDS
+    round_starts = np.concatenate(([0], schedule["time_ns"][commits[:-1]]))
+    arrival_times = schedule["time_ns"][adds[round_of < len(commits)]].reshape(len(commits), -1)
+    return (arrival_times - round_starts[:, None]) / NANOSECONDS
 
 
 def rounds_of(outcomes: Sequence[Outcome]) -> NDArray[np.float64]:

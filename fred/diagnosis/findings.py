@@ -16,7 +16,7 @@ from fred.cluster.durations import nanoseconds
 from fred.components.component import NANOSECONDS
 from fred.diagnosis import remedies
 from fred.diagnosis.remedies import Fairness, Remedy
-from fred.diagnosis.slowness import Slowness, slowness
+from fred.diagnosis.slowness import Slow, Slowness, slowness
 from fred.prediction.comparison import nodes_of
 from fred.traces.doubts import Doubt, find_doubt
 from fred.traces.trace import Trace
@@ -93,14 +93,15 @@ class Diagnosis:
         if self.doubt:
             return NO_VERDICT
         ratio = self.recommended.ratio
-        if ratio.low == ratio.high == 1:
+        if ratio.low == ratio.high == 1:  # the cutoff waits for all in every round
             return SAVES_LITTLE
         if self.trace.iterations < ENOUGH_ITERATIONS:
             return CANNOT_TELL
         if ratio.above and ratio.value >= _WORTH:
             return SAVES
-        quiet = self.spells > 0 or any(slow.spells for slow in self.slowness.slow) or self.trace.iterations >= QUIET
-        return SAVES_LITTLE if ratio.high < LITTLE_GAIN and quiet else CANNOT_TELL
+        has_spells = self.spells > 0 or any(slow.spells for slow in self.slowness.slow)
+        spells_known = has_spells or self.trace.iterations >= QUIET  # otherwise spells may come, in which a cutoff would gain
+        return SAVES_LITTLE if ratio.high < LITTLE_GAIN and spells_known else CANNOT_TELL
 
     @cached_property
     def more_iterations(self) -> int:
@@ -109,16 +110,19 @@ class Diagnosis:
             return 0
         ratio, iterations = self.recommended.ratio, self.trace.iterations
         least = ENOUGH_ITERATIONS if ratio.value >= LITTLE_GAIN or self.spells else QUIET
-        return max(_rounded(least - iterations), min(self._narrower(ratio), _rounded(_MOST_EXTENSION * iterations)))
+        return max(_rounded(least - iterations), min(self._iterations_to_narrow(ratio), _rounded(_MOST_EXTENSION * iterations)))
 
-    def _narrower(self, ratio: Ratio) -> int:
-        """Return the number of further iterations for a narrow interval, whose width shrinks as 1 / sqrt(iterations)."""
+    def _iterations_to_narrow(self, ratio: Ratio) -> int:
+        """Return the number of further iterations after which the interval decides: it lies above 1, or below a little gain.
+
+        Its width on a logarithmic scale shrinks as 1 / sqrt(iterations).
+        """
         if not ratio.has_interval or ratio.above or ratio.high < LITTLE_GAIN:
             return 0
-        up = ratio.value >= math.sqrt(LITTLE_GAIN)
-        reach = math.log(ratio.value / ratio.low) if up else math.log(ratio.high / ratio.value)
-        room = math.log(ratio.value) if up else math.log(LITTLE_GAIN / ratio.value)
-        return _rounded(self.trace.iterations * ((reach / room) ** 2 - 1))
+        is_nearer_to_gain = ratio.value >= math.sqrt(LITTLE_GAIN)
+        half_width = math.log(ratio.value / ratio.low) if is_nearer_to_gain else math.log(ratio.high / ratio.value)
+        deciding_half_width = math.log(ratio.value) if is_nearer_to_gain else math.log(LITTLE_GAIN / ratio.value)
+        return _rounded(self.trace.iterations * ((half_width / deciding_half_width) ** 2 - 1))
 
     @property
     def fair(self) -> list[Gain]:
@@ -130,51 +134,51 @@ class Diagnosis:
 
     def json(self) -> dict[str, Any]:
         """Return all of it as a JSON object; an interval is null where there are too few rounds for one."""
-        origin = {"trace": self.trace.source, "digest": self.trace.digest}
-        read = {"notes": [*self.trace.notes, *self.trace.warnings], "repairs": list(self.trace.repairs)}
-        size = {"iterations": self.trace.iterations, "workers": len(self.trace.workers), "learning": self.first}
+        about_trace = {
+            "trace": self.trace.source,
+            "digest": self.trace.digest,
+            "notes": [*self.trace.notes, *self.trace.warnings],
+            "repairs": list(self.trace.repairs),
+            "iterations": self.trace.iterations,
+            "workers": len(self.trace.workers),
+            "learning": self.first,
+        }
         if self.doubt:
-            return {**origin, **read, **size, "verdict": {"cutoff": self.verdict, "doubt": self.doubt._asdict()}}
+            return {**about_trace, "verdict": {"cutoff": self.verdict, "doubt": self.doubt._asdict()}}
         recommended, slowness = self.recommended, self.slowness
-        every = self.every.played.throughput()
         return {
-            **origin,
-            **read,
-            **size,
+            **about_trace,
             "rounds": self.rounds,
             "verdict": {
                 "cutoff": self.verdict,
                 "rule": recommended.remedy.name,
-                **_ratio(recommended.ratio),
-                "doubt": self.doubt and self.doubt._asdict(),
+                **_ratio_json(recommended.ratio),
+                "doubt": None,
                 "more_iterations": self.more_iterations,
                 "excludes": self._names(recommended.fairness.excluded),
             },
             "lost": {
-                **{
-                    "waiting": slowness.waiting,
-                    "of_the_time": slowness.lost_share,
-                    "slowdown": slowness.slowdown,
-                    "lasting": slowness.lasting,
-                },
-                **{
-                    "by_quarter": list(slowness.parts),
-                    "median_by_quarter": list(slowness.paces),
-                    "worst_iteration": slowness.worst[0],
-                    "worst_step": self.trace.step(slowness.worst[0]),
-                    "of_the_worst": slowness.worst[1],
-                    "spells": list(slowness.spells),
-                    "rounds_in_spells": slowness.share,
-                },
-                **{"slow": [self._slow(slow) for slow in slowness.slow], "together": slowness.together},
-                **self._events(),
+                "waiting": slowness.waiting,
+                "of_the_time": slowness.lost_share,
+                "slowdown": slowness.slowdown,
+                "lasting": slowness.lasting,
+                "by_quarter": list(slowness.parts),
+                "median_by_quarter": list(slowness.paces),
+                "worst_iteration": slowness.worst[0],
+                "worst_step": self.trace.step(slowness.worst[0]),
+                "of_the_worst": slowness.worst[1],
+                "spells": list(slowness.spells),
+                "rounds_in_spells": slowness.share,
+                "slow": [self._slow_json(slow) for slow in slowness.slow],
+                "together": slowness.together,
+                **self._events_json(),
             },
-            "waiting_for_all": {"throughput": every},
-            "remedies": [self._gain(gain) for gain in self.gains],
-            "upper_bound": {"throughput": self.bound.remedy.played.throughput(), **_ratio(self.bound.ratio)},
+            "waiting_for_all": {"throughput": self.every.played.throughput()},
+            "remedies": [self._gain_json(gain) for gain in self.gains],
+            "upper_bound": {"throughput": self.bound.remedy.played.throughput(), **_ratio_json(self.bound.ratio)},
         }
 
-    def _slow(self, slow: Any) -> dict[str, Any]:
+    def _slow_json(self, slow: Slow) -> dict[str, Any]:
         return {
             **{"name": slow.name, "workers": self._names(slow.workers), "pattern": slow.pattern, "times": slow.times},
             **{"share_of_rounds": slow.share, "spells": [list(spell) for spell in slow.spells]},
@@ -182,7 +186,7 @@ class Diagnosis:
             **{"slowdown_alone": slow.slowdown_alone, "share_of_the_loss": slow.loss_share},
         }
 
-    def _events(self) -> dict[str, Any]:
+    def _events_json(self) -> dict[str, Any]:
         """Return quick workers, stalls, pauses and changes for JSON."""
         slowness = self.slowness
         quick, stalls = slowness.quick, slowness.stalls
@@ -212,11 +216,11 @@ class Diagnosis:
             ],
         }
 
-    def _gain(self, gain: Gain) -> dict[str, Any]:
+    def _gain_json(self, gain: Gain) -> dict[str, Any]:
         fair, used = gain.fairness, gain.remedy.used.tolist()
         return {
             **{"name": gain.remedy.name, "kind": gain.remedy.kind, "throughput": gain.remedy.played.throughput()},
-            **_ratio(gain.ratio),
+            **_ratio_json(gain.ratio),
             **{"dropped": fair.dropped, "effective_workers": fair.effective, "excludes": self._names(fair.excluded)},
             **{"same_workers": fair.same_set_share, "used": dict(zip(self.trace.workers, used, strict=True))},
         }
@@ -250,9 +254,9 @@ def diagnose(trace: Trace, progress: Show = lambda task, share: None) -> Diagnos
     every, best = remedies.waiting_for_all(seconds), remedies.bound(seconds)
 
     def gain(remedy: Remedy) -> Gain:
-        learns = best.played if remedy.kind in _LEARNING else None
-        ratio = spell_ratio(loss.high, remedy.played, every.played, learns)
-        if remedy.kind in _NEVER_SLOWER:
+        upper_bound = best.played if remedy.kind in _LEARNING else None  # rules that learn may gain more later
+        ratio = spell_ratio(loss.high, remedy.played, every.played, upper_bound)
+        if remedy.kind in _NEVER_SLOWER:  # so no end is below 1, except that the interval includes its value
             ratio = ratio._replace(low=max(ratio.low, min(1.0, ratio.value)), high=max(ratio.high, 1.0))
         return Gain(remedy, ratio, Fairness(remedy))
 
@@ -280,14 +284,14 @@ def _remedies(trace: Trace, seconds: Floats, loss: Slowness, progress: Show) -> 
     yield remedies.asynchronous(seconds)
 
 
-def _recommended(gains: tuple[Gain, ...], slow: Bools) -> Gain:
-    """Return the rule that chooses by itself, or the best other cutoff if that is significantly better."""
+def _recommended(gains: tuple[Gain, ...], high: Bools) -> Gain:
+    """Return the rule that chooses by itself, or the best cutoff if that is significantly better; `high`: rounds in spells."""
     rule_gain = next(gain for gain in gains if gain.remedy.kind == "rule")
     best = max((gain for gain in gains if gain.remedy.kind in _CUTOFFS), key=lambda gain: gain.ratio.value)
-    return best if spell_ratio(slow, best.remedy.played, rule_gain.remedy.played).above else rule_gain
+    return best if spell_ratio(high, best.remedy.played, rule_gain.remedy.played).above else rule_gain
 
 
-def _ratio(ratio: Ratio) -> dict[str, Any]:
+def _ratio_json(ratio: Ratio) -> dict[str, Any]:
     return {"gain": ratio.value, "interval": ratio.interval and list(ratio.interval)}
 
 
@@ -295,5 +299,5 @@ def _rounded(number: float) -> int:
     """Return a number of iterations rounded up to two digits; 0 if it is not positive."""
     if number <= 0:
         return 0
-    digits = 10 ** max(0, math.floor(math.log10(number)) - 1)
-    return math.ceil(number / digits) * digits
+    unit = 10 ** max(0, math.floor(math.log10(number)) - 1)  # of the second digit
+    return math.ceil(number / unit) * unit

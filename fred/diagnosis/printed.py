@@ -43,12 +43,12 @@ def trace_text(trace: Trace) -> str:
     """
     text = io.StringIO()
     rows = csv.writer(text, lineterminator="\n")
-    nodes = [] if trace.node_of is None else ["node"]
-    names = None if trace.node_of is None else [_node(trace, int(number)) for number in trace.node_of]
-    rows.writerow(["iteration", "worker", "seconds", *nodes])
+    node_heading = [] if trace.node_of is None else ["node"]
+    node_names = None if trace.node_of is None else [_node(trace, int(number)) for number in trace.node_of]
+    rows.writerow(["iteration", "worker", "seconds", *node_heading])
     for iteration, times in enumerate(trace.seconds.tolist()):
         for worker, (name, seconds) in enumerate(zip(trace.workers, times, strict=True)):
-            node = [] if names is None else [names[worker]]
+            node = [] if node_names is None else [node_names[worker]]
             rows.writerow([iteration, name, repr(seconds), *node])
     return text.getvalue()
 
@@ -65,7 +65,7 @@ def cluster(trace: Trace, file: str = TRACE) -> dict[str, Any]:
     """
     compute = {"name": "trace", "file": file, "rows": "cycled"}
     sizes: dict[str, Sequence[int]] = {}
-    if trace.node_of is not None and (np.diff(trace.node_of) >= 0).all():
+    if trace.node_of is not None and (np.diff(trace.node_of) >= 0).all():  # sizes are of nodes of successive workers
         sizes = {"nodes": np.unique(trace.node_of, return_counts=True)[1].tolist()}
     return {"workers": len(trace.workers), **sizes, "compute": compute}
 
@@ -91,7 +91,7 @@ def scenario(diagnosis: Diagnosis) -> dict[str, Any]:
         diagnosis: findings about the trace.
     """
     candidates = [diagnosis.every, *(gain.remedy for gain in diagnosis.gains)]
-    runs = {name(remedy): _run(remedy.run) for remedy in candidates if remedy.run}
+    runs = {name(remedy): _complete_run(remedy.run) for remedy in candidates if remedy.run}
     gradients = len(diagnosis.trace.workers) * diagnosis.trace.iterations
     return {
         "title": f"What helps on the cluster of {diagnosis.trace.source}?",
@@ -131,11 +131,11 @@ def name(remedy: Remedy) -> str:
     return re.sub("[^a-z0-9]+", "-", remedy.name.partition(" (")[0].lower()).strip("-")
 
 
-def _run(settings: dict[str, Any]) -> dict[str, Any]:
+def _complete_run(settings: dict[str, Any]) -> dict[str, Any]:
     return settings | {"algorithm": {**settings["algorithm"], "learning_rate": _RATE}}
 
 
-_NAME = 28  # letters of a line of a remedy's name
+_NAME_LETTERS = 28  # of a line of a name: leaves room for the other columns in a terminal of 80
 _COMMANDS = ("fred ", "python ")  # beginnings of lines that are for copying, and stay whole
 
 
@@ -146,11 +146,11 @@ def tables(diagnosis: Diagnosis) -> Iterator[Table]:
         diagnosis: findings about a trace.
     """
     if diagnosis.slowness.slow:
-        yield _slow(diagnosis)
-    yield _remedies(diagnosis)
+        yield _slow_table(diagnosis)
+    yield _remedy_table(diagnosis)
 
 
-def _slow(diagnosis: Diagnosis) -> Table:
+def _slow_table(diagnosis: Diagnosis) -> Table:
     rows: list[tuple[str, ...]] = [
         (
             _wrapped(slow.name),
@@ -164,11 +164,10 @@ def _slow(diagnosis: Diagnosis) -> Table:
         for slow in diagnosis.slowness.slow
     ]
     slowness = diagnosis.slowness
-    has_spells = any(slow.spells for slow in slowness.slow)
-    number = (
-        NONE if has_spells and not slowness.spells else str(len(slowness.spells))
-    )  # named ones are slow in turn: a round costs the same
-    rows.append(("all workers", "", "", "", number, f"{slowness.slowdown:.2f}", "100 %"))
+    # If workers are slow in turn, without a gap, every round costs the same, and there are no spells of the cluster to count.
+    in_turn = any(slow.spells for slow in slowness.slow) and not slowness.spells
+    spell_count = NONE if in_turn else str(len(slowness.spells))
+    rows.append(("all workers", "", "", "", spell_count, f"{slowness.slowdown:.2f}", "100 %"))
     return Table(
         ("who", "when", "times", "of the time", "spells", "slowdown", "of the loss"),
         rows,
@@ -179,8 +178,8 @@ def _slow(diagnosis: Diagnosis) -> Table:
     )
 
 
-def _remedies(diagnosis: Diagnosis) -> Table:
-    rows = [_row(gain) for gain in diagnosis.gains]
+def _remedy_table(diagnosis: Diagnosis) -> Table:
+    rows = [_remedy_row(gain) for gain in diagnosis.gains]
     bound = diagnosis.bound
     rows.append((_wrapped(bound.remedy.name), _gain(bound), _interval(bound), "", ""))
     return Table(
@@ -193,15 +192,14 @@ def _remedies(diagnosis: Diagnosis) -> Table:
     )
 
 
-def _row(gain: Gain) -> tuple[str, ...]:
+def _remedy_row(gain: Gain) -> tuple[str, ...]:
     fair = gain.fairness
     excluded = f", {len(fair.excluded)} excluded" if fair.excluded else ""
     return _wrapped(gain.remedy.name), _gain(gain), _interval(gain), _share(fair.dropped), f"{fair.effective:.1f}{excluded}"
 
 
 def _wrapped(name: str) -> str:
-    """Return a name in lines that leave room for the other columns in a terminal of 80."""
-    return "\n".join(textwrap.wrap(name, _NAME))
+    return "\n".join(textwrap.wrap(name, _NAME_LETTERS))
 
 
 def _gain(gain: Gain) -> str:
@@ -226,14 +224,14 @@ def print_diagnosis(diagnosis: Diagnosis, answer: Answer | None, out: Path | Non
     """
     console = terminal()
     parts = sections(diagnosis)
-    readings = [Text(line) for line in diagnosis.trace.remarks]
+    remarks = [Text(line) for line in diagnosis.trace.remarks]  # how the trace was read; below a doubt, which is more urgent
     if not diagnosis.doubt:
-        console.print(*readings, sep="\n", end="\n" if readings else "")
+        console.print(*remarks, sep="\n", end="\n" if remarks else "")
     for heading in SCREEN:
         _print_part(heading, parts.pop(heading), console)
     console.print()
     if diagnosis.doubt:
-        console.print(*readings, sep="\n")
+        console.print(*remarks, sep="\n")
         return
     more_sections = {"How soon": sentences(answer)} if answer else {}
     for heading, lines in {**parts, **more_sections}.items():
@@ -251,11 +249,11 @@ def print_diagnosis(diagnosis: Diagnosis, answer: Answer | None, out: Path | Non
 
 def _print_part(heading: str, lines: Sequence[str], console: Console) -> None:
     """Print a part of the first screen, with its heading in a column on the left."""
-    left = max(map(len, SCREEN)) + 2
+    label_width = max(map(len, SCREEN)) + 2
     for number, line in enumerate(lines):
-        label = Text((heading if number == 0 else "").ljust(left), style="bold")
+        label = Text((heading if number == 0 else "").ljust(label_width), style="bold")
         if line.startswith(_COMMANDS):
             console.print(label + Text(line, style="not bold"), soft_wrap=True)
             continue
-        for row, text in enumerate(wrapped(line, console.width - left)):
-            console.print((label if row == 0 else Text(" " * left)) + Text(text, style="not bold"))
+        for row, text in enumerate(wrapped(line, console.width - label_width)):
+            console.print((label if row == 0 else Text(" " * label_width)) + Text(text, style="not bold"))

@@ -60,9 +60,9 @@ class Candidate:
             rate: learning rate of synchronous SGD.
             best: criterion for the best point.
         """
-        number = POINTS // max(1, len(self.values))
+        rate_count = POINTS // max(1, len(self.values))
         middle = rate / self.shared_by
-        rates = {"first": float(f"{middle / _SPAN:.3g}"), "last": float(f"{middle * _SPAN:.3g}"), "number": number}
+        rates = {"first": float(f"{middle / _SPAN:.3g}"), "last": float(f"{middle * _SPAN:.3g}"), "number": rate_count}
         sweep_values = ({self.knob: list(self.values)} if self.knob else {}) | {RATE: rates}
         return {"algorithm": {"name": self.algorithm}, "sweep": {"over": sweep_values, "best": best}}
 
@@ -85,7 +85,7 @@ def of_cluster(cluster: Cluster) -> list[Candidate]:
         Candidate("rennala", "rennala", "protocol.batch", sizes),
         Candidate("ringmaster", "ringmaster", "protocol.threshold", sizes, shared_by=workers),
         Candidate("delay-adaptive", "delay-adaptive", shared_by=workers),
-        Candidate("softsync", "softsync-sgd", "protocol.n", splits, splits, shared_by=min(4.0, workers)),
+        Candidate("softsync", "softsync-sgd", "protocol.n", splits, splits, shared_by=min(4.0, workers)),  # the middle split
         Candidate("asgd", "asgd", shared_by=workers),
         Candidate("sasgd", "sasgd"),
         Candidate("fasgd", "fasgd", shared_by=workers),
@@ -114,7 +114,7 @@ def that_apply(cluster: Cluster, parts: dict[str, Any], rate: float) -> tuple[li
         except FredError as error:
             if candidate.run == SYNC:  # an error of the baseline affects all systems
                 raise
-            reasons[candidate.run] = str(error).splitlines()[0].partition(": ")[2]
+            reasons[candidate.run] = str(error).splitlines()[0].partition(": ")[2]  # without the place in the scenario
         else:
             applicable.append(candidate)
     return applicable, reasons
@@ -239,7 +239,7 @@ class Question:
             candidates: the systems.
             description: description of the cluster.
         """
-        manner = self.by.reached.partition(",")[0]
+        manner = self.by.reached.partition(",")[0]  # such as `first`, or `at the least cost`
         title = f"Which system reaches {self.aim} {manner}? {description}"
         runs = {candidate.run: candidate.settings(self.rate, self.by.best) for candidate in candidates}
         return {"title": title.strip(), **self.parts, "runs": runs}
@@ -282,7 +282,7 @@ def task_of(name: str) -> tuple[dict[str, Any], dict[str, float]]:
         raise FredError(f"--for {name}: expected {', '.join(TASKS)}, or a YAML file with a `task`, such as a scenario")
     path = shipped.located(Path(name)).resolve()
     document, lines, _ = parse(path)
-    if "task" in document and not {"algorithm", "runs"} & document.keys():
+    if "task" in document and not {"algorithm", "runs"} & document.keys():  # no scenario: the stub makes it one
         source = Source(path, {**_STUB, **document}, lines, [])
         run = next(iter(validated(source.specification(), source.locate, folder=path.parent).runs.values()))
     else:
@@ -299,8 +299,8 @@ def task_of_run(run: Run, path: str) -> tuple[dict[str, Any], dict[str, float]]:
     """
     if run.task is None:
         raise FredError(f"{path} has no `task`; give one with --for, such as --for digits")
-    goals = [(f"target_{quantity}", goal) for quantity, goal in run.targets.items()]
-    return run.task.model_dump(mode="json"), dict(goals[:1])
+    targets = [(f"target_{quantity}", goal) for quantity, goal in run.targets.items()]
+    return run.task.model_dump(mode="json"), dict(targets[:1])
 
 
 def runs_of(path: Path) -> list[Run]:

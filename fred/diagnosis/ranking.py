@@ -14,7 +14,7 @@ from fred.outcomes.comparisons import not_dominated
 from fred.outcomes.tables import Tables
 
 _FEWEST_LOOKS = 10  # evaluations before the target needed to time it well
-_ALL = {"way": "ratio", "missing": 0}
+_RATIO_OF_ALL_SEEDS = {"way": "ratio", "missing": 0}  # columns that a table of comparisons reads, too
 
 
 @dataclass(frozen=True)
@@ -114,11 +114,16 @@ def ranked(tables: Tables, candidates: Sequence[Candidate], measure: str) -> Ran
     best = tables.best
     if not len(best):
         return Ranking([], _lowest(tables, {candidate.run for candidate in candidates}, measure), by)
-    seconds, costs, energy = (_reported(tables, criterion.to_target) for criterion in CRITERIA.values())
+    seconds, costs, energy = (_reported(tables, criterion.to_target) for criterion in (TIME, COST, ENERGY))
     natural = {candidate.run: candidate.natural for candidate in candidates}
     places = [
         Place(
-            *(run, point, values, points, _edges(tables, run, values, natural[run]), seconds[point]),
+            run=run,
+            point=point,
+            values=values,
+            points=points,
+            edges=_edges(tables, run, values, natural[run]),
+            seconds=seconds[point],
             costs=costs.get(point, ()),
             energy=energy.get(point, ()),
         )
@@ -126,20 +131,21 @@ def ranked(tables: Tables, candidates: Sequence[Candidate], measure: str) -> Ran
         for values in [tables.scenario.points[point].values]
     ]
     unreached = _lowest(tables, {candidate.run for candidate in candidates} - {place.run for place in places}, measure)
-    return Ranking(_compared(tables, places, by), unreached, by)
+    return Ranking(_sort_and_compare(tables, places, by), unreached, by)
 
 
-def _compared(tables: Tables, places: Sequence[Place], by: By) -> list[Place]:
+def _sort_and_compare(tables: Tables, places: Sequence[Place], by: By) -> list[Place]:
     """Return the systems, best first, each with its comparison with the first."""
-    budget = float(tables.outcomes[0].run.stop.seconds or math.inf)
-    ends = {place.point: [budget] * len(place.seconds) for place in places} if by == TIME else _reported(tables, by.in_all)
-    first, *slower = sorted(places, key=lambda place: _rank(place, by))
-    of_first, *spent = (Spent(place.to_target(by), ends[place.point]) for place in (first, *slower))
-    compared = zip(slower, compare_spent(spent, of_first), strict=True)
+    budget = float(tables.outcomes[0].run.stop.seconds or math.inf)  # the same for all runs of a plan
+    in_all = {place.point: [budget] * len(place.seconds) for place in places} if by == TIME else _reported(tables, by.in_all)
+    first, *worse = sorted(places, key=lambda place: _sort_key(place, by))
+    spent_by_first, *spent = (Spent(place.to_target(by), in_all[place.point]) for place in (first, *worse))
+    compared = zip(worse, compare_spent(spent, spent_by_first), strict=True)
     return [first, *(replace(place, comparison=comparison) for place, comparison in compared)]
 
 
-def _rank(place: Place, by: By) -> tuple[float, int, float]:
+def _sort_key(place: Place, by: By) -> tuple[float, int, float]:
+    """Return the median; of equal ones, most of which are infinite, more seeds at the target and a lower mean come first."""
     reached = [value for value in place.to_target(by) if value < math.inf]
     return place.median_of(by), -place.reached, float(np.mean(reached or [math.inf]))
 
@@ -222,10 +228,11 @@ def compare_spent(systems: Sequence[Spent], first: Spent) -> list[dict[str, Any]
     samples, comparisons = [_log_ratios(spent, first) for spent in systems], []
     for log_ratios, (low, high) in zip(samples, intervals(list(map(Mean.estimate, samples))), strict=True):
         low, high = (math.inf, math.inf) if np.isposinf(log_ratios).all() else (low, high)  # the first is free
-        ends = {"mean": log_ratios.mean(), "low": low, "high": high, "least": log_ratios.min(), "largest": log_ratios.max()}
+        logs = {"mean": log_ratios.mean(), "low": low, "high": high, "least": log_ratios.min(), "largest": log_ratios.max()}
         higher = verdict((low, high), low=0.0, high=math.inf).value
         comparisons.append(
-            {name: math.exp(value) for name, value in ends.items()} | {"higher": higher, **_ALL, "seeds": len(log_ratios)}
+            {name: math.exp(value) for name, value in logs.items()}
+            | {"higher": higher, **_RATIO_OF_ALL_SEEDS, "seeds": len(log_ratios)}
         )
     return comparisons
 
@@ -243,8 +250,8 @@ def _log_ratios(other: Spent, first: Spent) -> NDArray[np.float64]:
 
 
 def _lowest(tables: Tables, runs: set[str], measure: str) -> dict[str, float]:
-    """Return the lowest final value among the points of each of these runs."""
+    """Return, by run, the lowest final value of the measure among the run's points, mean over the seeds."""
     summary = tables.summary
     run_names = summary["name"].map(tables.scenario.run_of)
-    means = summary[run_names.isin(runs)].groupby([run_names, "name"])[measure].mean().groupby(level=0).min()
-    return {str(run): float(value) for run, value in means.items()}
+    means = summary[run_names.isin(runs)].groupby([run_names, "name"])[measure].mean()
+    return {str(run): float(value) for run, value in means.groupby(level=0).min().items()}

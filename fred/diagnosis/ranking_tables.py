@@ -68,12 +68,12 @@ class Answer:
         (first, *other_places), by = self.ranking.places, self.ranking.by
         seeds = f" (median of {len(first.seconds)} seeds)" if len(first.seconds) > 1 else ""
         value = f"{by.format_value(first.median_of(by))}{seeds}"
-        words = f"{first.run} ({_settings(first)}) reached {aim} {by.reached.format(value)}"
+        sentence = f"{first.run} ({_settings(first)}) reached {aim} {by.reached.format(value)}"
         next_place = next((place for place in other_places if place.is_worse), None)
         if next_place and next_place.comparison and math.isfinite(next_place.comparison["mean"]):
             mean, low, high = (next_place.comparison[name] for name in ("mean", "low", "high"))
-            words += f"; {next_place.run}, {by.next.format(f'{mean:.2f}')} ({low:.2f} to {high:.2f})"
-        return f"{words}."
+            sentence += f"; {next_place.run}, {by.next.format(f'{mean:.2f}')} ({low:.2f} to {high:.2f})"
+        return f"{sentence}."
 
 
 def print_answer(answer: Answer, out: Path) -> None:
@@ -154,8 +154,9 @@ def as_json(answer: Answer) -> str:
     document = {
         "cluster": answer.description,
         **ranking_json(answer),
-        **{"not_tried": dict(answer.cannot), "not_considered": list(answer.not_considered)},
-        **{"lost": answer.attribution and _lost_json(answer.attribution, answer.names)},
+        "not_tried": dict(answer.cannot),
+        "not_considered": list(answer.not_considered),
+        "lost": answer.attribution and _lost_json(answer.attribution, answer.names),
     }
     return json.dumps(finite(document), indent=2)
 
@@ -192,24 +193,21 @@ def _front_sentences(ranking: Ranking) -> list[str]:
     ]
     if len(front) == 1:
         return [f"By median time and {price.name}, no system beats {front[0]} in either."]
+    # Fastest first, so the last one is cheapest. Of the two, name the one that is best by the other criterion.
     least = f"{ranking.front[-1].run} {price.least}" if ranking.by == TIME else f"{ranking.front[0].run} {TIME.least}"
     return [f"By median time and {price.name}, no system beats {', '.join(front)} in both; {least}."]
 
 
 def _lost_json(attribution: Attribution, names: Names) -> dict[str, Any]:
     return {
-        **{
-            "slowdown": attribution.slowdown,
-            "lasting": attribution.lasting,
-            "network": attribution.network,
-            "phases": attribution.of_phases,
-        },
-        **{"workers": dict(zip(names.workers, attribution.of_workers.tolist(), strict=True))},
-        **{"nodes": dict(zip(names.nodes, attribution.of_nodes.tolist(), strict=True))},
-        **{
-            "worst": [names.workers[worker] for worker in attribution.worst_workers],
-            "share_of_worst": attribution.share_of_worst,
-        },
+        "slowdown": attribution.slowdown,
+        "lasting": attribution.lasting,
+        "network": attribution.network,
+        "phases": attribution.of_phases,
+        "workers": dict(zip(names.workers, attribution.of_workers.tolist(), strict=True)),
+        "nodes": dict(zip(names.nodes, attribution.of_nodes.tolist(), strict=True)),
+        "worst": [names.workers[worker] for worker in attribution.worst_workers],
+        "share_of_worst": attribution.share_of_worst,
     }
 
 
@@ -222,22 +220,23 @@ def lost_table(attribution: Attribution, answer: Answer) -> Table:
     """
     rows = [
         [name, f"× {slowdown:.3f}" if math.isfinite(slowdown) else NONE, _percent(share)]
-        for name, slowdown, share in _rows(attribution, answer.names)
+        for name, slowdown, share in _lost_rows(attribution, answer.names)
     ]
     title = f"{answer.description}\nwhere rounds that wait for all lose time"
     return Table(["", "slowdown", "share"], rows, title, _LOST_CAPTION)
 
 
-def _rows(attribution: Attribution, names: Names) -> Iterator[tuple[str, float, float]]:
+def _lost_rows(attribution: Attribution, names: Names) -> Iterator[tuple[str, float, float]]:
+    """Yield the name, slowdown and share of each row; NaN for an empty cell."""
     yield "all workers", attribution.slowdown, math.nan
     yield "lasting part: each worker at its usual speed", attribution.lasting, math.nan
     worst_names = ", ".join(names.workers[worker] for worker in attribution.worst_workers[:_MOST_ROWS])
     dots = ", ..." if len(attribution.worst_workers) > _MOST_ROWS else ""
     yield f"the worst {WORST:.0%} of the workers: {worst_names}{dots}", math.nan, attribution.share_of_worst
-    for worker in _largest(attribution.of_workers.tolist()):
+    for worker in _indices_of_largest(attribution.of_workers.tolist()):
         yield names.workers[worker], float(attribution.of_workers[worker]), attribution.share([worker])
     if len(attribution.of_nodes) > 1:
-        for node in _largest(attribution.of_nodes.tolist()):
+        for node in _indices_of_largest(attribution.of_nodes.tolist()):
             yield names.nodes[node], float(attribution.of_nodes[node]), attribution.share_of_nodes[node]
     if len(attribution.phases) > 1:
         for name, slowdown in attribution.of_phases.items():
@@ -245,8 +244,8 @@ def _rows(attribution: Attribution, names: Names) -> Iterator[tuple[str, float, 
         yield "messages: share of the whole time", math.nan, attribution.network
 
 
-def _largest(values: list[float]) -> list[int]:
-    return sorted(range(len(values)), key=lambda place: -values[place])[:_MOST_ROWS]
+def _indices_of_largest(values: list[float]) -> list[int]:
+    return sorted(range(len(values)), key=lambda index: -values[index])[:_MOST_ROWS]
 
 
 def ranking_table(answer: Answer) -> Table:
@@ -255,23 +254,23 @@ def ranking_table(answer: Answer) -> Table:
     Args:
         answer: answer with at least one such system.
     """
-    knobs = any(_knob(place) for place in answer.ranking.places)
+    has_knobs = any(_knob(place) for place in answer.ranking.places)
     (by, *other_criteria), budget = answer.ranking.criteria, answer.question.budget
     rows = []
     for rank, place in enumerate(answer.ranking.places):
         reached = [value for value in place.to_target(by) if math.isfinite(value)]
         spread = f"{min(reached):,.4g} to {max(reached):,.4g}" if reached else NONE
         ratio = "first" if rank == 0 else format_pair(dict(place.comparison)) if place.comparison else NONE
-        cells = [place.run, *([_knob(place)] if knobs else []), _rate(place), _median(place, by, budget), spread, ratio]
+        cells = [place.run, *([_knob(place)] if has_knobs else []), _rate(place), _median(place, by, budget), spread, ratio]
         cells += [
             *(_median(place, criterion, budget) for criterion in other_criteria),
             f"{place.reached} of {len(place.seconds)}",
         ]
         rows.append([Cell(cell, strong=rank == 0) for cell in [*cells, str(place.points)]])
-    headings = ["system", *(["best knob"] if knobs else []), "learning rate", by.heading, "least to largest"]
+    headings = ["system", *(["best knob"] if has_knobs else []), "learning rate", by.heading, "least to largest"]
     headings += ["relative to the first", *(criterion.heading for criterion in other_criteria), "reached", "points"]
     title = f"{by.name} to {answer.question.aim}, within {budget:,.4g} s"
-    return Table(headings, rows, title, _ranking_caption(answer), words=2 if knobs else 1)
+    return Table(headings, rows, title, _ranking_caption(answer), words=2 if has_knobs else 1)
 
 
 def _ranking_caption(answer: Answer) -> str:
@@ -293,6 +292,7 @@ def _percent(share: float) -> str:
 
 
 def _knob(place: Place) -> str:
+    """Return the value of the system's knob, with a star at the edge of the search; empty without a knob."""
     return ", ".join(
         f"{key.rpartition('.')[2]} {value}{'*' if key in place.edges else ''}"
         for key, value in place.values.items()
@@ -305,6 +305,7 @@ def _rate(place: Place) -> str:
 
 
 def _median(place: Place, by: By, budget: float) -> str:
+    """Return the cell of a median; if most seeds missed the target, only its time has a bound, the budget."""
     median = place.median_of(by)
     return f"{median:,.4g}" if math.isfinite(median) else f"> {budget:,.4g}" if by == TIME else NONE
 

@@ -111,7 +111,7 @@ def repaired(seconds: Floats, workers: Sequence[int], name: str) -> Iterator[Rem
     (4.0, 3.0)
     """
     is_repaired = np.isin(np.arange(seconds.shape[1]), workers)
-    rest = seconds if is_repaired.all() else seconds[:, ~is_repaired]
+    rest = seconds if is_repaired.all() else seconds[:, ~is_repaired]  # the others, if there are any
     ideal = np.where(is_repaired, np.median(rest, axis=1, keepdims=True), seconds)
     yield Remedy(f"repair {name}", "repair", _rounds(seconds, ideal.max(axis=1)), np.ones(len(is_repaired)))
     if not is_repaired.all():
@@ -157,8 +157,9 @@ def best_backups(seconds: Floats) -> int:
     >>> best_backups(np.array([[1.0, 1.0, 1.0, 2.0]])), best_backups(np.ones((1, 4)))
     (1, 0)
     """
-    counts = np.arange(1, seconds.shape[1] + 1)
-    return int(counts[-1] - 1 - np.argmax(counts / np.sort(seconds, axis=1).sum(axis=0)))
+    counts = np.arange(1, seconds.shape[1] + 1)  # of workers that are waited for
+    best_count = counts[np.argmax(counts / np.sort(seconds, axis=1).sum(axis=0))]
+    return int(counts[-1] - best_count)
 
 
 def numbers_of_backups(seconds: Floats) -> list[int]:
@@ -171,8 +172,8 @@ def numbers_of_backups(seconds: Floats) -> list[int]:
     [1, 2, 4]
     """
     most = seconds.shape[1] // 2
-    doubled = [2**power for power in range(most.bit_length()) if 2**power <= most and 2**power < seconds.shape[1]]
-    return sorted({*doubled[:3], best_backups(seconds)} - {0})
+    powers_of_two = [2**power for power in range(most.bit_length())]
+    return sorted({*powers_of_two[:3], best_backups(seconds)} - {0})
 
 
 def local_steps(seconds: Floats, period: int) -> Remedy:
@@ -186,10 +187,10 @@ def local_steps(seconds: Floats, period: int) -> Remedy:
     1.0
     """
     starts = np.arange(0, len(seconds), period)
-    sizes = np.diff([*starts, len(seconds)])
-    ends = np.add.reduceat(seconds, starts, axis=0).max(axis=1)
+    sizes = np.diff([*starts, len(seconds)])  # rounds between synchronisations; the last may be fewer
+    durations = np.add.reduceat(seconds, starts, axis=0).max(axis=1)
     run = {"algorithm": {"name": "local-sgd"}, "protocol": {"name": "local-steps", "period": period}}
-    played = _rounds(seconds, np.repeat(ends / sizes, sizes))
+    played = _rounds(seconds, np.repeat(durations / sizes, sizes))  # all of its rounds last equally long
     return Remedy(f"{period} local steps", "local", played, np.ones(seconds.shape[1]), run=run)
 
 
@@ -222,7 +223,7 @@ def deadline(trace: Trace, progress: Show = lambda task, share: None) -> Remedy:
         "algorithm": {"name": "cutoff-sgd"},
         "protocol": {"name": "cutoff", "rule": {"name": "deadline", "seconds": last_seconds}},
     }
-    return _played(rounds, trace, f"deadline (now {last_seconds:.4g} s)", "deadline", run)
+    return _remedy_of_rounds(rounds, trace, f"deadline (now {last_seconds:.4g} s)", "deadline", run)
 
 
 def rule(trace: Trace, progress: Show = lambda task, share: None) -> Remedy:
@@ -234,7 +235,7 @@ def rule(trace: Trace, progress: Show = lambda task, share: None) -> Remedy:
     """
     rounds = _rolling(rule_named(RULE), trace, RULE, progress)
     run = {"algorithm": {"name": "cutoff-sgd"}, "protocol": {"name": "cutoff", "rule": RULE}}
-    return _played(rounds, trace, f"cutoff rule `{RULE}`", "rule", run)
+    return _remedy_of_rounds(rounds, trace, f"cutoff rule `{RULE}`", "rule", run)
 
 
 def bound(seconds: Floats) -> Remedy:
@@ -252,34 +253,34 @@ def bound(seconds: Floats) -> Remedy:
     # A ratio of sums, gradients / seconds, cannot be maximised round by round. Dinkelbach's way: for a given rate, the sum of
     # gradients - rate * seconds can, as each round contributes to it by itself. The numbers that maximise it have a higher
     # rate, unless the given one was the highest. There are finitely many choices, so the loop ends.
-    rate, numbers = 0.0, np.full(len(seconds), seconds.shape[1])
+    rate, taken = 0.0, np.full(len(seconds), seconds.shape[1])  # gradients per second; gradients that each round takes
     while True:
-        ends = ordered[np.arange(len(ordered)), numbers - 1]
-        if (new_rate := float(numbers.sum() / ends.sum())) <= rate:
-            return _cut_rounds(seconds, numbers, ends, "upper bound: all times known in advance", "bound", None)
+        ends = ordered[np.arange(len(ordered)), taken - 1]
+        if (new_rate := float(taken.sum() / ends.sum())) <= rate:
+            return _cut_rounds(seconds, taken, ends, "upper bound: all times known in advance", "bound", None)
         rate = new_rate
-        numbers = 1 + np.argmax(counts - rate * ordered, axis=1)
+        taken = 1 + np.argmax(counts - rate * ordered, axis=1)
 
 
 def _rolling(rule: CutoffRule, trace: Trace, name: str, progress: Show) -> Rounds:
     """Return the counted rounds under a rule that is trained again whenever the rounds before have doubled."""
-    first, parts = learning(trace.iterations), []
-    origins = list(itertools.takewhile(lambda at: at < trace.iterations, (first * 2**power for power in itertools.count())))
-    for number, (begin, end) in enumerate(itertools.pairwise([*origins, trace.iterations])):
-        before, node_of = min(closed_loop.WARM_UP, begin), nodes_of(trace, begin)
-        trained = closed_loop.warmed_up(rule, before).trained(trace.seconds[:begin], node_of)
-        parts.append(closed_loop.run(trained, trace.seconds[begin - before : end], node_of, before))
+    parts, doubled = [], (learning(trace.iterations) * 2**power for power in itertools.count())
+    origins = list(itertools.takewhile(lambda origin: origin < trace.iterations, doubled))  # iterations before which it trains
+    for number, (origin, end) in enumerate(itertools.pairwise([*origins, trace.iterations])):
+        warm_up, node_of = min(closed_loop.WARM_UP, origin), nodes_of(trace, origin)
+        trained = closed_loop.warmed_up(rule, warm_up).trained(trace.seconds[:origin], node_of)
+        parts.append(closed_loop.run(trained, trace.seconds[origin - warm_up : end], node_of, warm_up))
         progress(name, (number + 1) / len(origins))
     return Rounds.concatenate(parts)
 
 
-def _played(rounds: Rounds, trace: Trace, name: str, kind: str, run: dict[str, Any]) -> Remedy:
-    seconds = trace.seconds[trace.iterations - len(rounds.cutoff) :]
+def _remedy_of_rounds(rounds: Rounds, trace: Trace, name: str, kind: str, run: dict[str, Any]) -> Remedy:
+    seconds = trace.seconds[trace.iterations - len(rounds.cutoff) :]  # of the counted rounds, the last ones
     return _cut_rounds(seconds, rounds.cutoff, rounds.time / NANOSECONDS, name, kind, run)
 
 
 def _rounds(seconds: Floats, ends: Floats) -> Played:
-    """Return rounds that take all gradients of some workers."""
+    """Return rounds that take a gradient from every column of `seconds` and end at `ends`, s [rounds]."""
     return Played(np.full((len(seconds), 1), float(seconds.shape[1])), ends[:, None])
 
 
@@ -297,7 +298,7 @@ def _cut_rounds(
         run: the run that applies it, as a scenario has it; None: no protocol can.
     """
     times = nanoseconds(seconds)
-    ranks = np.argsort(np.argsort(times, axis=1, kind="stable"), axis=1)
+    ranks = np.argsort(np.argsort(times, axis=1, kind="stable"), axis=1)  # 0 for the first to arrive [rounds, workers]
     mask = ranks < counts[:, None]
     used = mask.mean(axis=0)  # share of each worker's gradients
     played = Played(counts[:, None].astype(float), ends[:, None])
@@ -348,5 +349,5 @@ class Fairness:
         """Return the share of rounds that take the most frequent set of fewer than all workers; 0 without one."""
         if self.remedy.mask is None:
             return 0.0
-        rows = Counter(row.tobytes() for row in self.remedy.mask if not row.all())
-        return max(rows.values(), default=0) / len(self.remedy.mask)
+        rounds_by_set = Counter(row.tobytes() for row in self.remedy.mask if not row.all())
+        return max(rounds_by_set.values(), default=0) / len(self.remedy.mask)

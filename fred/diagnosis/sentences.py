@@ -78,14 +78,14 @@ def capital(words: str) -> str:
 
 
 def _weighed(diagnosis: Diagnosis) -> Iterator[tuple[float, str]]:
-    """Yield sentences with the share of the time that their causes cost."""
+    """Yield sentences with the share of the time that their causes cost; negative for facts that cost none, which come last."""
     slowness = diagnosis.slowness
     for slow in slowness.slow:
         yield slowness.lost_share * max(slow.loss_share, 0.0), _describe_slow(slow, diagnosis)
     if slowness.stalls:
-        yield slowness.stalls.share, _stalls(slowness.stalls, diagnosis)
+        yield slowness.stalls.share, _describe_stalls(slowness.stalls, diagnosis)
     for pauses in slowness.pauses:
-        yield pauses.share * (1 - 1 / pauses.times), _pauses(pauses, diagnosis)
+        yield pauses.share * (1 - 1 / pauses.times), _describe_pauses(pauses, diagnosis)
     if slowness.worst[1] >= _LARGE_ROUND and slowness.rounds >= _FEW_ROUNDS and slowness.lost_share >= LITTLE_LOSS:
         sentence = f"Iteration {diagnosis.trace.step(slowness.worst[0])} alone makes up {share(slowness.worst[1])} of the loss."
         yield slowness.lost_share * slowness.worst[1], sentence
@@ -108,34 +108,36 @@ def _describe_slow(slow: Slow, diagnosis: Diagnosis) -> str:
     if slow.pattern == "always" and 2 * len(slow.workers) == len(trace.workers) > 2:
         other_workers = len(trace.workers) - len(slow.workers)
         effect = f"{share(slow.loss_share)} of the loss goes if they are as fast"
-        takes = f"{slow.name} take{_s(slow)} {slow.times:.1f} times as long as the other {other_workers}"
+        takes = f"{slow.name} take{_verb_ending(slow)} {slow.times:.1f} times as long as the other {other_workers}"
         return f"There are two kinds: {takes}: {effect}."
     effect = f"{share(slow.loss_share)} of the loss goes if {'they are' if _is_plural(slow) else 'it is'} repaired"
-    return f"{capital(slow.name)} {_pattern(slow, diagnosis)}: {effect}."
+    return f"{capital(slow.name)} {_describe_pattern(slow, diagnosis)}: {effect}."
 
 
-def _pattern(slow: Slow, diagnosis: Diagnosis) -> str:
+def _describe_pattern(slow: Slow, diagnosis: Diagnosis) -> str:
+    """Return the predicate of a sentence: how slow the workers are, and when."""
     verb, step = "are" if _is_plural(slow) else "is", diagnosis.trace.step
     if slow.pattern == "drift":
-        return f"become{_s(slow)} slower little by little, {slow.times:.1f} times at the end of the record"
+        return f"become{_verb_ending(slow)} slower little by little, {slow.times:.1f} times at the end of the record"
     if slow.pattern == "always":
         return f"{verb} always {slow.times:.1f} times slower than the others"
     if slow.pattern == "rarely":
         return f"{verb} {slow.times:.1f} times slower in {share(slow.share)} of the iterations, one by one"
-    first, last = slow.spells[0][0], slow.spells[-1][1]
+    first, end = slow.spells[0][0], slow.spells[-1][1]
     of_time = f"{share(slow.share)} of the time"
     if len(slow.spells) == 1:
-        begins, ends = first > diagnosis.first, last < diagnosis.trace.iterations
-        since = f"from iteration {step(first)} " if begins else ""
-        until = f"until iteration {step(last - 1)}" if ends else "to the end of the record"
+        begins_inside, ends_inside = first > diagnosis.first, end < diagnosis.trace.iterations
+        since = f"from iteration {step(first)} " if begins_inside else ""
+        until = f"until iteration {step(end - 1)}" if ends_inside else "to the end of the record"
         return f"{verb} {slow.times:.1f} times slower {since}{until}, {of_time}"
+    # Spells that the record cuts off are longer than they look.
     lengths_inside = [end - begin for begin, end in slow.spells if begin > diagnosis.first and end < diagnosis.trace.iterations]
     lengths = lengths_inside or [end - begin for begin, end in slow.spells]
     length_range = f"{min(lengths)} to {max(lengths)}" if min(lengths) < max(lengths) else f"{max(lengths)}"
     return f"{verb} {slow.times:.1f} times slower in {len(slow.spells)} spells of {length_range} iterations, {of_time}"
 
 
-def _stalls(stalls: Stalls, diagnosis: Diagnosis) -> str:
+def _describe_stalls(stalls: Stalls, diagnosis: Diagnosis) -> str:
     regular = f", every {stalls.period}," if stalls.period else ""
     return (
         f"All workers are slow at once in {len(stalls.rounds)} of {diagnosis.rounds} iterations{regular} by a factor of "
@@ -143,7 +145,7 @@ def _stalls(stalls: Stalls, diagnosis: Diagnosis) -> str:
     )
 
 
-def _pauses(pauses: Pauses, diagnosis: Diagnosis) -> str:
+def _describe_pauses(pauses: Pauses, diagnosis: Diagnosis) -> str:
     everybody = len(pauses.workers) == len(diagnosis.trace.workers)
     names = "All workers" if everybody else capital(name_workers(diagnosis.trace, pauses.workers))
     verb = "pauses" if len(pauses.workers) == 1 else "pause"
@@ -159,7 +161,7 @@ def _is_plural(slow: Slow) -> bool:
     return len(slow.workers) > 1 and (" and " in slow.name or "(" in slow.name)
 
 
-def _s(slow: Slow) -> str:
+def _verb_ending(slow: Slow) -> str:
     return "" if _is_plural(slow) else "s"
 
 
@@ -180,14 +182,15 @@ def sections(diagnosis: Diagnosis) -> dict[str, list[str]]:
     """
     if doubt := diagnosis.doubt:
         return {"Verdict": [f"No verdict. {doubt.reason}"], "Why": [doubt.evidence], "Next": list(doubt.remedies)}
-    verdict, reasons, steps = [_loss(diagnosis), _cutoff(diagnosis)], causes(diagnosis), list(_next_steps(diagnosis))
-    why = _fitting(reasons, _REASONS)
-    todo = _fitting(steps, _LINES - sum(len(wrapped(sentence)) for sentence in [*verdict, *why]))
+    verdict = [_describe_loss(diagnosis), _describe_cutoff(diagnosis)]
+    reasons, steps = causes(diagnosis), list(_next_steps(diagnosis))
+    why = _take_fitting(reasons, _REASONS)
+    todo = _take_fitting(steps, _LINES - sum(len(wrapped(sentence)) for sentence in [*verdict, *why]))
     rest = {
-        "What is lost": [*reasons[len(why) :], *_loss_details(diagnosis)],
-        "What helps": [*steps[len(todo) :], *_helps(diagnosis)],
-        "What it costs": list(_costs(diagnosis)),
-        "How surely": list(_surely(diagnosis)),
+        "What is lost": [*reasons[len(why) :], *_describe_loss_details(diagnosis)],
+        "What helps": [*steps[len(todo) :], *_describe_bound(diagnosis)],
+        "What it costs": list(_describe_costs(diagnosis)),
+        "How surely": list(_describe_certainty(diagnosis)),
     }
     screen = dict(zip(SCREEN, (verdict, why, todo), strict=True))
     return screen | {heading: lines for heading, lines in rest.items() if lines}
@@ -220,23 +223,23 @@ def wrapped(sentence: str, letters: int = _MOST_LETTERS) -> list[str]:
     return [line.replace(_NO_BREAK, " ") for line in lines]
 
 
-def _fitting(sentences: Sequence[str], room: int) -> list[str]:
+def _take_fitting(sentences: Sequence[str], room: int) -> list[str]:
     """Return the first sentences, at least one, as many as fit into a number of lines."""
-    number, lines = 0, 0
-    while number < len(sentences) and (lines := lines + len(wrapped(sentences[number]))) <= room:
-        number += 1
-    return list(sentences[: max(1, number)])
+    count, lines = 0, 0
+    while count < len(sentences) and (lines := lines + len(wrapped(sentences[count]))) <= room:
+        count += 1
+    return list(sentences[: max(1, count)])
 
 
-def _loss(diagnosis: Diagnosis) -> str:
+def _describe_loss(diagnosis: Diagnosis) -> str:
     slowness, workers = diagnosis.slowness, len(diagnosis.trace.workers)
     slowdown = f"rounds take {slowness.slowdown:.2f} times as long as if all were as the median worker"
     return f"Waiting for all {workers} workers loses {share(slowness.lost_share)} of the time: {slowdown}."
 
 
-def _cutoff(diagnosis: Diagnosis) -> str:
+def _describe_cutoff(diagnosis: Diagnosis) -> str:
     best, workers = diagnosis.recommended, len(diagnosis.trace.workers)
-    excluded = len(best.fairness.excluded)
+    excluded = len(best.fairness.excluded)  # a number, not the workers
     exclusion = f", without the data of {excluded} of {workers} workers" if excluded else ""
     rate = f"{gain(best.ratio)} gradients per second with {_remedy_phrase(best)}{exclusion}"
     if diagnosis.verdict == SAVES:
@@ -250,24 +253,25 @@ def _cutoff(diagnosis: Diagnosis) -> str:
 def _next_steps(diagnosis: Diagnosis) -> Iterator[str]:
     """Yield what to do next, what gains most first."""
     for option in [option for option in diagnosis.gains if option.remedy.kind == "align" and option.ratio.value > 1]:
+        # Only the remedy's name, `pauses every 10 iterations at once`, has the period.
         period = next(pauses.period for pauses in diagnosis.slowness.pauses if f" {pauses.period} " in option.remedy.name)
         hint = "Python: gc.disable(), then gc.collect() at the same step"
         yield f"Let all workers pause at once, every {period} iterations ({hint}): {gain(option.ratio)}."
-    for option in _machines(diagnosis, "repair", "remove"):
+    for option in _best_of_kinds(diagnosis, "repair", "remove"):
         name = option.remedy.name.replace(ALL_SLOW, "all that are slow")
         yield f"{name[:1].upper()}{name[1:]}: {gain(option.ratio)}."
     if stalls := diagnosis.slowness.stalls:
         when = f"runs every {stalls.period} iterations" if stalls.period else "all workers share"
         yield f"Look for what {when} (checkpoint, evaluation, storage): nothing that drops gradients helps against it."
     if diagnosis.verdict == CANNOT_TELL:
-        yield _why_not(diagnosis)
+        yield _explain_no_verdict(diagnosis)
     if diagnosis.slowness.lost_share >= LITTLE_LOSS:
         yield from _without_waiting(diagnosis)
     elif not diagnosis.slowness.stalls:
         yield "Leave the workers as they are: little time is lost to slow ones."
 
 
-def _loss_details(diagnosis: Diagnosis) -> Iterator[str]:
+def _describe_loss_details(diagnosis: Diagnosis) -> Iterator[str]:
     slowness = diagnosis.slowness
     if slowness.slowdown > 1:
         yield f"Workers wait for the slowest {share(slowness.waiting)} of their time."
@@ -282,7 +286,7 @@ def _loss_details(diagnosis: Diagnosis) -> Iterator[str]:
         yield f"The median worker's time changes: {paces} s in the quarters of the record. This is not part of the loss."
 
 
-def _helps(diagnosis: Diagnosis) -> Iterator[str]:
+def _describe_bound(diagnosis: Diagnosis) -> Iterator[str]:
     bound = f"all times known in advance, is {percent(diagnosis.bound.ratio.value)} %"
     yield f"The upper bound of all that drop gradients, {bound}."
     if diagnosis.slowness.lost_share < LITTLE_LOSS:
@@ -290,7 +294,7 @@ def _helps(diagnosis: Diagnosis) -> Iterator[str]:
 
 
 def _without_waiting(diagnosis: Diagnosis) -> Iterator[str]:
-    """Yield what ways of learning gain in which workers wait less, if it is anything."""
+    """Yield the gains of local steps and of asynchronous workers, if there are any."""
     for kind, stale in (("local", ""), ("asynchronous", ", with stale gradients")):
         gains = [option for option in diagnosis.gains if option.remedy.kind == kind]
         if gains and (best := max(gains, key=lambda option: option.ratio.value)).ratio.value > 1:
@@ -307,13 +311,13 @@ def _remedy_phrase(option: Gain) -> str:
     }.get(option.remedy.kind, option.remedy.name)
 
 
-def _machines(diagnosis: Diagnosis, *kinds: str) -> list[Gain]:
+def _best_of_kinds(diagnosis: Diagnosis, *kinds: str) -> list[Gain]:
     """Return the remedy of these kinds with the largest gain, if any gains: a list of at most one."""
     gains = [option for option in diagnosis.gains if option.remedy.kind in kinds and option.ratio.value > 1]
     return sorted(gains, key=lambda option: -option.ratio.value)[:1]
 
 
-def _costs(diagnosis: Diagnosis) -> Iterator[str]:
+def _describe_costs(diagnosis: Diagnosis) -> Iterator[str]:
     fair, trace = diagnosis.recommended.fairness, diagnosis.trace
     workers = len(trace.workers)
     yield (
@@ -322,31 +326,33 @@ def _costs(diagnosis: Diagnosis) -> Iterator[str]:
     )
     if fair.excluded:
         names = name_workers(trace, fair.excluded)
-        number = len(fair.excluded)
         repetition = (
             f", and takes the same workers in {share(fair.same_set_share)} of the rounds"
             if fair.same_set_share >= _MOST_USED
             else ""
         )
         yield (
-            f"It excludes {number} of {workers} workers and their data{repetition}: fewer than 5 % of the gradients of {names} "
-            "are used. The model does not learn what only their data show."
+            f"It excludes {len(fair.excluded)} of {workers} workers and their data{repetition}: fewer than 5 % of the "
+            f"gradients of {names} are used. The model does not learn what only their data show."
         )
-        yield _instead(diagnosis)
+        yield _name_fair_remedies(diagnosis)
     if fair.rare:
         yield f"Fewer than half of the gradients of {name_workers(trace, fair.rare)} are used."
 
 
-def _instead(diagnosis: Diagnosis) -> str:
-    """Name the best ways that keep the data of all: a repair, not in `fair` as it changes a machine, and three others."""
-    ways = [*_machines(diagnosis, "repair"), *diagnosis.fair[:3]]
-    if not ways:
+def _name_fair_remedies(diagnosis: Diagnosis) -> str:
+    """Return a sentence on the best remedies that keep the data of all.
+
+    They are a repair, which `fair` does not have because it changes a machine, and three others.
+    """
+    options = [*_best_of_kinds(diagnosis, "repair"), *diagnosis.fair[:3]]
+    if not options:
         return "No other remedy gains time and uses the data of all."
-    phrases = [f"{option.remedy.name} ({percent(option.ratio.value)} %)" for option in ways]
+    phrases = [f"{option.remedy.name} ({percent(option.ratio.value)} %)" for option in options]
     return f"With the data of all: {', or '.join(phrases)}."
 
 
-def _surely(diagnosis: Diagnosis) -> Iterator[str]:
+def _describe_certainty(diagnosis: Diagnosis) -> Iterator[str]:
     spells, rounds = diagnosis.spells, diagnosis.rounds
     if diagnosis.first:
         yield f"All numbers refer to {rounds} rounds; the first {diagnosis.first} iterations only trained the rules."
@@ -355,17 +361,17 @@ def _surely(diagnosis: Diagnosis) -> Iterator[str]:
     if not diagnosis.recommended.ratio.has_interval:
         yield "There are too few rounds for intervals."
     elif spells:
-        number = "1 spell" if spells == 1 else f"{spells} spells"
+        spell_count = "1 spell" if spells == 1 else f"{spells} spells"
         yield (
-            f"In brackets: 95 % intervals of the long run. They depend on the {number} of the record more than on its rounds: "
-            f"{share(diagnosis.slowness.share)} of the rounds are in spells."
+            f"In brackets: 95 % intervals of the long run. They depend on the {spell_count} of the record more than on its "
+            f"rounds: {share(diagnosis.slowness.share)} of the rounds are in spells."
         )
     elif any(slow.spells for slow in diagnosis.slowness.slow):
         yield (
             "In brackets: 95 % intervals of the long run. Some worker or node is in a spell all the time, so the cost of a "
             "round has no spells, and they count as single rounds."
         )
-    else:
+    else:  # by the rule of three: no event in n rounds has a rate below 3 / n, at 95 %
         yield (
             "In brackets: 95 % intervals of the long run, as long as no spell of slowness occurs. The record has none, so "
             f"spells begin in fewer than 1 of {max(1, rounds // 3)} rounds."
@@ -373,7 +379,7 @@ def _surely(diagnosis: Diagnosis) -> Iterator[str]:
     yield from diagnosis.trace.warnings
 
 
-def _why_not(diagnosis: Diagnosis) -> str:
+def _explain_no_verdict(diagnosis: Diagnosis) -> str:
     """Return the reason why there is no verdict, and what would give one."""
     iterations = diagnosis.trace.iterations
     if iterations < ENOUGH_ITERATIONS:

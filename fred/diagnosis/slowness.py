@@ -35,8 +35,10 @@ def name_workers(trace: Trace, numbers: Sequence[int]) -> str:
         nodes = np.unique(trace.node_of[list(numbers)])
         if len(nodes) == 1 and (trace.node_of == nodes[0]).sum() == len(numbers):
             return trace.node(int(nodes[0]))
+    if len(numbers) == 1:
+        return trace.worker(numbers[0])
     names = [trace.workers[number] for number in numbers]
-    return trace.worker(numbers[0]) if len(names) == 1 else f"{'workers ' if names[0].isdecimal() else ''}{join_names(names)}"
+    return f"{'workers ' if names[0].isdecimal() else ''}{join_names(names)}"
 
 
 def join_names(names: Sequence[str], most: int = 6) -> str:
@@ -70,7 +72,7 @@ _FEWEST_LATE = 3  # rounds in which a worker must be late to be named for rare d
 _LARGE_GROUP = 0.25  # share of the workers from which slow ones are a group of their own: the median worker is not far from it
 _MAJORITY = 0.5  # share of the workers above which slow ones are the usual ones, and the others quick
 _CLEAR_SHARE = 0.8  # share of the variance between workers that two groups of them must explain
-_MOST_CHANGE = 0.75  # share of the workers that must change for a change of all
+_MOST_CHANGE = 0.75  # share of the workers that must change alike for a change of all
 _PARTS_OF_DRIFT = 10  # parts of the record, the last of which is the end of a drift
 _LASTING = 0.8  # share of the rounds in which the slower group must be slower
 
@@ -196,7 +198,7 @@ def slowness(trace: Trace, seconds: Floats, node_of: NDArray[np.int64], has_node
     attribution = Attribution({COMPUTING: seconds}, node_of)
     slower, levels = _slower_kind(seconds), split_times(seconds)
     stragglers = _select_slow(trace, seconds, attribution, has_nodes, slower)
-    everybody = sorted({worker for straggler in stragglers for worker in straggler.workers})
+    slow_workers = sorted({worker for straggler in stragglers for worker in straggler.workers})
     quarters = [part for part in np.array_split(seconds, PARTS) if len(part)]
     waits = seconds.max(axis=1) - np.median(seconds, axis=1)
     worst = int(np.argmax(waits))
@@ -207,11 +209,11 @@ def slowness(trace: Trace, seconds: Floats, node_of: NDArray[np.int64], has_node
         lasting=attribution.lasting,
         parts=tuple(map(_lost_share, quarters)),
         paces=tuple(float(np.median(part)) for part in quarters),
-        shared_paces=_paces(seconds),
+        shared_paces=_shared_paces(seconds),
         worst=(_first_iteration(trace, seconds) + worst, float(waits[worst] / max(waits.sum(), _ROUNDING))),
         high=_rounds_in_spells(seconds, stragglers, _first_iteration(trace, seconds)),
         slow=tuple(stragglers),
-        together=attribution.share(everybody) if everybody else 0.0,
+        together=attribution.share(slow_workers) if slow_workers else 0.0,
         quick=_quick(seconds, slower),
         stalls=find_stalls(seconds, levels),
         pauses=tuple(find_pauses(seconds, levels)),
@@ -223,7 +225,7 @@ def _lost_share(seconds: Floats) -> float:
     return float(1 - np.median(seconds, axis=1).sum() / seconds.max(axis=1).sum())
 
 
-def _paces(seconds: Floats) -> tuple[float, ...]:
+def _shared_paces(seconds: Floats) -> tuple[float, ...]:
     """Return the median worker's usual time in each quarter, s, so far as three in four workers change as it does.
 
     The median of all times would lie in the gap between two kinds of workers, and jump from one to the other.
@@ -231,11 +233,18 @@ def _paces(seconds: Floats) -> tuple[float, ...]:
     medians = np.array([np.median(part, axis=0) for part in np.array_split(seconds, PARTS) if len(part)])
     usual = np.median(seconds, axis=0)
     low, high = np.quantile(medians / usual, (1 - _MOST_CHANGE, _MOST_CHANGE), axis=1)
-    return tuple((np.median(usual) * np.where(low > 1, low, np.minimum(high, 1))).tolist())
+    shared_ratio = np.where(low > 1, low, np.minimum(high, 1))  # three in four are slower, or quicker, by this; otherwise 1
+    return tuple((np.median(usual) * shared_ratio).tolist())
 
 
 def _rounds_in_spells(seconds: Floats, slow: Sequence[Slow], first: int) -> Bools:
-    """Return True for rounds in a spell: of the cost of waiting, or else of the named workers, unless these fill the record."""
+    """Return True for rounds in a spell: of the cost of waiting, or else of the named workers, unless these fill the record.
+
+    Args:
+        seconds: compute times, s [rounds, workers].
+        slow: named workers and nodes.
+        first: iteration of the first round.
+    """
     high = spells.find_spells(spells.waiting(seconds))
     if high.any():
         return high
@@ -261,17 +270,18 @@ def _select_slow(trace: Trace, seconds: Floats, attribution: Attribution, has_no
     ungrouped = [party for party in parties if not grouped & set(party.workers)]
     candidates = large_groups + _merge_always_slow(ungrouped, trace, seconds, attribution)
     selected: list[Slow] = []
-    everybody: list[int] = []
+    selected_workers: list[int] = []
     for straggler in sorted(candidates, key=lambda straggler: (-straggler.slowdown_alone, -len(straggler.workers))):
-        if set(straggler.workers) & set(everybody) or len(selected) == _MOST_NAMES:
+        if set(straggler.workers) & set(selected_workers) or len(selected) == _MOST_NAMES:
             continue
-        share_before = attribution.share(everybody) if everybody else 0.0
-        added_share = attribution.share([*everybody, *straggler.workers]) - share_before
+        share_before = attribution.share(selected_workers) if selected_workers else 0.0
+        added_share = attribution.share([*selected_workers, *straggler.workers]) - share_before
+        # If others are slow in the same rounds, these may cost much alone, although their repair alone gains nothing.
         costs_most = straggler.slowdown_alone - 1 >= _MOSTLY * (attribution.slowdown - 1)
         if max(straggler.loss_share, added_share) >= _NAMED_SHARE or costs_most:
             selected.append(straggler)
-            everybody += straggler.workers
-    return selected if everybody and attribution.share(everybody) >= _NAMED_SHARE else []
+            selected_workers += straggler.workers
+    return selected if selected_workers and attribution.share(selected_workers) >= _NAMED_SHARE else []
 
 
 def _nodes(trace: Trace, seconds: Floats, attribution: Attribution, has_nodes: bool) -> Iterator[Slow]:
@@ -293,7 +303,7 @@ def _nodes(trace: Trace, seconds: Floats, attribution: Attribution, has_nodes: b
 
 def _workers(trace: Trace, seconds: Floats, attribution: Attribution) -> Iterator[Slow]:
     """Yield the workers that are slow individually."""
-    median_cost = float(np.median(attribution.of_workers)) - 1
+    median_cost = float(np.median(attribution.of_workers)) - 1  # of a worker that is late by chance
     for worker in np.flatnonzero(attribution.of_workers - 1 > _NAMED_SHARE * (attribution.slowdown - 1)).tolist():
         level = _level(seconds, [worker])
         pattern = _pattern(level, _first_iteration(trace, seconds))
@@ -316,7 +326,8 @@ def _merge_always_slow(stragglers: list[Slow], trace: Trace, seconds: Floats, at
     if len(always) < 2:
         return stragglers
     workers = sorted(straggler.workers[0] for straggler in always)
-    merged = _always_slow_entry(trace, seconds, workers, np.median(seconds, axis=1, keepdims=True), attribution)
+    ideal = np.median(seconds, axis=1, keepdims=True)
+    merged = _always_slow_entry(trace, seconds, workers, ideal, attribution)
     return [*(straggler for straggler in stragglers if straggler not in always), merged]
 
 
@@ -328,8 +339,9 @@ def _slower_kind(seconds: Floats) -> Bools:
     slower = usual > spells.threshold(usual)
     if spells.explained_share(usual, slower) < _CLEAR_SHARE:
         return none
-    half = np.median(ratios[::2], axis=0)  # groups by half of the rounds, which chance does not repeat in the other half
-    if spells.class_distance(np.median(ratios[1::2], axis=0), half > spells.threshold(half)) < np.log(_SLOWER):
+    even_rounds, odd_rounds = (np.median(ratios[start::2], axis=0) for start in (0, 1))
+    slower_in_even = even_rounds > spells.threshold(even_rounds)
+    if spells.class_distance(odd_rounds, slower_in_even) < np.log(_SLOWER):  # chance would not repeat in the other half
         return none
     level = _level(seconds, np.flatnonzero(slower).tolist())
     return slower if (level > spells.class_distance(usual, slower) / 2).mean() >= _LASTING else none
@@ -347,8 +359,8 @@ def _large_groups(trace: Trace, seconds: Floats, attribution: Attribution, slowe
     """Return a large group that is always slower than the rest, but no majority, as one entry."""
     if not _LARGE_GROUP <= slower.mean() <= _MAJORITY:
         return []
-    rest = np.median(seconds[:, ~slower], axis=1, keepdims=True)
-    return [_always_slow_entry(trace, seconds, np.flatnonzero(slower).tolist(), rest, attribution)]
+    ideal = np.median(seconds[:, ~slower], axis=1, keepdims=True)
+    return [_always_slow_entry(trace, seconds, np.flatnonzero(slower).tolist(), ideal, attribution)]
 
 
 def _always_slow_entry(trace: Trace, seconds: Floats, workers: list[int], ideal: Floats, attribution: Attribution) -> Slow:
@@ -380,24 +392,29 @@ def _first_iteration(trace: Trace, seconds: Floats) -> int:
 
 
 def _pattern(level: Floats, first: int) -> Pattern | None:
-    """Return the pattern of slowness, given log times relative to the others [rounds]; None if not slow for long."""
+    """Return the pattern of slowness; None if not slow for long.
+
+    Args:
+        level: log times relative to the others [rounds].
+        first: iteration of the first round.
+    """
     high = spells.extend_spells(level, spells.find_spells(level))
     ratio = np.exp(level)
     if high.any() and not high.all():
         times = float(ratio[high].mean())
-        if times >= _SLOWER * max(1.0, float(ratio[~high].mean())):
-            spell_ends = tuple((first + run.first, first + run.end) for run in spells.runs(high) if run.high)
-            ((begin, end), *later_spells) = spell_ends
+        if times >= _SLOWER * max(1.0, float(ratio[~high].mean())):  # than the others, and than at other times
+            iterations = tuple((first + run.first, first + run.end) for run in spells.runs(high) if run.high)
+            ((begin, end), *later_spells) = iterations
             if not later_spells and first < begin and end == first + len(level) and not is_sudden(level, begin - first):
                 times_at_end = float(ratio[-len(ratio) // _PARTS_OF_DRIFT :].mean())
-                return Pattern("drift", times_at_end, float(high.mean()), spell_ends)
-            return Pattern("spells", times, float(high.mean()), spell_ends)
+                return Pattern("drift", times_at_end, float(high.mean()), iterations)
+            return Pattern("spells", times, float(high.mean()), iterations)
     times = float(np.exp(np.median(level)))
     return Pattern("always", float(ratio.mean())) if times >= _SLOWER else None
 
 
 def _rarely_late(level: Floats) -> Pattern | None:
-    """Return the pattern of rounds in which a worker is late, given log times as above; None if they are too few."""
+    """Return the pattern of late rounds, given log times relative to the others [rounds]; None if they are too few."""
     late = level > np.log(_LATE)
     if late.sum() < _FEWEST_LATE:
         return None

@@ -33,7 +33,7 @@ _EXPLAINED, _OF_THE_SMOOTHED = 0.35, 0.8  # least share of the variance explaine
 _LEAST_DISTANCE = 0.1  # least distance of the levels, in logarithms: 10 %
 _SHORTEST_SPELL = 5  # least rounds in a spell, and between two
 _LATE_SHARE = 1 / 3  # share of late rounds with which a spell goes on
-_REST = 0.02  # share of values clipped at each end for the whole variance
+_CLIPPED_SHARE = 0.02  # share of values clipped at each end, so that outliers do not make up the variance
 
 _PACE_WINDOW = 31  # rounds of the running median, within which single slow rounds do not count
 _CHANGE_WINDOW = 9  # rounds of the running median
@@ -97,12 +97,12 @@ def find_spells(series: Floats) -> Bools:
         return none
     smooth = median_filter(series, size=_WINDOW, mode="reflect")
     high = smooth > threshold(smooth)
-    inner = np.clip(series, *np.quantile(series, (_REST, 1 - _REST)))
+    clipped = np.clip(series, *np.quantile(series, (_CLIPPED_SHARE, 1 - _CLIPPED_SHARE)))
     if class_distance(smooth, high) < _LEAST_DISTANCE:
         return none
-    clear = explained_share(smooth, high) >= _OF_THE_SMOOTHED or explained_share(inner, high) >= _EXPLAINED
-    lasting = _lasting(high) if clear else none
-    return none if lasting.all() else lasting
+    clear = explained_share(smooth, high) >= _OF_THE_SMOOTHED or explained_share(clipped, high) >= _EXPLAINED
+    spells = _without_short_runs(high) if clear else none
+    return none if spells.all() else spells
 
 
 def extend_spells(level: Floats, high: Bools) -> Bools:
@@ -119,14 +119,15 @@ def extend_spells(level: Floats, high: Bools) -> Bools:
     if not high.any() or high.all():
         return high
     late = level > (np.median(level[high]) + np.median(level[~high])) / 2
-    often = uniform_filter(late.astype(float), _WINDOW, mode="nearest") >= _LATE_SHARE
+    often_late = uniform_filter(late.astype(float), _WINDOW, mode="nearest") >= _LATE_SHARE
     extended = high.copy()
-    for run in runs(often | high):
-        inside = np.flatnonzero(high[run.first : run.end]) + run.first
-        if not run.high or not len(inside):
+    for run in runs(often_late | high):
+        spell_rounds = np.flatnonzero(high[run.first : run.end]) + run.first
+        if not run.high or not len(spell_rounds):
             continue
-        first = run.first if inside[0] - run.first > _WINDOW else inside[0]
-        end = run.end if run.end - inside[-1] > _WINDOW else inside[-1] + 1
+        # Late rounds at the edge of a spell raise the means of a window beyond it. So only what is longer extends the spell.
+        first = run.first if spell_rounds[0] - run.first > _WINDOW else spell_rounds[0]
+        end = run.end if run.end - spell_rounds[-1] > _WINDOW else spell_rounds[-1] + 1
         extended[first:end] = True
     return extended
 
@@ -145,7 +146,7 @@ def runs(high: Bools) -> list[Run]:
 
 
 def threshold(values: Floats) -> float:
-    """Return the threshold that maximises the variance between the two classes.
+    """Return the threshold that maximises the variance between the two classes [Otsu 1979].
 
     Args:
         values: at least two numbers.
@@ -154,8 +155,9 @@ def threshold(values: Floats) -> float:
     2.1
     """
     ordered, count = np.sort(values), len(values)
-    below, size = np.cumsum(ordered)[:-1], np.arange(1, count)
-    variance = (below / size - (ordered.sum() - below) / (count - size)) ** 2 * size * (count - size)
+    lower_sum, lower_count = np.cumsum(ordered)[:-1], np.arange(1, count)  # of the lower class, for each way to divide them
+    upper_mean = (ordered.sum() - lower_sum) / (count - lower_count)
+    variance = (lower_sum / lower_count - upper_mean) ** 2 * lower_count * (count - lower_count)  # times count^2
     best = int(np.argmax(variance))
     return float(ordered[best] + ordered[best + 1]) / 2
 
@@ -187,8 +189,8 @@ def explained_share(values: Floats, high: Bools) -> float:
     return share * (1 - share) * class_distance(values, high) ** 2 / variance if variance else 0.0
 
 
-def _lasting(high: Bools) -> Bools:
-    """Return the levels without short runs, removing the shortest first; runs at the ends may be cut off, so they stay."""
+def _without_short_runs(high: Bools) -> Bools:
+    """Return `high` without short runs, removing the shortest first; runs at the ends may be cut off, so they stay."""
     high = high.copy()
     while short := [run for run in runs(high)[1:-1] if run.rounds < _SHORTEST_SPELL]:
         shortest = min(short, key=lambda run: run.rounds)
@@ -225,7 +227,7 @@ def split_times(seconds: Floats) -> Levels:
     """
     logs = np.log(seconds)
     relative = logs - np.median(logs, axis=0)
-    shared = np.quantile(relative, 0.5, axis=1, method="lower")
+    shared = np.quantile(relative, 0.5, axis=1, method="lower")  # of an even number, the quicker middle one
     shared -= np.median(shared)
     return Levels(shared, relative - shared[:, None])
 
@@ -271,20 +273,24 @@ def find_changes(levels: Levels) -> list[Change]:
     >>> change.workers, change.round, round(change.times, 6)
     ((2,), 90, 3.0)
     """
-    chance = _BY_CHANCE / levels.deviations.size  # any worker, any round
-    changed = [(worker, *change) for worker, series in enumerate(levels.deviations.T) if (change := _change(series, chance))]
-    groups: list[list[tuple[int, int, float]]] = []
-    for item in sorted(changed, key=lambda item: (item[2] > 1, item[1])):
-        near = bool(groups) and item[1] - groups[-1][-1][1] <= _TOGETHER and (item[2] > 1) == (groups[-1][-1][2] > 1)
-        if near:
-            groups[-1].append(item)
+    chance = _BY_CHANCE / levels.deviations.size  # any worker may seem to change, in any round (Bonferroni)
+    single = [
+        Change((worker,), *round_and_times)
+        for worker, series in enumerate(levels.deviations.T)
+        if (round_and_times := _last_change(series, chance))
+    ]
+    groups: list[list[Change]] = []  # changes of one direction at about the same time
+    for change in sorted(single, key=lambda change: (change.times > 1, change.round)):
+        latest = groups[-1][-1] if groups else None
+        if latest and change.round - latest.round <= _TOGETHER and (change.times > 1) == (latest.times > 1):
+            groups[-1].append(change)
         else:
-            groups.append([item])
+            groups.append([change])
     changes = [
         Change(
-            tuple(sorted(worker for worker, _, _ in group)),
-            int(np.median([at for _, at, _ in group])),
-            float(np.exp(np.mean([np.log(times) for _, _, times in group]))),
+            workers=tuple(sorted(change.workers[0] for change in group)),
+            round=int(np.median([change.round for change in group])),
+            times=float(np.exp(np.mean([np.log(change.times) for change in group]))),
         )
         for group in groups
     ]
@@ -293,15 +299,15 @@ def find_changes(levels: Levels) -> list[Change]:
 
 def _persistence(series: Floats) -> float:
     """Return the number of successive values that count as one: 1 + 2 times the first positive autocorrelations, at least 1."""
-    variance, total = float(series @ series), 1.0
+    variance, persistence = float(series @ series), 1.0  # the mean is 0: these are residuals
     if variance < _ROUNDING * len(series):
-        return total
+        return persistence
     for lag in range(1, len(series) // 2):
         correlation = float(series[lag:] @ series[:-lag]) / variance
         if correlation <= 0:
             break
-        total += 2 * correlation
-    return total
+        persistence += 2 * correlation
+    return persistence
 
 
 def is_sudden(series: Floats, at: int) -> bool:
@@ -315,34 +321,43 @@ def is_sudden(series: Floats, at: int) -> bool:
     (True, False)
     """
     window = max(_FEWEST_ROUNDS, len(series) // 10)
-    near = np.median(series[at : at + window]) - np.median(series[max(0, at - window) : at])
-    return bool(abs(near) >= _SUDDEN * abs(np.median(series[at:]) - np.median(series[:at])))
+    near_change = np.median(series[at : at + window]) - np.median(series[max(0, at - window) : at])
+    whole_change = np.median(series[at:]) - np.median(series[:at])
+    return bool(abs(near_change) >= _SUDDEN * abs(whole_change))
 
 
-def _change(series: Floats, chance: float) -> tuple[int, float] | None:
-    """Return the first round after the last lasting change of a series, and its size; None if there is none."""
+def _last_change(series: Floats, chance: float) -> tuple[int, float] | None:
+    """Return the first round after the last lasting change of a series, and the ratio of times; None if there is none.
+
+    Args:
+        series: logarithms of times [rounds].
+        chance: probability that a series without a change shows one.
+    """
     count = len(series)
     if count < 2 * _FEWEST_ROUNDS:
         return None
     smooth = median_filter(series, size=_CHANGE_WINDOW, mode="nearest")
-    sizes = np.arange(1, count)
+    sizes = np.arange(1, count)  # numbers of rounds before the change
     sums = np.cumsum(smooth)
-    distance = (sums[-1] - sums[:-1]) / (count - sizes) - sums[:-1] / sizes
-    variance = distance**2 * sizes * (count - sizes)
-    at = int(np.argmax(variance[_FEWEST_ROUNDS - 1 : count - _FEWEST_ROUNDS])) + _FEWEST_ROUNDS
-    before, after = (float(np.median(part)) for part in (series[:at], series[at:]))
+    distance = (sums[-1] - sums[:-1]) / (count - sizes) - sums[:-1] / sizes  # of the means after and before
+    variance = distance**2 * sizes * (count - sizes)  # between the two parts, times count^2
+    first_after = int(np.argmax(variance[_FEWEST_ROUNDS - 1 : count - _FEWEST_ROUNDS])) + _FEWEST_ROUNDS
+    before, after = (float(np.median(part)) for part in (series[:first_after], series[first_after:]))
     change, middle = after - before, (after + before) / 2
     if abs(change) < np.log(_CHANGED):
         return None
-    ranks = rankdata(series)  # Mann and Whitney's statistic
-    surprise = abs(ranks[at:].mean() - (count + 1) / 2) / np.sqrt((count + 1) * at / (12 * (count - at)))
-    residuals = np.concatenate([part - part.mean() for part in (series[:at], series[at:])])
+    # Mann and Whitney's statistic, in standard deviations. Successive rounds that depend on each other count as fewer.
+    ranks = rankdata(series)
+    rank_deviation = np.sqrt((count + 1) * first_after / (12 * (count - first_after)))
+    surprise = abs(ranks[first_after:].mean() - (count + 1) / 2) / rank_deviation
+    residuals = np.concatenate([part - part.mean() for part in (series[:first_after], series[first_after:])])
     if ndtr(-surprise / np.sqrt(_persistence(residuals))) > chance:
         return None
-    right = (smooth > middle) == (change > 0)
-    if min(1 - right[:at].mean(), right[at:].mean()) < _CLEAN or not is_sudden(series, at):
+    is_like_after = (smooth > middle) == (change > 0)
+    clean_share = min(1 - is_like_after[:first_after].mean(), is_like_after[first_after:].mean())
+    if clean_share < _CLEAN or not is_sudden(series, first_after):
         return None
-    return at, float(np.exp(change))
+    return first_after, float(np.exp(change))
 
 
 @dataclass(frozen=True)
@@ -395,19 +410,22 @@ def find_stalls(seconds: Floats, levels: Levels) -> Stalls | None:
     >>> stalls.rounds, stalls.period, round(stalls.share, 3)
     ((9, 19, 29, 39), 10, 0.167)
     """
-    least = np.quantile(levels.shared[:, None] + levels.deviations, _OF_ALL, axis=1)
-    high = above_usual(least)
-    stalled = high > max(np.log(_STALLED), _CLEAR_DISTANCE * float(np.median(np.abs(high))))
+    least = np.quantile(levels.shared[:, None] + levels.deviations, _OF_ALL, axis=1)  # three in four workers are as slow
+    excess = above_usual(least)
+    stalled = excess > max(np.log(_STALLED), _CLEAR_DISTANCE * float(np.median(np.abs(excess))))
     if not 0 < stalled.mean() < _MOST_PAUSED:
         return None
-    ends = seconds.max(axis=1)
-    usual = ends / np.exp(np.where(stalled, high, 0.0))
-    share = float((ends - usual).sum() / ends.sum())
+    durations = seconds.max(axis=1)
+    without_stalls = durations / np.exp(np.where(stalled, excess, 0.0))
+    share = float((durations - without_stalls).sum() / durations.sum())
     if share < _REPORTED_SHARE:
         return None
-    times = np.exp(high[stalled])
+    times = np.exp(excess[stalled])
     return Stalls(
-        tuple(np.flatnonzero(stalled).tolist()), (float(times.mean()), float(times.max())), share, find_period(stalled)
+        rounds=tuple(np.flatnonzero(stalled).tolist()),
+        times=(float(times.mean()), float(times.max())),
+        share=share,
+        period=find_period(stalled),
     )
 
 
@@ -427,17 +445,18 @@ def find_pauses(seconds: Floats, levels: Levels) -> list[Pauses]:
         >>> pauses.workers, pauses.period, pauses.share, float(pauses.aligned.max(axis=1).sum())
         ((0, 1), 10, 0.2, 72.0)
     """
-    high = above_usual(levels.deviations)
-    spread = np.median(np.abs(high), axis=0)
-    late = high > np.maximum(np.log(_LATE), _CLEAR_DISTANCE * spread)
-    periods = np.array([find_period(series, late.shape[1]) if series.mean() < _MOST_PAUSED else 0 for series in late.T])
+    excess = above_usual(levels.deviations)
+    spread = np.median(np.abs(excess), axis=0)
+    late = excess > np.maximum(np.log(_LATE), _CLEAR_DISTANCE * spread)
+    number = late.shape[1]  # of series that are searched
+    periods = np.array([find_period(series, number) if series.mean() < _MOST_PAUSED else 0 for series in late.T])
     regular = []
     for period in np.unique(periods[periods > 0]).tolist():
         workers = np.flatnonzero(periods == period)
         paused = late & (periods == period)
-        times = float(np.exp(high[paused]).mean())
+        times = float(np.exp(excess[paused]).mean())
         share = float(paused.any(axis=1).mean())
-        if share * (times - 1) < _REPORTED_SHARE:
+        if share * (times - 1) < _REPORTED_SHARE:  # about the share of the time that the pauses cost
             continue
         aligned = _aligned(seconds, paused, period)
         regular.append(Pauses(tuple(workers.tolist()), period, times, share, aligned))
@@ -472,20 +491,26 @@ def _aligned(seconds: Floats, paused: Bools, period: int) -> Floats | None:
     """Return the times with the pauses of all workers in the same rounds; None if they are there already, or of one worker.
 
     A worker's time with a pause changes places with that of the round in which all pause, so no worker's sum changes.
+
+    Args:
+        seconds: compute times, s [rounds, workers].
+        paused: True where a worker of this period pauses [rounds, workers].
+        period: iterations from one pause of a worker to its next.
     """
     phases = [_phase(series, period) for series in paused.T if series.any()]
     if len(set(phases)) < 2:
         return None
     moved = seconds.copy()
     for worker in np.flatnonzero(paused.any(axis=0)).tolist():
-        for at in np.flatnonzero(paused[:, worker]).tolist():
-            to = at - (at - phases[0]) % period
-            to = to if to >= 0 else to + period
-            if to < len(seconds) and not paused[to, worker]:
-                moved[[at, to], worker] = moved[[to, at], worker]
+        for source in np.flatnonzero(paused[:, worker]).tolist():
+            target = source - (source - phases[0]) % period  # the last round, up to this one, in which the first worker pauses
+            target = target if target >= 0 else target + period
+            if target < len(seconds) and not paused[target, worker]:
+                moved[[source, target], worker] = moved[[target, source], worker]
     return moved
 
 
 def _phase(late: Bools, period: int) -> int:
+    """Return the round number, modulo the period, of most slow rounds."""
     rounds: NDArray[np.int64] = np.flatnonzero(late)
     return int(np.bincount(rounds % period).argmax())
