@@ -105,7 +105,7 @@ class Auto(CutoffRule):
     seed: Natural = Field(default=0, description="seed of the draws")
 
     @model_validator(mode="after")
-    def _fitting(self) -> Self:
+    def _check_lengths(self) -> Self:
         for name in ("weights", "held_back"):
             if len(getattr(self, name)) not in (0, len(self.candidates)):
                 raise ValueError(f"`{name}` must be as many as there are `candidates` ({len(self.candidates)}), or none")
@@ -125,21 +125,20 @@ class Auto(CutoffRule):
         return tuple(doubt for rule, weight in self._weighed() if weight for doubt in rule.doubts())
 
     def start(self, node_of: NodeOf) -> Chooser:
-        choosers, begin, untrained = [], [], None
+        choosers, weights, untrained = [], [], None
         for rule, weight in self._weighed():
             try:
                 if weight:
                     choosers.append(rule.unwatched().start(node_of))
-                    begin.append(weight)
+                    weights.append(weight)
             except UntrainedError as error:
-                if self.weights:
+                if self.weights:  # given weights name the candidates that are wanted; without them, this one is left out
                     raise
                 untrained = error
         if untrained and not choosers:
             raise untrained
-        return Following(
-            choosers, np.array(begin), len(node_of), np.array(self.excesses) if self.excesses else None, (self.seed, "auto")
-        )
+        excesses = np.array(self.excesses) if self.excesses else None
+        return Following(choosers, np.array(weights), len(node_of), excesses, stream=(self.seed, "auto"))
 
     def _weighed(self) -> Iterator[tuple[CutoffRule, float]]:
         """Pair the candidates with their initial weights."""
@@ -155,18 +154,17 @@ class Auto(CutoffRule):
         Candidates that cannot be trained, because there are too few rounds, are left out. Raises ValueError if none can be
         trained.
         """
-        parts = 2 * len(self.candidates)
-        rules, held_out = [], {}
+        rules, held_out = [], {}  # held_out: rounds by number of the candidate
         for number, rule in enumerate(self.candidates):
             trained, rounds = _train_and_run(rule, seconds, node_of)
             rules.append(trained)
-            progress((number + 1) / parts)
+            progress((number + 1) / (2 * len(self.candidates)))
             if rounds is not None:
                 held_out[number] = rounds
         if not held_out:
             raise ValueError(f"no candidate can be trained on {len(seconds)} iterations")
         for count, number in enumerate(held_out):
-            if not rules[number].holds_back:
+            if not rules[number].holds_back:  # the others were trained on all rounds before
                 rules[number] = self.candidates[number].trained(seconds, node_of)
             progress(0.5 + (count + 1) / (2 * len(held_out)))
         return self.model_copy(
@@ -178,12 +176,15 @@ class Auto(CutoffRule):
         )
 
     def _held_out_results(self, held_out: dict[int, Rounds], workers: int) -> dict[str, tuple[float, ...]]:
-        """Return the candidates' throughputs in held-out rounds and their initial weights."""
+        """Return the candidates' throughputs in held-out rounds and their initial weights.
+
+        The weights are about those that the rule would have after these rounds, or after a hundred of them.
+        """
         rates = {number: rounds.summary()["throughput"] for number, rounds in held_out.items()}
         best = max(rates.values())
-        means = [_mean_gain(rounds, best, workers) for rounds in held_out.values()]
-        rounds_counted = min(len(next(iter(held_out.values())).cutoff), _MOST_ROUNDS)
-        weights = share_weights(exp(RATE * rounds_counted * (np.array(means) - max(means))))
+        gains = [_mean_gain(rounds, best, workers) for rounds in held_out.values()]
+        counted_rounds = min(len(next(iter(held_out.values())).cutoff), _MOST_ROUNDS)
+        weights = share_weights(exp(RATE * counted_rounds * (np.array(gains) - max(gains))))
         return {
             "held_back": self._per_candidate({number: rate / best for number, rate in rates.items()}),
             "weights": self._per_candidate(dict(zip(held_out, weights.tolist(), strict=True))),

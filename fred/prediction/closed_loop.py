@@ -87,8 +87,8 @@ def run(
         raise ValueError(f"{len(seconds)} iterations, of which the first {warm_up} are for warming up: none is left to count")
     times = np.maximum(nanoseconds(np.asarray(seconds, np.float64)), 1)
     rounds = []
-    for number, row in enumerate(_rounds(rule, times, node_of, warm_up)):
-        rounds.append(row)
+    for number, cutoff_time_decision in enumerate(_rounds(rule, times, node_of, warm_up)):
+        rounds.append(cutoff_time_decision)
         progress((number + 1) / len(times))
     cutoff, time, decision = zip(*rounds[warm_up:], strict=True)
     return Rounds(np.array(cutoff), np.array(time), np.array(decision), *_oracle(times[warm_up:]))
@@ -96,7 +96,7 @@ def run(
 
 def warmed_up(rule: CutoffRule, warm_up: int) -> CutoffRule:
     """Return the rule with its own warm-up reduced to at most `warm_up` rounds."""
-    rounds = getattr(rule, "warm_up", warm_up)
+    rounds = getattr(rule, "warm_up", warm_up)  # rules without such an option stay as they are
     return rule if rounds <= warm_up else rule.model_copy(update={"warm_up": warm_up})
 
 
@@ -106,20 +106,20 @@ def _rounds(rule: CutoffRule, times: Times, node_of: NodeOf, warm_up: int) -> It
         raise ValueError("this rule needs what gradients say, which recorded times do not contain")
     chooser, workers = rule.start(node_of), times.shape[1]
     for number, round_times in enumerate(times):
-        begin = perf_counter()
+        start = perf_counter()
         choice = chooser.choose(round_times)  # only an oracle uses the times of the round that begins
-        decision_seconds = perf_counter() - begin
+        decision_seconds = perf_counter() - start
         outcome = Round.from_choice(round_times, workers if number < warm_up else choice)
-        begin = perf_counter()
+        start = perf_counter()
         chooser.observe(outcome.observed, outcome.in_time)
-        yield len(outcome.first), outcome.cutoff, decision_seconds + perf_counter() - begin
+        yield len(outcome.first), outcome.cutoff, decision_seconds + perf_counter() - start
 
 
 def _oracle(times: Times) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return c and x_(c), ns, with the most gradients per time in each round [rounds]; `times` are in ns [rounds, workers]."""
     ordered = np.sort(times, axis=1)
-    best = np.argmax(np.arange(1, times.shape[1] + 1) / ordered, axis=1)
-    return best + 1, ordered[np.arange(len(best)), best]
+    best_index = np.argmax(np.arange(1, times.shape[1] + 1) / ordered, axis=1)
+    return best_index + 1, ordered[np.arange(len(ordered)), best_index]
 
 
 def _throughput(cutoff: NDArray[np.int64], time: NDArray[np.int64]) -> float:
@@ -139,8 +139,8 @@ def split_rounds(seconds: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDA
     """
     if len(seconds) < 2:
         raise ValueError(f"{len(seconds)} iterations: at least 2 are needed to hold some of them back")
-    early = 3 * len(seconds) // 4
-    return seconds[:early], seconds[early:]
+    training = 3 * len(seconds) // 4
+    return seconds[:training], seconds[training:]
 
 
 def run_held_out(

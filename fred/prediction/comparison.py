@@ -151,7 +151,7 @@ class Comparison:
         }
         settings = {"train": self.train, "trained": self.trained, "warm_up": self.warm_up, "rounds": self.counted_rounds}
         rules = {
-            name: summary | {f"against_{other}": _ratio_json(by[name]) for other, by in self.ratios.items()}
+            name: summary | {f"against_{reference}": _ratio_json(ratios[name]) for reference, ratios in self.ratios.items()}
             for name, summary in self.rules.items()
         }
         results = {
@@ -186,10 +186,18 @@ def compare(
     seconds, rest = np.split(trace.seconds, [train])
     rules = {name: rule_named(name) for name in names} | dict(extra_rules)
     node_of = nodes_of(trace, train)
-    every = closed_loop.run(AllWorkers(), rest, node_of, warm_up)
+    waiting_for_all = closed_loop.run(AllWorkers(), rest, node_of, warm_up)
     rounds, doubts = train_and_run(rules, seconds, rest, node_of, warm_up, progress)
-    groups, inferred = len(np.unique(node_of)), trace.node_of is None
-    return Comparison(trace, train, warm_up, groups, inferred, every, rounds, doubts=doubts)
+    return Comparison(
+        trace=trace,
+        train=train,
+        warm_up=warm_up,
+        groups=len(np.unique(node_of)),
+        groups_inferred=trace.node_of is None,
+        waiting_for_all=waiting_for_all,
+        rounds=rounds,
+        doubts=doubts,
+    )
 
 
 def nodes_of(trace: Trace, train: int) -> NodeOf:
@@ -212,23 +220,23 @@ def train_and_run(
     trained: dict[str, CutoffRule] = {}
     rounds = {}
     for name in sorted(rules, key=lambda name: isinstance(rules[name], Auto)):  # `auto` last: it uses the trained others
-        rule, show = closed_loop.warmed_up(rules[name], warm_up), partial(progress, f"{name}, training")
+        rule, show_training = closed_loop.warmed_up(rules[name], warm_up), partial(progress, f"{name}, training")
         if isinstance(rule, Auto):
             rule = rule.watching(*(earlier for earlier in trained.values() if earlier.holds_back))
-        show(0.0)
+        show_training(0.0)
         try:
-            trained[name] = rule.trained(seconds, node_of, show)
-            show(1.0)
+            trained[name] = rule.trained(seconds, node_of, show_training)
+            show_training(1.0)
             rounds[name] = closed_loop.run(trained[name], rest, node_of, warm_up, partial(progress, name))
         except ValueError as error:
             raise FredError(f"rule `{name}`: {error}") from error
     doubts = (f"rule `{name}`: {doubt}" for name, rule in trained.items() for doubt in rule.doubts())
-    return {name: rounds[name] for name in rules}, tuple(doubts)
+    return {name: rounds[name] for name in rules}, tuple(doubts)  # in the order of the caller
 
 
 def rule_named(name: str) -> CutoffRule:
     """Return the untrained rule of this command-line name. Raises FredError."""
-    head, _, number = name.partition(":")
+    head, _, number = name.partition(":")  # as in `count:24` or `deadline:1.5`
     if head == "count" and number:
         if not re.fullmatch("[1-9][0-9]{,8}", number):
             raise FredError(f"rule `{name}`: expected a number of workers after `count:`")
@@ -289,7 +297,7 @@ def rolling(
     rules = {name: rule_named(name) for name in names}
     waiting_for_all: list[Rounds] = []
     parts: dict[str, list[Rounds]] = {name: [] for name in rules}
-    doubts: dict[str, None] = {}
+    doubts: dict[str, None] = {}  # a set in order: the same doubt may return in each block
     origins = range(first, trace.iterations, block)
     for origin in origins:
         node_of, warm_up_rounds = nodes_of(trace, origin), min(warm_up, origin)
@@ -299,16 +307,14 @@ def rolling(
         doubts |= dict.fromkeys(warnings)
         for name, rounds in outcomes.items():
             parts[name].append(rounds)
-    rounds_by_rule = {name: Rounds.concatenate(blocks) for name, blocks in parts.items()}
-    groups = len(np.unique(node_of))
     return Comparison(
-        trace,
-        first,
-        warm_up,
-        groups,
-        trace.node_of is None,
-        Rounds.concatenate(waiting_for_all),
-        rounds_by_rule,
-        len(origins),
-        tuple(doubts),
+        trace=trace,
+        train=first,
+        warm_up=warm_up,
+        groups=len(np.unique(node_of)),  # as inferred from the most iterations, those before the last block
+        groups_inferred=trace.node_of is None,
+        waiting_for_all=Rounds.concatenate(waiting_for_all),
+        rounds={name: Rounds.concatenate(blocks) for name, blocks in parts.items()},
+        trained=len(origins),
+        doubts=tuple(doubts),
     )

@@ -215,7 +215,7 @@ class Round(NamedTuple):
         first = arrivals[: _count_taken(times, choice)]
         cutoff, in_time = int(times[first[-1]]), np.zeros(len(times), bool)
         if isinstance(choice, Deadline):
-            last = arrivals[(choice.workers or len(times)) - 1]
+            last = arrivals[(choice.workers or len(times)) - 1]  # ends the round if it is in time
             cutoff = max(cutoff, int(min(choice.ns, times[last])))
         in_time[first] = True
         return cls(first, cutoff, in_time, np.minimum(times, cutoff))
@@ -329,11 +329,12 @@ class Maximizer:
     def cutoff(self, ordered: NDArray[np.float64]) -> int:
         """Return the best allowed c; `ordered` is x_(1) .. x_(n) in the time unit of `record`."""
         worth = self._worth(np.arange(1.0, len(ordered) + 1))
-        gain = np.where(ordered > 0, worth / np.maximum(ordered, 1e-300), 0.0)[self._least - 1 :]
-        if self._long_run and self._time:
-            long_run = (worth - self._gradients / self._time * ordered)[self._least - 1 :]
-            gain = np.where(gain >= min(_LEAST_RATE * gain.max(), gain.max()), long_run, -np.inf)
-        return self._least + int(np.argmax(gain))
+        rates = np.where(ordered > 0, worth / np.maximum(ordered, 1e-300), 0.0)[self._least - 1 :]  # predictions may be below 0
+        if not self._long_run or not self._time:
+            return self._least + int(np.argmax(rates))
+        least_rate = min(_LEAST_RATE * rates.max(), rates.max())  # the latter if worth, and so all rates, are negative
+        gains = (worth - self._gradients / self._time * ordered)[self._least - 1 :]
+        return self._least + int(np.argmax(np.where(rates >= least_rate, gains, -np.inf)))
 
     def record(self, gradients: float, time: float) -> None:
         """Record the outcome of the last round.

@@ -90,7 +90,7 @@ class Completion:
         self._usual_logs, self._deviation, self._rounds = np.zeros(workers), np.zeros(workers), 0
         self.excesses = np.zeros(BINS) if excesses is None else excesses
         self.prior = _PRIOR  # weight of the prior, by which missing workers arrive soon
-        self._lasted = np.zeros(BINS)  # histogram of dropped workers' excess over their usual time when the round ended
+        self._lasted = np.zeros(BINS)  # histogram of dropped workers' excess over their usual time when they were dropped
 
     @property
     def usual_seconds(self) -> Floats:
@@ -115,16 +115,17 @@ class Completion:
             return np.sort(seconds)
         all_times, expected = np.sort(seconds), logs.copy()
         if dropped.any():
-            missing, expected[dropped] = self._missing(float(logs[dropped].max()), self._usual_logs[dropped])
-            all_times = np.concatenate((np.sort(seconds[finished]), missing))
+            end = float(logs[dropped].max())  # of the round, until which all dropped workers were observed
+            missing_times, expected[dropped] = self._missing(end, self._usual_logs[dropped])
+            all_times = np.concatenate((np.sort(seconds[finished]), missing_times))
         self._count(logs, finished)
         self._follow(expected)
         return all_times
 
     def _begin(self, logs: Floats) -> None:
-        middle = np.sort(logs)[len(logs) // 2]
+        median = np.sort(logs)[len(logs) // 2]
         self._usual_logs = logs
-        self._deviation = np.full(len(logs), max(np.sort(np.abs(logs - middle))[len(logs) // 2], _STEP))
+        self._deviation = np.full(len(logs), max(np.sort(np.abs(logs - median))[len(logs) // 2], _STEP))
 
     def _missing(self, end: float, usual_logs: Floats) -> tuple[Floats, Floats]:
         """Return the dropped workers' times, ascending, s, and the expected log time of each, both [dropped].
@@ -135,11 +136,12 @@ class Completion:
         """
         # Summed over workers, the complement of `still_computing` is the expected number of arrivals, hence the ordered times.
         # Its differences are each worker's distribution, hence its expected log time.
-        reach = max(_GRID_REACH, float(usual_logs.max()) - end + _GRID_REACH / 2)
-        grid = end + reach * np.linspace(0, 1, _GRID_POINTS) ** 2
+        reach = max(_GRID_REACH, float(usual_logs.max()) - end + _GRID_REACH / 2)  # also beyond a usual time after the end
+        grid = end + reach * np.linspace(0, 1, _GRID_POINTS) ** 2  # finest after the end, where most arrive
         still_computing = self._still_computing(grid, end, usual_logs)
         arrived = np.add.reduce(1 - still_computing, axis=0)
-        log_time_shares = np.ascontiguousarray(-np.diff(still_computing, axis=1).T) * ((grid[1:] + grid[:-1]) / 2)[:, None]
+        middles = (grid[1:] + grid[:-1]) / 2
+        log_time_shares = np.ascontiguousarray(-np.diff(still_computing, axis=1).T) * middles[:, None]
         return between_ranks(arrived, exp(grid), len(usual_logs)), np.cumsum(log_time_shares, axis=0)[-1]
 
     def _still_computing(self, grid: Floats, end: float, usual_logs: Floats) -> Floats:
@@ -148,36 +150,38 @@ class Completion:
         Its shape is [dropped, points]. Workers that are missing at the end of the grid arrive in its last step.
         """
         survival = self._survival()
-        beyond = np.interp(grid - usual_logs[:, None], _EDGES, survival)
-        still_computing: Floats = beyond / np.interp(end - usual_logs, _EDGES, survival)[:, None]
+        survival_on_grid = np.interp(grid - usual_logs[:, None], _EDGES, survival)
+        still_computing: Floats = survival_on_grid / np.interp(end - usual_logs, _EDGES, survival)[:, None]
         still_computing[:, -1] = 0.0
         return still_computing
 
     def _survival(self) -> Floats:
         """Return the share of times that exceed the usual one by more than each edge [bins + 1]."""
-        exits = self.excesses + self._lasted
-        at_risk = np.cumsum(exits[::-1])[::-1]
+        ends = self.excesses + self._lasted  # workers whose observation ends in each bin: they finish, or are dropped
+        at_risk = np.cumsum(ends[::-1])[::-1]
         hazard = (self.excesses + self.prior * _ARRIVE) / (at_risk + self.prior)
-        return np.concatenate(([1.0], np.cumprod(1 - np.minimum(hazard, 0.95))))
+        return np.concatenate(([1.0], np.cumprod(1 - np.minimum(hazard, 0.95))))  # above 0, as `_still_computing` divides by it
 
     def _count(self, logs: Floats, finished: NDArray[np.bool_]) -> None:
+        """Add the round's times to the histograms."""
         bins = np.clip(((logs - self._usual_logs - _LOWEST) / _STEP).astype(np.int64), 0, BINS - 1)
         self.excesses = _FORGOTTEN * self.excesses + np.bincount(bins[finished], minlength=BINS)
         self._lasted = _FORGOTTEN * self._lasted + np.bincount(bins[~finished], minlength=BINS)
 
     def _follow(self, expected: Floats) -> None:
+        """Move usual times and deviations towards the round's log times, observed or expected [workers]."""
         error = expected - self._usual_logs
         changed = np.abs(error) > np.maximum(_JUMP * self._deviation, _LEAST_JUMP)
         self._usual_logs = self._usual_logs + np.where(changed, 1.0, max(_TIME_RATE, 1 / self._rounds)) * error
-        nearest = np.minimum(np.abs(error), 3 * self._deviation)
-        self._deviation = np.maximum(self._deviation + _DEVIATION_RATE * (nearest - self._deviation), 0.01)
+        deviation = np.minimum(np.abs(error), 3 * self._deviation)  # a change counts as no more, or it would pass for spread
+        self._deviation = np.maximum(self._deviation + _DEVIATION_RATE * (deviation - self._deviation), 0.01)
 
 
 def excesses_of(seconds: Floats) -> Floats:
     """Return the histogram of how far times exceeded the usual ones in complete rounds, s [iterations, workers]: [bins]."""
     completion = Completion(seconds.shape[1])
-    for row in seconds:
-        completion.completed(row, np.ones(len(row), bool))
+    for times in seconds:
+        completion.completed(times, np.ones(len(times), bool))
     return completion.excesses
 
 
@@ -211,7 +215,7 @@ class Following(Chooser):
         self._block = -1  # block of rounds whose draws are made
         self._last_contact = np.zeros(workers, np.int64)  # last round in which each worker was in time, or was waited for
         self._last_in_time = np.zeros(workers, np.int64)  # last round in which each worker was in time
-        self._distance = np.full(workers, _PATIENCE)  # rounds from then until it is waited for
+        self._patience = np.full(workers, _PATIENCE)  # rounds after the last contact until it is waited for
         self._explored = -_BLOCK  # last round that waited longer for unseen workers
         self._cost = 0.0  # cost of that wait, as a share of a round
 
@@ -222,13 +226,13 @@ class Following(Chooser):
 
     def choose(self, times: Times) -> Choice:
         """Return the choice of a candidate drawn by weight, or now and then a longer deadline for unseen workers."""
-        self._judged = np.array([chooser.ready for chooser in self._choosers])
+        self._is_ready = np.array([chooser.ready for chooser in self._choosers])
         self._choices = [chooser.choose(times) for chooser in self._choosers]
-        if self._first is not None and not self._judged[self._first]:
+        if self._first is not None and not self._is_ready[self._first]:
             self._followed = self._first
             return self._choices[self._first]
         self._followed = self._draw_candidate()
-        if self._round == 0:
+        if self._round == 0:  # usual times, which bound the choices, are unknown
             return self._choices[self._followed]
         usual_times = np.maximum(nanoseconds(np.minimum(self._completion.usual_seconds, _FOREVER)), 1)
         longest = _longest(usual_times)
@@ -247,34 +251,35 @@ class Following(Chooser):
         if block != self._block:
             self._block = block
             self._draws = numerics.uniforms(*self._stream, 0, start=_BLOCK * block, count=_BLOCK)
-        weights = np.cumsum(self.weights * self._judged if self._judged.any() else self.weights)
-        return int(np.searchsorted(weights, float(self._draws[position]) * weights[-1], side="right"))
+        cumulated = np.cumsum(self.weights * self._is_ready if self._is_ready.any() else self.weights)
+        return int(np.searchsorted(cumulated, float(self._draws[position]) * cumulated[-1], side="right"))
 
     def _deadline_for_overdue(self, longest: int) -> Deadline | None:
         """Return a longer deadline for workers unseen for long, if one is due; this costs at most 1 % of the time."""
-        overdue = self._round - self._last_contact >= self._distance
-        number = int(overdue.sum())
-        share = min(number / max(self._workers - number, 1), 1.0)  # waiting this share of a round is worth all their gradients
-        if not number or self._round - self._explored < max(share, self._cost) * _BLOCK:
+        overdue = self._round - self._last_contact >= self._patience
+        count = int(overdue.sum())
+        share = min(count / max(self._workers - count, 1), 1.0)  # waiting this share of a round is worth all their gradients
+        # This wait and the last one cost at most these shares of a round, so neither exceeds 1 / _BLOCK of the rounds between.
+        if not count or self._round - self._explored < max(share, self._cost) * _BLOCK:
             return None
         self._explored, self._cost, self._last_contact[overdue] = self._round, share, self._round
-        self._distance[overdue] = np.minimum(2 * self._distance[overdue], _MOST_PATIENCE)
+        self._patience[overdue] = np.minimum(2 * self._patience[overdue], _MOST_PATIENCE)
         return Deadline(min(longest, round((1 + share) * self._slack * self._expected)))
 
     def observe(self, times: Times, finished: NDArray[np.bool_]) -> None:
         """Compute what every candidate would have gained, update the weights, and pass the round on to the candidates."""
-        self._look_back(times, finished)
+        self._adapt_prior(times, finished)
         self._round += 1
         self._last_contact[finished] = self._last_in_time[finished] = self._round
-        self._distance[finished] = _PATIENCE
+        self._patience[finished] = _PATIENCE
         all_times = np.minimum(self._completion.completed(np.maximum(times, 1) / NANOSECONDS, finished), _FOREVER)
         self._possible.append(float((np.arange(1, len(all_times) + 1) / all_times).max()))
-        if self._round > 1:
+        if self._round > 1:  # the first round's choices were not bounded, and its times set the usual ones
             self._weigh(Outcome.from_choices(self._choices, np.maximum(nanoseconds(all_times), 1)))
         for chooser in self._choosers:
             chooser.observe(times, finished)
 
-    def _look_back(self, times: Times, finished: NDArray[np.bool_]) -> None:
+    def _adapt_prior(self, times: Times, finished: NDArray[np.bool_]) -> None:
         """Adapt the completion's prior: a worker that was missing for long has come, or the round waited without success."""
         missing = self._round - self._last_in_time >= _PATIENCE
         if (missing & finished).any():
@@ -285,13 +290,13 @@ class Following(Chooser):
     def _weigh(self, outcome: Outcome) -> None:
         """Update the weights by the candidates' gains per worker, and record the outcome of the followed choice."""
         if self._time:
-            pace = min(self._gradients / self._time, _ABOVE * max(self._possible))
+            pace = min(self._gradients / self._time, _ABOVE * max(self._possible))  # rho (`auto.py`), gradients per s
             gains = (outcome.gradients - pace * outcome.seconds) / self._workers
-            judged = self.weights * self._judged
-            mean = math.fsum(judged * gains) / (math.fsum(judged) or 1.0)
-            self.gains = np.where(self._judged, gains, mean)
+            ready_weights = self.weights * self._is_ready
+            mean = math.fsum(ready_weights * gains) / (math.fsum(ready_weights) or 1.0)
+            self.gains = np.where(self._is_ready, gains, mean)  # the others as much as the ready ones on average
             self.weights = share_weights(self.weights * exp(RATE * (self.gains - self.gains.max())))
-        weight = _PACE if self._time else 1.0
+        weight = _PACE if self._time else 1.0  # the first outcome sets the averages
         self._gradients += weight * (float(outcome.gradients[self._followed]) - self._gradients)
         self._time += weight * (float(outcome.seconds[self._followed]) - self._time)
         if self._expected:
@@ -306,8 +311,8 @@ def _longest(times: Times) -> int:
 
 def _bounded(choice: Choice, longest: int, workers: int) -> Deadline:
     """Return the choice with a deadline of at most `longest` ns."""
-    number, ns = (choice.workers or workers, choice.ns) if isinstance(choice, Deadline) else (choice, longest)
-    return Deadline(min(ns, longest), number)
+    count, ns = (choice.workers or workers, choice.ns) if isinstance(choice, Deadline) else (choice, longest)
+    return Deadline(min(ns, longest), count)
 
 
 class Watched(Predictive):

@@ -61,7 +61,7 @@ def _initial(logs: Floats, chain_of: NodeOf, states: int) -> Switching:
     """Return the model before the first pass: its levels are spread evenly over the chains' means, and states last."""
     offsets, variances = _median_and_variance(logs)
     deviations = np.maximum(np.sqrt(variances), _LEAST_DEVIATION)
-    means = np.sort(_chain_means(offsets, deviations, logs, chain_of)[0].ravel())
+    means = np.sort(_chain_means(offsets, deviations, logs, chain_of)[0].ravel())  # of all iterations and chains
     low, high = means[int(_TAIL * len(means))], means[int((1 - _TAIL) * (len(means) - 1))]
     transition = np.full((states, states), _LEAVING / states) + _STAYING * np.eye(states)
     return Switching(np.linspace(low, high, states), transition, offsets, deviations)
@@ -69,24 +69,24 @@ def _initial(logs: Floats, chain_of: NodeOf, states: int) -> Switching:
 
 def _median_and_variance(logs: Floats) -> tuple[Floats, Floats]:
     """Return the (upper) median along the first axis, and a variance that a few slow rounds or workers do not change."""
-    middle = np.sort(logs, axis=0)[len(logs) // 2]
-    return middle, VARIANCE_PER_MEDIAN * np.sort((logs - middle) ** 2, axis=0)[len(logs) // 2]
+    median = np.sort(logs, axis=0)[len(logs) // 2]
+    return median, VARIANCE_PER_MEDIAN * np.sort((logs - median) ** 2, axis=0)[len(logs) // 2]
 
 
 def _improved(model: Switching, logs: Floats, chain_of: NodeOf) -> Switching:
     """Return the model after one pass of expectation maximisation."""
-    # Variance: of the residuals, plus the posterior variance of the level. Each row of transitions gets one pseudo-count.
+    # Variance: of the residuals, plus the posterior variance of the level.
     # Levels are known up to a constant: the most common one becomes 0, and the offsets take the rest.
     means, weights = _chain_means(model.offsets, model.deviations, logs, chain_of)
-    misses = (means[:, :, None] - model.levels) ** 2
-    posterior, transition_counts = smoothed(likelihood(-weights[:, None] * misses / 2), model.transition)
+    squared_distances = (means[:, :, None] - model.levels) ** 2  # [iterations, chains, states]
+    posterior, transition_counts = smoothed(likelihood(-weights[:, None] * squared_distances / 2), model.transition)
     levels = _new_levels(posterior, means, weights)
     expected_level, expected_square = (over_states(posterior * value) for value in (levels, levels**2))
     residuals = logs - np.take(expected_level, chain_of, axis=1)
     offsets = np.add.reduce(residuals, axis=0) / len(logs)
     squares = (residuals - offsets) ** 2 + np.take(expected_square - expected_level**2, chain_of, axis=1)
     variance = np.add.reduce(squares, axis=0) / len(logs)
-    counts = transition_counts + 1 / len(levels)
+    counts = transition_counts + 1 / len(levels)  # so each row has one pseudo-count
     usual_level = levels[np.argmax(np.add.reduce(posterior.reshape(-1, len(levels)), axis=0))]
     return Switching(
         levels - usual_level,
@@ -98,8 +98,8 @@ def _improved(model: Switching, logs: Floats, chain_of: NodeOf) -> Switching:
 
 def _new_levels(posterior: Floats, means: Floats, weights: Floats) -> Floats:
     """Return the levels [states]: means of the chains' means, weighted by posterior and precision."""
-    weighted = posterior.reshape(-1, posterior.shape[2]) * np.broadcast_to(weights, means.shape).reshape(-1, 1)
-    return np.add.reduce(weighted * means.reshape(-1, 1), axis=0) / np.maximum(np.add.reduce(weighted, axis=0), 1e-9)
+    shares = posterior.reshape(-1, posterior.shape[2]) * np.broadcast_to(weights, means.shape).reshape(-1, 1)
+    return np.add.reduce(shares * means.reshape(-1, 1), axis=0) / np.maximum(np.add.reduce(shares, axis=0), 1e-9)
 
 
 def _chain_means(offsets: Floats, deviations: Floats, logs: Floats, chain_of: NodeOf) -> tuple[Floats, Floats]:
@@ -113,7 +113,7 @@ def _chain_means(offsets: Floats, deviations: Floats, logs: Floats, chain_of: No
     """
     precision = 1 / deviations**2
     weights = np.asarray(np.bincount(chain_of, precision), np.float64)
-    sums = np.zeros((len(weights), len(logs)))
+    sums = np.zeros((len(weights), len(logs)))  # [chains, iterations]; a number without workers has a weight of 0
     np.add.at(sums, chain_of, ((logs - offsets) * precision).T)
     return np.ascontiguousarray((sums / np.maximum(weights, 1e-9)[:, None]).T), weights
 
@@ -145,7 +145,7 @@ def updated(state: Floats, log_likelihood: Floats) -> Floats:
         >>> updated(np.array([[0.5, 0.5]]), np.log([[3.0, 1.0]])).round(3).tolist()
         [[0.75, 0.25]]
     """
-    return _normal(state * likelihood(np.where(state > 0, log_likelihood, -math.inf)))
+    return _normalised(state * likelihood(np.where(state > 0, log_likelihood, -math.inf)))
 
 
 def likelihood(logarithms: Floats) -> Floats:
@@ -160,24 +160,24 @@ def smoothed(likelihoods: Floats, transition: Floats) -> tuple[Floats, Floats]:
     states].
     """
     times, _, states = likelihoods.shape
-    forward = np.empty_like(likelihoods)
+    probabilities = np.empty_like(likelihoods)  # given the observations up to t; after the backward pass, given all
     state = np.full(likelihoods.shape[1:], 1 / states)
     for t in range(times):
-        forward[t] = state = _normal(state * likelihoods[t])
+        probabilities[t] = state = _normalised(state * likelihoods[t])
         state = predicted(state, transition)
-    counts, backward = np.zeros((states, states)), np.ones(state.shape)
+    counts, backward = np.zeros((states, states)), np.ones(state.shape)  # backward: likelihood of what follows t, by state
     for t in reversed(range(times - 1)):
         ahead = likelihoods[t + 1] * backward  # likelihood of the observations from t + 1 on, given the state then
-        pairs = forward[t][:, :, None] * transition * ahead[:, None, :]
+        pairs = probabilities[t][:, :, None] * transition * ahead[:, None, :]  # of the states at t and t + 1
         total = over_states(over_states(pairs))
         counts += np.add.reduce(pairs / total[:, None, None], axis=0)
         backward = over_states(transition * ahead[:, None, :])
-        backward /= backward.max(axis=-1, keepdims=True)
-        forward[t] = _normal(forward[t] * backward)
-    return forward, counts
+        backward /= backward.max(axis=-1, keepdims=True)  # only ratios matter; without this, it would underflow
+        probabilities[t] = _normalised(probabilities[t] * backward)
+    return probabilities, counts
 
 
-def _normal(weights: Floats) -> Floats:
+def _normalised(weights: Floats) -> Floats:
     return weights / over_states(weights)[..., None]
 
 
@@ -263,7 +263,7 @@ class _Filter(Predictor):
         self._chain_of = rule.chains(node_of)
         chains, states = int(self._chain_of.max()) + 1, len(self._levels)
         self.state = np.full((chains, states), 1 / states)
-        self._rounds, self._settling = 0, 0 if rule.medians else _SETTLING
+        self._rounds, self._settling = 0, 0 if rule.medians else _SETTLING  # first rounds that also set the medians
         self._offsets, self._deviations = log(np.array(rule.medians)), np.array(rule.deviations)
         if rule.medians:
             self._tabulate()
@@ -284,28 +284,33 @@ class _Filter(Predictor):
         self.state = predicted(self.state, self._transition)
 
     def log_likelihood(self, logs: Floats, finished: NDArray[np.bool_]) -> Floats:
-        """Return the log-likelihood of each chain's states, up to a constant per chain: [chains, states]."""
-        values = np.empty((len(self._levels), len(self.state)))
+        """Return the log-likelihood of each chain's states, up to a constant per chain: [chains, states].
+
+        Args:
+            logs: logarithms of times; of dropped workers that of the cutoff [workers].
+            finished: True for workers that were not dropped [workers].
+        """
+        chain_sums = np.empty((len(self._levels), len(self.state)))
         for state, level in enumerate(self._levels):
             z = (logs - self._offsets - level) / self._deviations
-            value = -z * z / 2
+            of_worker = -z * z / 2  # the rest of the log density is the same in all states
             # A dropped worker took longer than the round, and nothing else is known of it. The density at the round's end, in
             # place of this probability, would take each slow worker for one that has just finished.
-            value[~finished] = log_ndtr(-z[~finished])
-            values[state] = np.bincount(self._chain_of, value, len(self.state))
-        return values.T
+            of_worker[~finished] = log_ndtr(-z[~finished])
+            chain_sums[state] = np.bincount(self._chain_of, of_worker, len(self.state))
+        return chain_sums.T
 
     def _begin(self, logs: Floats) -> None:
         """Begin with the median and the deviation of the first round for all workers."""
-        middle, variance = _median_and_variance(logs)
-        self._offsets, self._deviations = np.full(len(logs), middle), np.full(len(logs), np.sqrt(np.maximum(variance, 1e-6)))
+        median, variance = _median_and_variance(logs)
+        self._offsets, self._deviations = np.full(len(logs), median), np.full(len(logs), np.sqrt(np.maximum(variance, 1e-6)))
 
     def _settle(self, logs: Floats, finished: NDArray[np.bool_]) -> None:
         """Move each finished worker's median and deviation towards the mean over the rounds so far."""
         level = over_states(self.state * self._levels)[self._chain_of]
         error = logs - self._offsets - level
         variance = self._deviations**2
-        weight = finished / (self._rounds + 1)
+        weight = finished / (self._rounds + 1)  # the initial values count as a round
         self._offsets = self._offsets + weight * error
         self._deviations = np.sqrt(variance + weight * (error**2 - variance))
         self._tabulate()

@@ -177,7 +177,7 @@ class _Lateness:
 
     def record(self, choice: Deadline, gradients: int, ns: int) -> None:
         """Learn from the outcome of a choice; ignore rounds that others cut short before its deadline."""
-        early = gradients < (choice.workers or 0)
+        early = gradients < (choice.workers or 0)  # the deadline came before the last of these workers
         if self._expected > 0 and (ns >= choice.ns or not early):
             self._rounds += 1
             error = max(abs(math.log(ns / NANOSECONDS / self._expected)), _LEAST_LATENESS if early else 0.0)
@@ -185,7 +185,7 @@ class _Lateness:
 
 
 def _outcome(times: Times, finished: NDArray[np.bool_], choice: Choice) -> tuple[int, int]:
-    """Return gradients and duration, ns, of a round under this choice, as far as the possibly shorter round shows them."""
+    """Return gradients and duration, ns, of a round under this choice, as far as a round that ended earlier shows them."""
     in_time = int(finished.sum())
     if isinstance(choice, Deadline):
         gradients = max(1, int((finished & (times <= choice.ns)).sum()))
@@ -248,9 +248,11 @@ class _NormalOrderStatistics(Predictor):
     def learn(self, seconds: NDArray[np.float64], finished: NDArray[np.bool_]) -> None:
         observed = np.sort(seconds[finished])
         z = self._z[: len(observed)]
-        mean, centred = math.fsum(z) / len(z), z - math.fsum(z) / len(z)  # fsum: the same bits on every machine
+        z_mean = math.fsum(z) / len(z)  # fsum: the same bits on every machine
+        centred = z - z_mean
+        # The least-squares line: its value at z = 0 estimates the mean, its slope the deviation.
         slope = math.fsum(centred * observed) / math.fsum(centred**2) if len(observed) > 1 else 0.0
-        self._fits.append((math.fsum(observed) / len(observed) - slope * mean, slope))
+        self._fits.append((math.fsum(observed) / len(observed) - slope * z_mean, slope))
 
 
 class Empirical(Predictive):
@@ -293,15 +295,15 @@ class WindowMeans(Predictor):
         self._waited_for: deque[int] = deque(maxlen=window)
 
     def choose(self, times: Times) -> Choice:
-        if self.workers in self._waited_for:
+        if self.workers in self._waited_for:  # otherwise no round of the window saw the last steps
             return super().choose(times)
         self._choice = None
         return self.workers
 
     def expected(self) -> NDArray[np.float64]:
         ranks = np.arange(1, self.workers + 1)
-        rounds = len(self._waited_for) - np.searchsorted(np.sort(self._waited_for), ranks)  # rounds that saw the j-th
-        return np.cumsum(np.add.reduce(self._steps, axis=0) / rounds)
+        rounds_that_saw = len(self._waited_for) - np.searchsorted(np.sort(self._waited_for), ranks)  # the j-th step
+        return np.cumsum(np.add.reduce(self._steps, axis=0) / rounds_that_saw)
 
     def learn(self, seconds: NDArray[np.float64], finished: NDArray[np.bool_]) -> None:
         waited_for = int(finished.sum())
@@ -317,7 +319,7 @@ def expected_order_statistics(mean: Floats, deviation: Floats) -> Floats:
     >>> expected_order_statistics(np.log([1.0, 2.0, 10.0]), np.full(3, 0.05)).round(2).tolist()
     [1.0, 2.0, 10.0]
     """
-    grid = np.linspace((mean - _REACH * deviation).min(), (mean + _REACH * deviation).max(), _POINTS)
+    grid = np.linspace((mean - _REACH * deviation).min(), (mean + _REACH * deviation).max(), _POINTS)  # log times
     expected_passed = np.add.reduce(ndtr((grid - mean[:, None]) / deviation[:, None]), axis=0)
     return between_ranks(expected_passed, exp(grid), len(mean))
 
@@ -349,7 +351,8 @@ def truncated_moments(mean: Floats, deviation: Floats, least: Floats) -> tuple[F
         [[0.0, 0.798], [1.0, 0.363]]
     """
     z = (least - mean) / deviation
-    hazard = math.sqrt(2 / math.pi) / erfcx(z / math.sqrt(2))  # of the standard normal density; no overflow in its tail
+    # Density over survival of a standard normal variable at z, without overflow in its tail.
+    hazard = math.sqrt(2 / math.pi) / erfcx(z / math.sqrt(2))
     return mean + deviation * hazard, deviation**2 * np.maximum(1 + (z - hazard) * hazard, 0)
 
 
@@ -398,10 +401,10 @@ class _Averages(Predictor):
         logs = log(seconds)
         self._rounds += 1
         if self._rounds == 1:
-            middle = np.sort(logs)[len(logs) // 2]
-            spread = VARIANCE_PER_MEDIAN * np.sort((logs - middle) ** 2)[len(logs) // 2]
-            self._variance = np.full(len(logs), max(spread, _LEAST_VARIANCE))
-            self._node_variance[:] = self._variance[0] / 4
+            median = np.sort(logs)[len(logs) // 2]  # the upper one; in a first round cut short, bounds count as times
+            variance = VARIANCE_PER_MEDIAN * np.sort((logs - median) ** 2)[len(logs) // 2]
+            self._variance = np.full(len(logs), max(variance, _LEAST_VARIANCE))
+            self._node_variance[:] = self._variance[0] / 4  # a first guess: nodes deviate half as much as workers
             self._mean = logs
         else:
             self._update(logs, ~finished)
@@ -411,7 +414,7 @@ class _Averages(Predictor):
 
         Args:
             logs: logarithms of times; of dropped workers that of the cutoff [workers].
-            dropped: whether the worker was dropped [workers].
+            dropped: True for workers that were dropped [workers].
         """
         node_shifts = np.zeros(len(self._size))
         errors, uncertainty = self._errors(logs, dropped, node_shifts)
@@ -443,5 +446,6 @@ class _Averages(Predictor):
         return np.where(error**2 > self._rule.jump**2 * variance, 1.0, max(rate, 1 / self._rounds)) * error
 
     def _new_variance(self, variance: Floats, squares: Floats) -> Floats:
+        """Return the variances after a round with these squared errors."""
         rate = max(_SPREAD_RATE, 1 / self._rounds)
         return np.maximum(variance + rate * (np.minimum(squares, _MOST_SURPRISE * variance) - variance), _LEAST_VARIANCE)

@@ -158,10 +158,10 @@ def _require(rule: str, option: str, value: Value | None) -> Value:
 
 def _check_workers(rule: str, workers: int | None, node_of: NodeOf) -> int:
     """Return the number of workers. Raises ValueError if there is none, or it exceeds the cluster's number of workers."""
-    number = _require(rule, "workers", workers)
-    if number > len(node_of):
-        raise ValueError(f"`workers` ({number}) must not exceed the cluster's {len(node_of)}")
-    return number
+    count = _require(rule, "workers", workers)
+    if count > len(node_of):
+        raise ValueError(f"`workers` ({count}) must not exceed the cluster's {len(node_of)}")
+    return count
 
 
 def _check_nonempty(seconds: Floats) -> None:
@@ -175,8 +175,9 @@ def _best_count(ordered: Floats, objective: Objective, deadline: float | None = 
 
     With a deadline, s, every round ends by then, but not before its first worker.
     """
-    ends = np.maximum(ordered[:, :1], math.inf if deadline is None else deadline)
-    counts, times = np.add.accumulate(ordered <= ends, axis=1), np.minimum(ordered, ends)
+    latest_ends = np.maximum(ordered[:, :1], math.inf if deadline is None else deadline)
+    # Gradients and duration of each round if it waits for 1 .. n workers [iterations, workers].
+    counts, times = np.add.accumulate(ordered <= latest_ends, axis=1), np.minimum(ordered, latest_ends)
     if objective == "throughput":
         return 1 + int(np.argmax(np.add.reduce(counts, axis=0) / np.add.reduce(times, axis=0)))
     return 1 + int(np.argmax(np.add.reduce(counts / times, axis=0)))
@@ -194,10 +195,9 @@ def _rates(times: Times) -> tuple[Times, Floats]:
     # without a worker in time ends with its first, and any other ends at d. After sorting, each of these sums is a cumulative
     # sum up to a position, so a trace costs one sort, not one pass per deadline.
     deadlines, first, last = np.sort(times, axis=None), np.sort(times.min(axis=1)), np.sort(times.max(axis=1))
-    with_first, with_last = (
-        np.searchsorted(array, deadlines, side="right") for array in (first, last)
-    )  # rounds by each deadline
-    first_sums, last_sums = (np.append(0, np.cumsum(array)) for array in (first, last))
+    # Rounds whose first worker, and whose last, is in time, for each deadline.
+    with_first, with_last = (np.searchsorted(ends, deadlines, side="right") for ends in (first, last))
+    first_sums, last_sums = (np.append(0, np.cumsum(ends)) for ends in (first, last))
     empty_rounds = len(times) - with_first  # rounds without a worker in time: they wait for the first
     gradients = np.searchsorted(deadlines, deadlines, side="right") + empty_rounds
     time = last_sums[with_last] + deadlines * (with_first - with_last) + first_sums[-1] - first_sums[with_first]
@@ -226,7 +226,7 @@ class Distribution(NamedTuple):
     def estimate(cls, times: Times, finished: NDArray[np.bool_]) -> "Distribution":
         """Return the product-limit estimate of each column [sample, columns]; times not `finished` are lower bounds."""
         order = np.argsort(2 * times + ~finished, axis=0, kind="stable")  # of equal times, bounds come last
-        at_risk = np.arange(len(times), 0, -1.0)[:, None]
+        at_risk = np.arange(len(times), 0, -1.0)[:, None]  # times that have not passed before each position
         survival = np.cumprod(1 - np.take_along_axis(finished, order, axis=0) / at_risk, axis=0)
         return cls(np.take_along_axis(times, order, axis=0), np.diff(1 - survival, axis=0, prepend=0.0))
 
@@ -302,7 +302,7 @@ class _FromWindow(Chooser):
             return self._workers
         columns = self._workers if self._rule.of == "worker" else 1
         recent = Distribution.estimate(np.reshape(self._times, (-1, columns)), np.reshape(self._finished, (-1, columns)))
-        deadlines = recent.quantile(0.5) + self._rule.k * recent.mad()
+        deadlines = recent.quantile(0.5) + self._rule.k * recent.mad()  # infinite where the median was not observed
         observed = np.isfinite(deadlines)
         latest = int(deadlines[observed].max(initial=0.0))
         if not observed.all() or self._finished[-1].sum() < _LEAST_SHARE * self._workers:

@@ -33,14 +33,12 @@ class Grid:
     @cached_property
     def place(self) -> NDArray[np.int64]:
         """Return the index of each worker in the flattened grid: [workers]."""
-        order = np.argsort(self.node_of, kind="stable")
+        order = np.argsort(self.node_of, kind="stable")  # the workers, node by node
         place = np.empty(len(order), np.int64)
-        starts = np.cumsum(self._sizes) - self._sizes
-        place[order] = (
-            np.arange(len(order))
-            - np.repeat(starts, self._sizes)
-            + np.repeat(np.arange(self.shape[0]), self._sizes) * self.shape[1]
-        )
+        starts = np.cumsum(self._sizes) - self._sizes  # of each node in that order
+        rank_on_node = np.arange(len(order)) - np.repeat(starts, self._sizes)
+        first_place = np.repeat(np.arange(self.shape[0]), self._sizes) * self.shape[1]
+        place[order] = first_place + rank_on_node
         return place
 
     @cached_property
@@ -81,12 +79,12 @@ def truncated_quantile(bound: Array, u: Array) -> Array:
     exact for the leading term of the tail.
     """
     target = log_ndtr(-bound) + jnp.log(u)
-    near = -ndtri(jnp.exp(jnp.maximum(target, -20.0)))
+    direct = -ndtri(jnp.exp(jnp.maximum(target, -20.0)))  # unused below -6.6, the log survival of _FAR
     x = jnp.sqrt(jnp.maximum(bound, 1.0) ** 2 - 2 * jnp.log(u))
     for _ in range(3):
         survival = log_ndtr(-x)
         x = x + (survival - target) * jnp.exp(survival + 0.5 * x * x + _HALF_LOG_TWO_PI)  # one over the hazard
-    return jnp.maximum(jnp.where(target < log_ndtr(-_FAR), x, near), bound)
+    return jnp.maximum(jnp.where(target < log_ndtr(-_FAR), x, direct), bound)
 
 
 class Belief(NamedTuple):
@@ -139,12 +137,12 @@ class Filter:
     def start(self, constants: Constants, key: Array) -> tuple[Belief, Array]:
         """Return the belief before the first round, and samples of that round."""
         network, (nodes, _) = self.network, constants.occupied.shape
-        nothing = jnp.zeros((self.particles, nodes, network.sizes.latent))
+        zeros = jnp.zeros((self.particles, nodes, network.sizes.latent))
         mean, scale = network.initial(constants.params)
         history = History.initial(constants.occupied.shape)
-        inputs = network.inputs(jnp.zeros(constants.occupied.shape), history.baseline, constants.occupied).shape[-1]
-        shape = (self.streams, nodes, network.memory) if network.left_only else (self.window, nodes, inputs)
-        belief = Belief(nothing, _draw(key, mean + nothing, scale), jnp.zeros(shape), history)
+        width = network.inputs(jnp.zeros(constants.occupied.shape), history.baseline, constants.occupied).shape[-1]
+        memory_shape = (self.streams, nodes, network.memory) if network.left_only else (self.window, nodes, width)
+        belief = Belief(zeros, _draw(key, mean + zeros, scale), jnp.zeros(memory_shape), history)
         return belief, self._sample(constants, belief)
 
     @partial(jax.jit, static_argnums=0)
@@ -161,7 +159,7 @@ class Filter:
         propose = self._propose_completed if self.network.left_only else self._propose_windowed
         propose_key, move_key = jax.random.split(jax.random.fold_in(key, step))
         z, memory, completed = propose(constants, propose_key, belief, y, finished)
-        summary = memory
+        summary = memory  # only a network that remembers uses it
         if self.network.remembers:
             summary = jnp.repeat(self.network.summary(memory), self.particles // self.streams, axis=0)
         next_z = _draw(move_key, *self.network.transition(constants.params, z, summary))
@@ -178,8 +176,8 @@ class Filter:
         choice_key, tail_key, guide_key = jax.random.split(key, 3)
         emitted = self._emission(constants, belief.next_z, belief.history)
         log_weights = jnp.where(finished, log_density(y, *emitted), log_survival(y, *emitted))
-        weight = jnp.where(constants.occupied, log_weights, 0.0).sum(-1)  # [particles, nodes]
-        ancestors = _resample(choice_key, weight, self.streams)[..., None]  # [streams, nodes, 1]
+        node_log_weights = jnp.where(constants.occupied, log_weights, 0.0).sum(-1)  # [particles, nodes]
+        ancestors = _resample(choice_key, node_log_weights, self.streams)[..., None]  # [streams, nodes, 1]
         completed = jnp.where(
             finished, y, _draw_tail(tail_key, y, *(jnp.take_along_axis(part, ancestors, 0) for part in emitted))
         )
@@ -197,7 +195,7 @@ class Filter:
     ) -> tuple[Array, Array, Array]:
         """Return z drawn by a guide that sees all of the last rounds; those rounds; and the completed round."""
         choice_key, tail_key, guide_key = jax.random.split(key, 3)
-        particles = jax.random.randint(choice_key, (1, *y.shape), 0, self.particles)
+        particles = jax.random.randint(choice_key, (1, *y.shape), 0, self.particles)  # one for each worker, at random
         emitted = (
             jnp.take_along_axis(part, particles, 0)[0] for part in self._emission(constants, belief.next_z, belief.history)
         )
@@ -205,18 +203,21 @@ class Filter:
         inputs = self.network.inputs(completed, belief.history.baseline, constants.occupied)
         rounds = jnp.concatenate([belief.memory[1:], inputs[None]])
 
-        def step(z: Array, now: tuple[Array, Array]) -> tuple[Array, None]:
-            return _draw(now[0], *self.network.proposal(constants.params, z, now[1])), None
+        def step(z: Array, key_and_summary: tuple[Array, Array]) -> tuple[Array, None]:
+            draw_key, summary = key_and_summary
+            return _draw(draw_key, *self.network.proposal(constants.params, z, summary)), None
 
         summaries = self.network.summaries(constants.params, rounds)
         z, _ = jax.lax.scan(step, jnp.zeros_like(belief.z), (jax.random.split(guide_key, len(rounds)), summaries))
         return z, rounds, completed
 
     def _emission(self, constants: Constants, z: Array, history: History) -> tuple[Array, Array]:
+        """Return mean and deviation of each worker's (log) time, the mean within its bounds [particles, nodes, places]."""
         mean, scale = self.network.emission(constants.params, z, history.features)
         return jnp.clip(mean, constants.lowest, constants.highest), scale
 
     def _sample(self, constants: Constants, belief: Belief) -> Array:
+        """Return samples of the coming round's times, as `update` does."""
         mean, scale = self._emission(constants, belief.next_z, belief.history)
         samples = mean + scale * constants.noise
         times = jnp.exp(samples) if self.network.logarithmic else jnp.maximum(samples, _SHORTEST_TIME)
@@ -227,15 +228,15 @@ def _draw(key: Array, mean: Array, scale: Array) -> Array:
     return mean + scale * jax.random.normal(key, mean.shape)
 
 
-def _resample(key: Array, weight: Array, number: int) -> Array:
-    """Return indices of particles, from systematic resampling per node by log weight [Kitagawa 1996]: [number, nodes]."""
-    share = jnp.cumsum(jax.nn.softmax(weight, axis=0), axis=0)
-    ticks = (jnp.arange(number)[:, None] + jax.random.uniform(key, weight.shape[1:])) / number
-    indices = jax.vmap(partial(jnp.searchsorted, side="right"), in_axes=1, out_axes=1)(share, ticks * share[-1])
-    return jnp.minimum(indices, len(weight) - 1)
+def _resample(key: Array, log_weights: Array, count: int) -> Array:
+    """Return indices of particles, from systematic resampling per node by log weight [Kitagawa 1996]: [count, nodes]."""
+    cumulated = jnp.cumsum(jax.nn.softmax(log_weights, axis=0), axis=0)
+    ticks = (jnp.arange(count)[:, None] + jax.random.uniform(key, log_weights.shape[1:])) / count
+    indices = jax.vmap(partial(jnp.searchsorted, side="right"), in_axes=1, out_axes=1)(cumulated, ticks * cumulated[-1])
+    return jnp.minimum(indices, len(log_weights) - 1)  # a tick may be rounded up to the total
 
 
 def _draw_tail(key: Array, y: Array, mean: Array, scale: Array) -> Array:
     """Draw from the normal distribution truncated to values above y."""
-    u = jax.random.uniform(key, mean.shape, minval=1e-7, maxval=1.0)
+    u = jax.random.uniform(key, mean.shape, minval=1e-7, maxval=1.0)  # above 0, as its logarithm is taken
     return mean + scale * truncated_quantile((y - mean) / scale, u)

@@ -21,7 +21,7 @@ _LEAST_SCALE = 1e-3
 _CALM = -1.5  # bias of a softplus that gives a small scale
 _CLOSED = -2.0  # bias that nearly closes the transition's gates
 SLOW, FAST = 0.97, 0.7  # decay of the averages per round
-_PRIOR_ROUNDS = 3.0, 1.0  # weight of a prior difference of 0 in each average, in rounds
+_SLOW_PRIOR, _FAST_PRIOR = 3.0, 1.0  # weight of a prior difference of 0 in each average, in rounds
 
 
 class Sizes(NamedTuple):
@@ -71,15 +71,15 @@ class Network:
 
         The initial transition is the identity, with gates nearly closed.
         """
-        counting = Normals()
-        self.layers(counting, inputs)
-        return self.layers(Normals(jax.random.normal(key, (counting.count,))), inputs)
+        counter = Normals()
+        self.layers(counter, inputs)  # only counts the normal numbers, so that one draw gives all
+        return self.layers(Normals(jax.random.normal(key, (counter.count,))), inputs)
 
     def layers(self, normals: "Normals", inputs: int) -> Params:
         """Return the initial parameters, made from these normal numbers."""
         sizes = self.sizes
         latent, summary = sizes.latent, sizes.summary
-        context = latent * (4 if self.neighbours else 1) + (summary if self.remembers else 0)
+        context = latent * (4 if self.neighbours else 1) + (summary if self.remembers else 0)  # width of `_context`
         return {
             "first": {"mean": jnp.zeros(latent), "scale": jnp.zeros(latent)},
             "keep": {"weights": jnp.eye(context, latent), "bias": jnp.zeros(latent)},
@@ -90,7 +90,7 @@ class Network:
             "move-scale": layer(normals, latent, latent, 0.1, _CALM),
             "guide-state": layer(normals, latent, summary),
             "guide-mean": layer(normals, summary, latent),
-            "guide-scale": layer(normals, summary if self.left_only else latent, latent, 0.1, _CALM),
+            "guide-scale": layer(normals, summary if self.left_only else latent, latent, 0.1, _CALM),  # its input: `proposal`
             **self._summing_layers(normals, inputs),
         }
 
@@ -140,10 +140,13 @@ class Network:
 
     def sum_up(self, params: Params, memory: Array, inputs: Array) -> Array:
         """Return the memory after one more round, by a gated recurrent unit: [..., nodes, memory]."""
-        new, old = dense(params["gru-in"], inputs), dense(params["gru"], memory)
-        (reset, keep, fresh), (reset_, keep_, fresh_) = jnp.split(new, 3, -1), jnp.split(old, 3, -1)
-        keep = jax.nn.sigmoid(keep + keep_ + 1)
-        return keep * memory + (1 - keep) * jnp.tanh(fresh + jax.nn.sigmoid(reset + reset_) * fresh_)
+        of_inputs, of_memory = dense(params["gru-in"], inputs), dense(params["gru"], memory)
+        (new_reset, new_keep, new_value), (old_reset, old_keep, old_value) = (
+            jnp.split(of_inputs, 3, -1),
+            jnp.split(of_memory, 3, -1),
+        )
+        keep = jax.nn.sigmoid(new_keep + old_keep + 1)  # + 1: initially, most of the memory persists
+        return keep * memory + (1 - keep) * jnp.tanh(new_value + jax.nn.sigmoid(new_reset + old_reset) * old_value)
 
     def summary(self, memory: Array) -> Array:
         """Return the part of a memory that guide and transition see: [..., nodes, summary]."""
@@ -153,16 +156,16 @@ class Network:
         """Return the summary after each round, [rounds, ..., nodes, summary], for inputs [rounds, ..., nodes, inputs]."""
         start = jnp.zeros((*inputs.shape[1:-1], self.memory))
 
-        def step(memory: Array, now: Array) -> tuple[Array, Array]:
-            memory = self.sum_up(params, memory, now)
+        def step(memory: Array, inputs_of_round: Array) -> tuple[Array, Array]:
+            memory = self.sum_up(params, memory, inputs_of_round)
             return memory, self.summary(memory)
 
         return jax.lax.scan(step, start, inputs)[1]
 
     def proposal(self, params: Params, z: Array, summary: Array) -> tuple[Array, Array]:
         """Return the guide's mean and deviation of z, given the last z and the summary so far: [..., nodes, latent] each."""
-        out = (jnp.tanh(dense(params["guide-state"], z)) + summary) / 2
-        return dense(params["guide-mean"], out), scale_of(dense(params["guide-scale"], out))
+        combined = (jnp.tanh(dense(params["guide-state"], z)) + summary) / 2  # the combiner of Krishnan et al. 2017
+        return dense(params["guide-mean"], combined), scale_of(dense(params["guide-scale"], combined))
 
 
 class Shared(Network):
@@ -177,12 +180,18 @@ class Shared(Network):
     remembers = True
     features = 3
     recent = 12  # rounds
-    stored_inputs = (0, 2, 3)  # indices of the inputs stored for each of them
+    stored_inputs = (
+        0,
+        2,
+        3,
+    )  # indices in `inputs` of what is stored for each of them: the means of node and cluster, the highest
 
     def layers(self, normals: "Normals", inputs: int) -> Params:
         sizes = self.sizes
         offsets = layer(normals, self.features, 2, 0.1)
-        offsets["weights"] = offsets["weights"].at[:, 0].set(jnp.array([0.15, 0.1, 0.0]))  # initially, offsets persist
+        # Initially, a worker's offset from its node persists: with the factors in `History.features`, it is 0.6 times the slow
+        # average plus 0.4 times the fast one.
+        offsets["weights"] = offsets["weights"].at[:, 0].set(jnp.array([0.15, 0.1, 0.0]))
         return super().layers(normals, inputs) | {
             "emission-1": layer(normals, sizes.latent, sizes.emission),
             "emission-2": layer(normals, sizes.emission, 2, 0.3) | {"bias": jnp.array([0.0, _CALM])},
@@ -193,6 +202,7 @@ class Shared(Network):
         }
 
     def emission(self, params: Params, z: Array, features: Array) -> tuple[Array, Array]:
+        # Both have two components: mean and (before the softplus) deviation of the node, offset and log factor of the worker.
         node = dense(params["emission"], z)
         node += dense(params["emission-2"], jnp.tanh(dense(params["emission-1"], z)))
         worker = dense(params["worker"], features)
@@ -202,13 +212,13 @@ class Shared(Network):
 
     def inputs(self, y: Array, baseline: Array, occupied: Array) -> Array:
         residuals = jnp.where(occupied, y - baseline, 0.0)
-        number = occupied.sum(-1)
-        mean = residuals.sum(-1) / number
-        spread = jnp.sqrt(jnp.maximum((residuals**2).sum(-1) / number - mean**2, 1e-6))
+        workers = occupied.sum(-1)  # of each node
+        mean = residuals.sum(-1) / workers
+        spread = jnp.sqrt(jnp.maximum((residuals**2).sum(-1) / workers - mean**2, 1e-6))
         mean_of_all = jnp.broadcast_to(mean.mean(-1, keepdims=True), mean.shape)
         highest = jnp.broadcast_to(mean.max(-1, keepdims=True), mean.shape)
-        neighbours = jnp.roll(mean, 1, -1), jnp.roll(mean, -1, -1)
-        return 2 * jnp.stack([mean, 2 * spread, mean_of_all, highest, *neighbours], -1)
+        neighbour_means = jnp.roll(mean, 1, -1), jnp.roll(mean, -1, -1)
+        return 2 * jnp.stack([mean, 2 * spread, mean_of_all, highest, *neighbour_means], -1)
 
     @property
     def memory(self) -> int:
@@ -218,7 +228,7 @@ class Shared(Network):
         return super()._summing_layers(normals, inputs + self.recent * len(self.stored_inputs))
 
     def sum_up(self, params: Params, memory: Array, inputs: Array) -> Array:
-        recent = memory[..., self.sizes.summary :]
+        recent = memory[..., self.sizes.summary :]  # stored inputs of the last rounds, newest first
         summary = super().sum_up(params, self.summary(memory), jnp.concatenate([inputs, recent], -1))
         latest = jnp.stack([inputs[..., index] for index in self.stored_inputs], -1)
         return jnp.concatenate([summary, latest, recent[..., : -len(self.stored_inputs)]], -1)
@@ -265,15 +275,17 @@ class Printed(Plain):
     def summaries(self, params: Params, inputs: Array) -> Array:
         start = jnp.zeros((*inputs.shape[1:-1], self.sizes.summary))
 
-        def past(side: str, rounds: Array) -> Array:
-            def step(summary: Array, now: Array) -> tuple[Array, Array]:
-                return jax.nn.relu(dense(params[f"{side}-in"], now) + dense(params[side], summary)), summary
+        def summarise_before(side: str, rounds: Array) -> Array:
+            def step(summary: Array, inputs_of_round: Array) -> tuple[Array, Array]:
+                after = jax.nn.relu(dense(params[f"{side}-in"], inputs_of_round) + dense(params[side], summary))
+                return after, summary  # the summary before the round, as printed
 
             return jax.lax.scan(step, start, rounds)[1]
 
-        return past("left", inputs) + past("right", inputs[::-1])[::-1]
+        return summarise_before("left", inputs) + summarise_before("right", inputs[::-1])[::-1]
 
     def proposal(self, params: Params, z: Array, summary: Array) -> tuple[Array, Array]:
+        # The combiner averages three terms: the summary is the sum of one from each side.
         mean = dense(params["guide-mean"], (jnp.tanh(dense(params["guide-state"], z)) + summary) / 3)
         return mean, scale_of(dense(params["guide-scale"], mean))
 
@@ -304,8 +316,8 @@ class Normals:
 
     def take(self, *shape: int) -> Array:
         """Return the next numbers, in this shape."""
-        begin, self.count = self.count, self.count + math.prod(shape)
-        return jnp.zeros(shape) if self._values is None else self._values[begin : self.count].reshape(shape)
+        first, self.count = self.count, self.count + math.prod(shape)
+        return jnp.zeros(shape) if self._values is None else self._values[first : self.count].reshape(shape)
 
 
 class History(NamedTuple):
@@ -342,9 +354,9 @@ class History(NamedTuple):
     @property
     def baseline(self) -> Array:
         """Return how much slower each worker is than its node in the long run, in (log) time."""
-        return self.slow / (self.slow_rounds + _PRIOR_ROUNDS[0])
+        return self.slow / (self.slow_rounds + _SLOW_PRIOR)
 
     @property
     def features(self) -> Array:
         """Return the inputs of the network: [..., nodes, places, 3]."""
-        return jnp.stack([4 * self.baseline, 4 * self.fast / (self.fast_rounds + _PRIOR_ROUNDS[1]), 2 * self.last], -1)
+        return jnp.stack([4 * self.baseline, 4 * self.fast / (self.fast_rounds + _FAST_PRIOR), 2 * self.last], -1)

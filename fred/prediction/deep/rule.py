@@ -90,7 +90,8 @@ class DMM(Watched):
     @model_validator(mode="after")
     def _identified(self, info: ValidationInfo) -> Self:
         self._unread = bool((info.context or {}).get("recorded"))
-        if self.model is None and (self.variant != "shared" or not saved.SHIPPED.exists()):  # `make golden` is creating it
+        # Without a model file, a variant is to be trained, or `make golden` is creating the shipped model.
+        if self.model is None and (self.variant != "shared" or not saved.SHIPPED.exists()):
             return self
         digest = saved.load_cached(self._file).digest
         if self.digest not in (None, digest):
@@ -141,11 +142,12 @@ class DMM(Watched):
         """Return a copy with other options, which keeps the trained model."""
         if self._trained is None:
             return super().model_copy(update=update, deep=deep)
+        # Validation would compare the digest with that of the model file, which this rule does not use.
         return super().model_copy(update={**(update or {}), "digest": None})._set_trained(self._trained)
 
     def doubts(self) -> tuple[str, ...]:
         try:
-            record = (self._trained or self.model_copy()._load()).record
+            record = (self._trained or self.model_copy()._load()).record  # a copy: a rule of a result does not read its file
         except (FredError, ValueError):  # the model of an old result is gone
             return ()
         if self.alone and record.share:
@@ -244,7 +246,7 @@ def _ratio(model: saved.Trained) -> float:
 
 
 def _part(progress: OnProgress, number: int, parts: int) -> OnProgress:
-    """Return the progress callback of one of several parts."""
+    """Return the progress callback of one of several equal parts."""
     return lambda share: progress((number + share) / parts)
 
 
@@ -279,15 +281,16 @@ class _DeepPredictor(Predictor):
         from fred.prediction.deep.networks import key_of
 
         share, time = self._trained.record.pace
+        # The first rho of the objective `throughput` is the pace of the trace, in this run's unit of time.
         self._maximizer.record(_PACE_WEIGHT * share * self.workers, _PACE_WEIGHT * time * normaliser)
         key = key_of(self._seed)
         particle_filter, constants = _filter(self._trained, self._grid.occupied, self._particles)
         return _Running(particle_filter, constants, key, normaliser, *particle_filter.start(constants, key))
 
     def _update_belief(self, seconds: NDArray[np.float64], finished: NDArray[np.bool_]) -> None:
-        if self._running is None:
+        if self._running is None:  # without warm-up, the scale of times is the trace's
             self._running = self._begin(self._trained.record.normaliser)
-        if self._share < 1:
+        if self._share < 1:  # otherwise the network is unused
             times = (seconds / self._running.normaliser).astype(np.float32)
             self._running.update(self._grid.spread(times), self._grid.spread(finished))
 
@@ -298,7 +301,7 @@ class _DeepPredictor(Predictor):
         """
         assert self._share < 1, "the network is unused: the hidden Markov model predicts alone"
         assert self._running is not None, "no round has been reported yet"
-        ordered = np.sort(np.asarray(self._running.samples), axis=1)[:, : self.workers]
+        ordered = np.sort(np.asarray(self._running.samples), axis=1)[:, : self.workers]  # empty places, at inf, are the last
         return ordered.astype(np.float64) * self._running.normaliser
 
     def expected(self) -> NDArray[np.float64]:
@@ -306,7 +309,7 @@ class _DeepPredictor(Predictor):
         if self._share == 1:
             return np.asarray(plainer)
         assert self._running is not None, "no round has been reported yet"
-        ordered = np.sort(np.asarray(self._running.samples), axis=1)[:, : self.workers]
+        ordered = np.sort(np.asarray(self._running.samples), axis=1)[:, : self.workers]  # empty places, at inf, are the last
         deep = np.add.reduce(ordered, axis=0).astype(np.float64) * (self._running.normaliser / self._particles)
         return (1 - self._share) * deep + plainer
 

@@ -84,8 +84,8 @@ class Trained:
     @cached_property
     def digest(self) -> str:
         """Return the SHA-256 of the parameters and of everything that sets how they are used."""
-        trained = "format", "variant", "workers", "nodes", "window", "normaliser", "trace"
-        names = *trained, "objective", "by", "share", "pace", "bounds"
+        facts_of_training = "format", "variant", "workers", "nodes", "window", "normaliser", "trace"
+        names = *facts_of_training, "objective", "by", "share", "pace", "bounds"
         plainer = self.record.plainer and self.record.plainer.model_dump(exclude_defaults=True)
         facts = json.dumps([*(getattr(self.record, name) for name in names), plainer])
         total = hashlib.sha256(facts.encode())
@@ -133,11 +133,11 @@ _FILES: dict[Path, tuple[tuple[int, ...], Trained]] = {}  # models and the stamp
 def load_cached(path: Path) -> Trained:
     """Return a saved model, cached as long as its files do not change. Raises ValueError."""
     try:
-        facts = path.stat(), path.with_suffix(".json").stat()
+        stats = path.stat(), path.with_suffix(".json").stat()
     except (OSError, ValueError) as error:  # a folder may have no name
         reason = getattr(error, "strerror", None) or error
         raise ValueError(f"cannot read {path}: {reason}; `fred train-cutoff` writes such a file") from None
-    stamp = tuple(fact for file_facts in facts for fact in (file_facts.st_mtime_ns, file_facts.st_size))
+    stamp = tuple(fact for stat in stats for fact in (stat.st_mtime_ns, stat.st_size))
     if path not in _FILES or _FILES[path][0] != stamp:
         _FILES[path] = stamp, load(path)
     return _FILES[path][1]

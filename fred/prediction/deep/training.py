@@ -63,9 +63,10 @@ class Chain(dist.Distribution):  # type: ignore[misc]
         """Return a reparametrised draw, which gradients pass through."""
         assert not sample_shape
 
-        def step(z: Array, now: tuple[Array, Array]) -> tuple[Array, Array]:
-            mean, scale = self._transition(z, now[0])
-            z = mean + scale * now[1]
+        def step(z: Array, condition_and_noise: tuple[Any, Array]) -> tuple[Array, Array]:
+            condition, noise = condition_and_noise
+            mean, scale = self._transition(z, condition)
+            z = mean + scale * noise
             return z, z
 
         noise = jax.random.normal(key, self.event_shape)
@@ -73,8 +74,8 @@ class Chain(dist.Distribution):  # type: ignore[misc]
 
     def log_prob(self, value: Array) -> Array:
         """Return the log density of a whole chain."""
-        last = jnp.concatenate([jnp.zeros((1, *self._shape)), value[:-1]])
-        return log_density(value, *self._transition(last, self._conditions)).sum()
+        previous = jnp.concatenate([jnp.zeros((1, *self._shape)), value[:-1]])
+        return log_density(value, *self._transition(previous, self._conditions)).sum()
 
 
 def model(network: Network, params: Params, windows: Windows, predictive: bool) -> None:
@@ -86,16 +87,19 @@ def model(network: Network, params: Params, windows: Windows, predictive: bool) 
     """
     params = numpyro.param("network", params)
     observed = windows.y[:-1] if predictive else windows.y
-    is_worker, weight = windows.weight > 0, jnp.where(windows.weight > 0, windows.weight, 1.0)
-    initial, has_predecessor = network.initial(params), (jnp.arange(len(observed)) > 0)[:, None, None, None]
+    is_worker, weight = windows.weight > 0, jnp.where(windows.weight > 0, windows.weight, 1.0)  # scales must be positive
+    initial_mean, initial_scale = network.initial(params)
     summaries = network.summaries(params, windows.inputs[: len(observed)])
-    before = jnp.concatenate([jnp.zeros_like(summaries[:1]), summaries[:-1]])
+    previous_summaries = jnp.concatenate([jnp.zeros_like(summaries[:1]), summaries[:-1]])
+    has_predecessor = (jnp.arange(len(observed)) > 0)[:, None, None, None]
 
-    def transition(z: Array, conditions: tuple[Array, Array]) -> tuple[Array, Array]:
-        mean, scale = network.transition(params, z, conditions[1])
-        return jnp.where(conditions[0], mean, initial[0]), jnp.where(conditions[0], scale, initial[1])
+    def transition(z: Array, condition: tuple[Array, Array]) -> tuple[Array, Array]:
+        continues, previous_summary = condition  # the first z of a window has no predecessor
+        mean, scale = network.transition(params, z, previous_summary)
+        return jnp.where(continues, mean, initial_mean), jnp.where(continues, scale, initial_scale)
 
-    z = numpyro.sample("z", Chain(transition, (has_predecessor, before), (*windows.inputs.shape[1:-1], network.sizes.latent)))
+    conditions, shape = (has_predecessor, previous_summaries), (*windows.inputs.shape[1:-1], network.sizes.latent)
+    z = numpyro.sample("z", Chain(transition, conditions, shape))
     with numpyro.handlers.scale(scale=weight):
         emitted = network.emission(params, z, windows.features[: len(observed)])
         numpyro.sample("x", dist.Normal(*emitted).mask(is_worker), obs=observed)
@@ -104,9 +108,9 @@ def model(network: Network, params: Params, windows: Windows, predictive: bool) 
 
 
 def _predictive(network: Network, params: Params, z: Array, summaries: Array, windows: Windows) -> Array:
-    """Return the log mean probability of the next round, of each node's workers jointly and singly.
+    """Return the log mean probability of the next round, of each node's workers jointly and singly, up to a constant.
 
-    The shape is [rounds, windows, nodes].
+    The shape is [rounds, windows, nodes]. The mean is over samples of the next z.
 
     The joint term teaches the model when a node will change. But few samples of a node's level are too few to fit all its
     workers at once, and larger deviations would make up for that. For each worker by itself, they suffice.
@@ -115,9 +119,9 @@ def _predictive(network: Network, params: Params, z: Array, summaries: Array, wi
     noise = jax.random.normal(numpyro.prng_key(), (_SAMPLES, *z.shape))
     location, deviation = network.emission(params, mean + scale * noise, windows.features[1:])
     log_densities = log_density(windows.y[1:], location, deviation)
-    together = logsumexp((log_densities * windows.weight).sum(-1), axis=0)
-    by_worker = (logsumexp(log_densities, axis=0) * windows.weight).sum(-1)
-    return together + by_worker
+    jointly = logsumexp((log_densities * windows.weight).sum(-1), axis=0)
+    singly = (logsumexp(log_densities, axis=0) * windows.weight).sum(-1)
+    return jointly + singly
 
 
 def guide(network: Network, params: Params, windows: Windows, predictive: bool) -> None:
@@ -164,14 +168,14 @@ class PreparedRounds(NamedTuple):
 def prepare_rounds(network: Network, seconds: NDArray[np.float64], grid: Grid) -> PreparedRounds:
     """Compute what training needs from a trace [rounds, workers], s, once."""
     placed, occupied = jnp.asarray(grid.spread(seconds.astype(np.float32))), jnp.asarray(grid.occupied)
-    y = jnp.where(occupied, jnp.log(jnp.where(occupied, placed, 1.0)), 0.0)
+    logs = jnp.where(occupied, jnp.log(jnp.where(occupied, placed, 1.0)), 0.0)
 
-    def step(history: History, now: Array) -> tuple[History, tuple[Array, Array]]:
-        return history.update(now, occupied, occupied), (history.features, history.baseline)
+    def step(history: History, y: Array) -> tuple[History, tuple[Array, Array]]:
+        return history.update(y, occupied, occupied), (history.features, history.baseline)  # those before the round
 
-    _, (features, baseline) = lax.scan(step, History.initial(grid.shape), y)
+    _, (features, baseline) = lax.scan(step, History.initial(grid.shape), logs)
     level = placed.sum((1, 2)) / occupied.sum()
-    return PreparedRounds(y if network.logarithmic else placed, features, baseline, level, occupied)
+    return PreparedRounds(logs if network.logarithmic else placed, features, baseline, level, occupied)
 
 
 def train(
@@ -179,16 +183,17 @@ def train(
 ) -> tuple[Params, NDArray[np.float32]]:
     """Train the network; return its parameters, and the loss per observed time of every step."""
     rounds = prepare_rounds(network, seconds, grid)
-    machine = _machine(network, training._replace(window=min(training.window, len(seconds) - 2), seed=0, restart=0))
+    window = min(training.window, len(seconds) - 2)  # so that a window, with its next round, has two places to start
+    machine = _machine(network, training._replace(window=window, seed=0, restart=0))
     key, initial_key, state_key = jax.random.split(jax.random.fold_in(key_of(training.seed), training.restart), 3)
     state = machine.begin(initial_key, state_key, rounds)
     losses = []
     steps_per_call = math.gcd(training.steps, _STEPS_PER_CALL)  # a remainder would need another compilation
     for start in range(0, training.steps, steps_per_call):
-        numbers = jnp.arange(start, start + steps_per_call)
-        state, loss = machine.steps(state, jax.vmap(partial(jax.random.fold_in, key))(numbers), rounds)
+        keys = jax.vmap(partial(jax.random.fold_in, key))(jnp.arange(start, start + steps_per_call))
+        state, loss = machine.steps(state, keys, rounds)
         losses.append(np.asarray(loss))
-        progress((start + len(numbers)) / training.steps)
+        progress((start + steps_per_call) / training.steps)
     return machine.params(state), np.concatenate(losses)
 
 
@@ -206,7 +211,7 @@ def _machine(network: Network, training: Training) -> _Machine:
     rates = optax.warmup_cosine_decay_schedule(0.0, training.learning_rate, training.steps // 20, training.steps)
     optimizer = optax.chain(optax.clip_by_global_norm(_CLIP), optax.adam(rates))
     svi = SVI(model, guide, optax_to_numpyro(optimizer), Trace_ELBO(), predictive=training.predictive)
-    draw = partial(_windows, network, training.window, training.random_normaliser)
+    draw = partial(_draw_windows, network, training.window, training.random_normaliser)
 
     @jax.jit
     def begin(initial_key: Array, state_key: Array, rounds: PreparedRounds) -> SVIState:
@@ -226,24 +231,24 @@ def _machine(network: Network, training: Training) -> _Machine:
     return _Machine(begin, steps, lambda state: svi.get_params(state)["network"])
 
 
-def _windows(network: Network, window: int, random_normaliser: bool, rounds: PreparedRounds, key: Array) -> Windows:
+def _draw_windows(network: Network, window: int, random_normaliser: bool, rounds: PreparedRounds, key: Array) -> Windows:
     """Draw random normalised windows, one round longer than the observed part, of some workers of every node."""
     nodes, places = rounds.occupied.shape
-    width, number = places, _WINDOWS
+    width, count = places, _WINDOWS  # workers of each node; windows
     if network.neighbours:
         width = min(places, 16 if nodes <= 8 else 8)
-        number = min(_WINDOWS_OF_NODES, max(2, _BATCH // (nodes * width)))
-    starts_key, normal_key, workers_key = jax.random.split(key, 3)
-    starts = jax.random.randint(starts_key, (number,), 0, len(rounds.y) - window)
-    level_starts = jax.random.randint(normal_key, (number,), 0, len(rounds.y) - window + 1) if random_normaliser else starts
+        count = min(_WINDOWS_OF_NODES, max(2, _BATCH // (nodes * width)))
+    starts_key, level_key, workers_key = jax.random.split(key, 3)
+    starts = jax.random.randint(starts_key, (count,), 0, len(rounds.y) - window)
+    level_starts = jax.random.randint(level_key, (count,), 0, len(rounds.y) - window + 1) if random_normaliser else starts
     level = jax.vmap(lambda start: lax.dynamic_slice_in_dim(rounds.level, start, window).mean())(level_starts)
 
     def take_windows(values: Array) -> Array:
         return jax.vmap(lambda start: lax.dynamic_slice_in_dim(values, start, window + 1), out_axes=1)(starts)
 
-    y = normalised(network, take_windows(rounds.y), 2 * level[:, None, None])
+    y = normalised(network, take_windows(rounds.y), _FACTOR * level[:, None, None])
     inputs = network.inputs(y, take_windows(rounds.baseline), rounds.occupied)
-    draws = jnp.where(rounds.occupied, jax.random.uniform(workers_key, (nodes, places)), 2.0)
+    draws = jnp.where(rounds.occupied, jax.random.uniform(workers_key, (nodes, places)), 2.0)  # empty places are the last
     sample = jnp.argsort(draws, axis=-1)[:, :width]
     occupied = jnp.take_along_axis(rounds.occupied, sample, -1)
     weight = occupied * (rounds.occupied.sum(-1, keepdims=True) / occupied.sum(-1, keepdims=True))
@@ -292,10 +297,18 @@ def learn(
     Another `restart` uses other initial parameters and other windows. Raises ValueError if training diverges.
     """
     environment.check()
-    if rule.variant != "shared":
+    if rule.variant != "shared":  # one state for all workers
         node_of = np.zeros_like(node_of)
-    repaired = rule.variant != "printed"
-    training = Training(rule.steps, rule.learning_rate, rule.window, rule.seed, restart, repaired, repaired)
+    is_corrected = rule.variant != "printed"  # the method as printed neither predicts nor varies the normaliser
+    training = Training(
+        steps=rule.steps,
+        learning_rate=rule.learning_rate,
+        window=rule.window,
+        seed=rule.seed,
+        restart=restart,
+        predictive=is_corrected,
+        random_normaliser=is_corrected,
+    )
     network = create_network(rule.variant, seconds.shape[1])
     normaliser = _FACTOR * math.fsum(seconds.ravel()) / seconds.size
     params, losses = train(network, seconds, Grid(node_of), training, progress)
