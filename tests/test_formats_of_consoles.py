@@ -235,10 +235,10 @@ def test_reports_of_megatron_without_all_ranks_are_refused_with_what_they_tell(t
         read(tmp_path / "b.log")
 
 
-def horovod(is_closed: bool) -> str:
+def horovod(is_closed: bool, times: list[list[float]] | None = None) -> str:
     """A timeline of two tensors; the first one is reduced while the ranks still compute the second."""
     events, begin = list[dict[str, object]](), 1000.0
-    for row in TIMES:
+    for row in TIMES if times is None else times:
         for tensor, share in ((0, 0.5), (1, 1.0)):
             ready_times = [begin + t * share * 1e6 for t in row]
             events.append({"ph": "B", "name": "NEGOTIATE_ALLREDUCE", "ts": min(ready_times), "pid": tensor})
@@ -263,6 +263,12 @@ def test_ticks_of_horovod_give_the_time_until_each_rank_is_ready(is_closed, tmp_
 def test_a_timeline_that_is_cut_off_in_its_last_step_gives_the_others(tmp_path):
     (tmp_path / "timeline.json").write_text(horovod(False)[:-700])
     np.testing.assert_allclose(read(tmp_path / "timeline.json").seconds, SECONDS[1:-1], rtol=0, atol=1e-9)
+
+
+def test_a_timeline_that_is_cut_off_in_its_second_step_is_refused_for_too_few(tmp_path):
+    (tmp_path / "timeline.json").write_text(horovod(False, TIMES[:2])[:-400])
+    with pytest.raises(FredError, match="no ready times of ranks in two steps or more"):
+        read(tmp_path / "timeline.json")
 
 
 def test_a_timeline_with_cached_responses_is_refused_with_the_variable_to_set(tmp_path):
@@ -368,6 +374,11 @@ def test_kernels_in_a_database_of_nsys_give_own_times_without_nccl(tmp_path):
         np.testing.assert_allclose(trace.seconds, SECONDS, rtol=0, atol=1e-9)
         assert "left out as communication: ncclDevKernel_AllReduce_Sum_f32_RING" in trace.notes[0]
     assert together.workers == ("node/100", "node/101", "node/102", "node/103")
+    with sqlite3.connect(tmp_path / "node.sqlite") as base:
+        base.execute("DELETE FROM CUPTI_ACTIVITY_KIND_KERNEL WHERE globalPid = ?", (1 << 48 | 100 << 24,))
+    rest = read(tmp_path / "node.sqlite")
+    np.testing.assert_allclose(rest.seconds, SECONDS[:, 1:], rtol=0, atol=1e-9)
+    assert rest.workers == together.workers[1:] and "left out, because no kernels were recorded: 100" in rest.notes[0]
 
 
 def xla(rank: int, device: str, steps: str) -> bytes:

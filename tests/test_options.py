@@ -21,7 +21,7 @@ from fred.base.errors import FredError
 from fred.components import own_code, registry
 from fred.running import execution
 from fred.running.execution import execute
-from fred.running.units import Selection
+from fred.running.units import SelectedRuns
 from tests.conftest import ROOT
 from tests.worlds import mostly_slow
 
@@ -125,10 +125,10 @@ def test_another_value_is_recorded():
 
 def test_a_context_managers_value_counts():
     assert "jax_enable_x64" not in environment.describe()
-    (unit,) = next(Selection(fred.scenario(SETTINGS)).stages()).units
+    (unit,) = next(SelectedRuns(fred.scenario(SETTINGS)).stages()).units
     with jax.enable_x64(True):
         assert environment.describe()["jax_enable_x64"] == "True"
-        (other,) = next(Selection(fred.scenario(SETTINGS)).stages()).units
+        (other,) = next(SelectedRuns(fred.scenario(SETTINGS)).stages()).units
     assert unit.identity != other.identity
 
 

@@ -13,7 +13,7 @@ import pytest
 import fred
 from fred import FredError, Result
 from fred.outcomes.outcome import digest
-from fred.running.units import Selection, Unit
+from fred.running.units import SelectedRuns, Unit
 from tests.folders import undrawn_results
 from tests.pages import KINDS, LEARNED
 from tests.worlds import make_run
@@ -97,7 +97,7 @@ def test_a_folder_of_another_format_is_refused_and_replaced_by_the_next_run(tmp_
 
 def test_a_units_identity_travels(monkeypatch):
     """The receiving process would compute another one, for instance because other modules are loaded."""
-    unit = next(Selection(fred.scenario(TIMED)).stages()).units[0]
+    unit = next(SelectedRuns(fred.scenario(TIMED)).stages()).units[0]
     sent = cloudpickle.dumps(unit)
     monkeypatch.setattr("fred.running.units.code_of_fred", lambda: "another")
     assert Unit(unit.name, unit.run, unit.seed).identity != unit.identity

@@ -29,7 +29,7 @@ from fred.results.compare import compare
 from fred.results.experiment import describe_replacement
 from fred.running import execution, parallel, pool, stored
 from fred.running.parallel import Order
-from fred.running.units import Selection
+from fred.running.units import SelectedRuns
 from tests.conftest import ROOT
 from tests.folders import digests, undrawn_results
 from tests.places import names
@@ -44,7 +44,7 @@ SETTINGS: dict[str, Any] = {"seeds": [1, 2], "cluster": CLUSTER_OF_3, "stop": {"
 SETTINGS["task"] = {"data": {"name": "synthetic-regression", "examples": 60, "evaluation": 12}, "model": "softmax"}
 SETTINGS["runs"] = {name: {"algorithm": {"name": name, "learning_rate": 0.05}} for name in ("asgd", "ssgd")}
 TIMED = {**SETTINGS, "task": None}
-UNITS = next(Selection(fred.scenario(TIMED)).stages()).units
+UNITS = next(SelectedRuns(fred.scenario(TIMED)).stages()).units
 
 
 @pytest.fixture(scope="module")
@@ -313,7 +313,7 @@ def test_processes_are_not_combined_with_a_cluster(tmp_path):
 
 def test_a_unit_that_a_process_of_another_run_has_left_is_replaced(tmp_path):
     for gradients in (10, 20):
-        unit = next(Selection(fred.scenario({**TIMED, "stop": {"gradients": gradients}})).stages()).units[0]
+        unit = next(SelectedRuns(fred.scenario({**TIMED, "stop": {"gradients": gradients}})).stages()).units[0]
         execution.complete(unit, tmp_path)
     assert stored.load(tmp_path / unit.folder, unit.run).summary["gradients"]["applied"] == 20
 

@@ -295,7 +295,7 @@ def test_a_folder_is_read_up_to_the_last_step_of_all_ranks():
         [0.161, 0.361, 0.161],
         [0.162, 0.362, 0.162],
     ]
-    assert "left out, because not all workers completed them: the last 2 iterations" in trace.notes
+    assert "left out: the last 2 iterations, which not all workers completed" in trace.notes
     Path("empty").mkdir()
     with pytest.raises(FredError, match=r"the folder has no files of times"):
         read("empty")

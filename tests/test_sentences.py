@@ -48,6 +48,11 @@ def quick_rule(monkeypatch):
     monkeypatch.setattr(remedies, "RULE", "all")
 
 
+def test_the_page_of_one_trace_is_the_same_text_each_time():
+    pages = {diagnosis_page(diagnose(trace(noise(60, 4) * [1, 1, 1, 2]))) for _ in range(2)}
+    assert len(pages) == 1 and "<img" in pages.pop()
+
+
 class TestTwoKindsOfWorkers:
     def test_one_that_is_faster_is_named_not_the_seven_others(self):
         diagnosis = diagnose(trace(noise(120, 8) * ([1] * 7 + [0.6])))

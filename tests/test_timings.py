@@ -22,7 +22,7 @@ from fred.running import execution
 from fred.running import recording as timings
 from fred.running.execution import execute
 from fred.running.recording import Recording, Timing, Timings
-from fred.running.units import Selection
+from fred.running.units import SelectedRuns
 from tests.places import names
 from tests.worlds import COMPUTE, TASK, make_run, same_outcome
 
@@ -40,7 +40,7 @@ SETTINGS: dict[str, Any] = {
 }
 TIMED = {**SETTINGS, "task": None}
 SCENARIO = fred.scenario(TIMED)
-FIRST_UNIT = next(Selection(SCENARIO, only="asgd,learning_rate=0.01").stages()).units[0]
+FIRST_UNIT = next(SelectedRuns(SCENARIO, only="asgd,learning_rate=0.01").stages()).units[0]
 
 
 @pytest.fixture
@@ -94,7 +94,7 @@ class TestOnce:
 
     def test_a_timing_that_another_process_has_recorded_is_read(self, counts, tmp_path):
         for only, schedules in (("asgd,learning_rate=0.01", 2), ("fasgd", 2)):
-            for unit in next(Selection(SCENARIO, only=only).stages()).units:
+            for unit in next(SelectedRuns(SCENARIO, only=only).stages()).units:
                 execution.complete(unit, tmp_path, timings=Timings(tmp_path / TIMINGS))
             assert counts["schedules"] == schedules
         assert len(inodes(tmp_path)) == 2
@@ -140,7 +140,7 @@ class TestDamage:
 
     @pytest.mark.parametrize("name", ["schedule.parquet", "schedule-intervals.parquet", "files.json"])
     def test_a_damaged_timing_is_recorded_again(self, name, tmp_path, counts):
-        other = next(Selection(SCENARIO, only="asgd,learning_rate=0.02").stages()).units[0]
+        other = next(SelectedRuns(SCENARIO, only="asgd,learning_rate=0.02").stages()).units[0]
         execution.complete(FIRST_UNIT, tmp_path, timings=Timings(tmp_path / TIMINGS))
         (place,) = (tmp_path / TIMINGS).iterdir()
         recorded = (place / name).read_bytes()

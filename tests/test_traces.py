@@ -128,6 +128,7 @@ def test_any_trace_reads_back_the_same_from_any_format(tmp_path, data):
         ("rank,type,ms\na,x,15\na,y,15\nb,x,25\n", {}, "no column is called `iteration`"),
         ("step,rank,type,ms\n0,a,send,15\n0,a,all_gather,15\n", {}, "all rows are communication: send, all_gather"),
         ("step,rank,time_ms\n" + "".join(f"{i},{w},{i * 10 + w}\n" for i in range(12) for w in range(3)), {}, "look like timestamps"),
+        ("iteration,worker,seconds\n1,,2\n2,,3\n", {"mend": "drop"}, "has no rows"),
         (LONG, {"nodes": 3}, "`nodes` is 3; expected 1 to 2"),
         (LONG, {"nodes": [1, 2]}, r"`nodes` \(1, 2\) must be sizes that add up to the 2 workers"),
     ],

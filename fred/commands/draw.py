@@ -89,10 +89,10 @@ def run(options: argparse.Namespace) -> int:
 
 def _pictures(result: "Result", only: list[str], view: View) -> "dict[str, Callable[[], Picture]]":
     """Return the figures that can be drawn of these runs; each run keeps its colour from the whole result."""
-    from fred.running.units import Selection
+    from fred.running.units import SelectedRuns
     from fred.views.pictures import coloured
 
-    names = Selection(result.scenario, only).names
+    names = SelectedRuns(result.scenario, only).names
     selection = replace(result, outcomes=[outcome for outcome in result.outcomes if outcome.name in names])
     return selection.pictures(coloured(result, view))
 

@@ -13,7 +13,7 @@ from fred.replay.division import plan_of
 from fred.replay.executor import Side
 from fred.running.model_training import Problem
 from fred.running.recording import Recording, Timings
-from fred.running.units import Selection
+from fred.running.units import SelectedRuns
 from fred.specification.loading import load
 from fred.specification.run_names import name_run_in_errors
 from fred.specification.shape import Run
@@ -61,27 +61,27 @@ def explain(file: Path, settings: Sequence[str], only: Collection[str], modules:
         modules: modules with classes of the user's own.
         quiet: True to show no progress.
     """
-    selection = Selection(load(located(file), settings, modules), only)
-    if all(run.task is None for run in selection.runs.values()):
+    selected = SelectedRuns(load(located(file), settings, modules), only)
+    if all(run.task is None for run in selected.runs.values()):
         raise FredError("`--explain` says what several processes would gain in training, and no run has a `task`")
     environment.check()
-    for line in selection.doubts:
+    for line in selected.doubts:
         print(f"fred: {line}", file=sys.stderr)
     with of_runs(quiet=quiet) as progress:
-        rows = list(_rows(selection, progress))
+        rows = list(_rows(selected, progress))
     columns = ("run", "gradients", "ms each", "seconds", "shared", *(f"{number} processes" for number in PROCESSES))
     cells = [[name, *_cells(estimate, reason)] for name, estimate, reason in rows]
     show(Table(columns, cells, "One run by several processes", _CAPTION), terminal())
     return 0
 
 
-def _rows(selection: Selection, progress: OfRuns) -> Iterator[tuple[str, Sharing | None, str]]:
+def _rows(selected: SelectedRuns, progress: OfRuns) -> Iterator[tuple[str, Sharing | None, str]]:
     """Yield for each run its name and the predicted gain; or None, and why there is no prediction."""
     first_points = dict[str, str]()  # of a swept run, the first selected point
-    for key in selection.names:
-        first_points.setdefault(selection.scenario.run_of(key), key)
+    for key in selected.names:
+        first_points.setdefault(selected.scenario.run_of(key), key)
     for name, key in first_points.items():
-        run, seed = selection.runs[key], selection.first_seeds(key)[0]
+        run, seed = selected.runs[key], selected.first_seeds(key)[0]
         if run.task is None:
             yield name, None, "nothing to compute"
         elif run.protocol.needs_values:

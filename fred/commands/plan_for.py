@@ -32,7 +32,7 @@ from fred.diagnosis.question import (
 from fred.diagnosis.ranking import Ranking, doubts, ranked
 from fred.diagnosis.ranking_tables import FIGURE, PAGE, Answer, Names, as_json, print_answer
 from fred.outcomes.tables import Tables
-from fred.running.units import Selection
+from fred.running.units import SelectedRuns
 from fred.specification import shipped
 from fred.specification.loading import Scenario, scenario
 from fred.specification.text import written
@@ -145,7 +145,7 @@ def run_scenario(planned: Scenario, out: Path, file: Path, options: argparse.Nam
     """
     from fred.results import experiment  # neither a diagnosis nor a refusal needs it
 
-    with of_runs(Selection(planned).count, options.quiet) as progress:
+    with of_runs(SelectedRuns(planned).count, options.quiet) as progress:
         return experiment.run(planned, progress=progress, out=out / _RESULT, jobs=options.jobs or cores(), file=file)
 
 

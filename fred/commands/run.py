@@ -109,7 +109,7 @@ def _run_scenario(out: Path, only: tuple[str, ...], options: argparse.Namespace)
     if may_start_early and jobs == 2 and not single_run:
         pool.begin(1)
     from fred.base.progress import of_runs
-    from fred.running.units import Selection
+    from fred.running.units import SelectedRuns
     from fred.specification.effects import unused_options
     from fred.specification.loading import load
     from fred.specification.shipped import located
@@ -117,14 +117,14 @@ def _run_scenario(out: Path, only: tuple[str, ...], options: argparse.Namespace)
     settings = _settings(options)
     file = located(options.scenario)
     scenario = load(file, settings, options.imports)
-    selection = Selection(scenario, only)
+    selected = SelectedRuns(scenario, only)
     if may_start_early:
-        pool.begin(min(jobs, selection.count) - 1)  # in all, with the one above
+        pool.begin(min(jobs, selected.count) - 1)  # in all, with the one above
     from fred.results import experiment  # takes about as long as the processes take to start
 
     experiment.check_place(out, file)
-    for line in (*selection.doubts, *unused_options(scenario.runs), *experiment.describe_replacement(scenario, out)):
+    for line in (*selected.doubts, *unused_options(scenario.runs), *experiment.describe_replacement(scenario, out)):
         print(f"fred: {line}", file=sys.stderr)
-    with of_runs(selection.count, options.quiet) as progress:
+    with of_runs(selected.count, options.quiet) as progress:
         run_options = {"fresh": options.fresh, "inline": options.inline, "file": file, "report": options.report}
         return experiment.run(scenario, only, out=out, jobs=jobs, dask=options.dask, progress=progress, **run_options)

@@ -87,7 +87,8 @@ def _table_html(table: Table) -> str:
 
 def _figure_html(figure: Figure) -> str:
     svg = io.BytesIO()
-    figure.picture.savefig(svg, format="svg", metadata={"Date": None})
+    with style():  # it also fixes the numbers that matplotlib gives to parts of the picture
+        figure.picture.savefig(svg, format="svg", metadata={"Date": None})
     source = base64.b64encode(svg.getvalue()).decode()
     image = f'<img alt="{escape(figure.heading)}" src="data:image/svg+xml;base64,{source}">'
     return (

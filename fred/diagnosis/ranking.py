@@ -169,7 +169,7 @@ def doubts(ranking: Ranking, evaluation_interval: float, budget: float) -> list[
         sentences.append(f"{first.run} itself reached the target with only {first.reached} of {len(first.seconds)} seeds")
     if first.median < _FEWEST_LOOKS * evaluation_interval:
         sentences.append(
-            f"the error was evaluated only every {evaluation_interval:.3g} s: a shorter --budget separates the systems better"
+            f"runs were evaluated only every {evaluation_interval:.3g} s: a shorter --budget separates the systems better"
         )
     indistinguishable = [place.run for place in other_places if not place.is_worse]
     if indistinguishable:

@@ -33,7 +33,7 @@ from fred.running.execution import check_runs, execute, has_checkpoint
 from fred.running.parallel import Means, compute_units
 from fred.running.recording import Timings, in_order
 from fred.running.stored import Stored
-from fred.running.units import Selection, Stage, Unit
+from fred.running.units import SelectedRuns, Stage, Unit
 from fred.specification import shipped
 from fred.specification.loading import Scenario, checked_again
 from fred.views.notebook import live_losses
@@ -55,21 +55,21 @@ class Memory:
         self._earlier = {*self.outcomes}
 
     @contextmanager
-    def opened(self, selection: Selection) -> Iterator[None]:
+    def opened(self, selected: SelectedRuns) -> Iterator[None]:
         """Report the finished units if a `with` block is interrupted; as for a `Folder`, but there is nothing to open.
 
         Args:
-            selection: the runs and their seeds.
+            selected: the runs and their seeds.
         """
         try:
             yield
         except KeyboardInterrupt as error:
-            possible, runs = {*selection.possible_units()}, selection.runs
+            possible, runs = {*selected.possible_units()}, selected.runs
             done = [unit for unit in self.outcomes if (unit.name, unit.seed) in possible and unit.run == runs[unit.name]]
             kept_units = [unit for unit in done if not unit.has_own_classes]
             line = "nothing is stored"
             if kept_units:
-                line = f"{len(kept_units)} of {selection.count} units are done; the same call continues after them"
+                line = f"{len(kept_units)} of {selected.count} units are done; the same call continues after them"
             if lost := len(done) - len(kept_units):
                 line += f"; {lost} finished with classes of your own, which may change, so the same call computes them again"
             error.add_note(line)
@@ -115,11 +115,11 @@ class Folder:
         self._reasons = dict[Unit, str]()  # why units on disk are computed again
 
     @contextmanager
-    def opened(self, selection: Selection) -> Iterator[None]:
+    def opened(self, selected: SelectedRuns) -> Iterator[None]:
         """Open and lock the folder in a `with` block; report the finished units if the block is interrupted or fails.
 
         Args:
-            selection: the runs and their seeds.
+            selected: the runs and their seeds.
         """
         with staging.opened(self._path) as self._stage:
             if self._fresh:
@@ -127,7 +127,7 @@ class Folder:
             try:
                 yield
             except (KeyboardInterrupt, FredError) as error:
-                words = self._describe_rest(selection)
+                words = self._describe_rest(selected)
                 if not words:
                     shutil.rmtree(self._stage / TIMINGS, ignore_errors=True)  # timings alone are not worth a folder
                     words = "nothing was written" if isinstance(error, KeyboardInterrupt) else ""
@@ -184,11 +184,11 @@ class Folder:
                 names_by_reason.setdefault(reason, []).append(f"{unit.name} with seed {unit.seed}")
         return tuple(f"{briefly(names, most=3)} computed again: {reason}" for reason, names in names_by_reason.items())
 
-    def _describe_rest(self, selection: Selection) -> str:
+    def _describe_rest(self, selected: SelectedRuns) -> str:
         """Return, in words, what an interrupted run leaves; empty if nothing."""
         if not disk.is_marked(self._stage, UNFINISHED):
             return f"the result is complete: {self._path}"
-        pairs, runs = selection.possible_units(), selection.runs
+        pairs, runs = selected.possible_units(), selected.runs
         units = [
             Unit(name, runs[name], seed, self._about.inline)
             for name, seed in pairs
@@ -201,7 +201,7 @@ class Folder:
         partial_units = sum((self._stage / work_folder(*pair) / CHECKPOINT).exists() for pair in pairs)
         if done or partial_units:
             part = f", and part of {partial_units}" if partial_units else ""
-            return f"{done} of {selection.count} units are kept{part}; the same command goes on from there"
+            return f"{done} of {selected.count} units are kept{part}; the same command goes on from there"
         reasons = (stored.find_reusable(unit, self._stage / unit.folder)[1] for unit in units)
         return next((f"finished units will be computed again: {reason}" for reason in reasons if reason), "")
 
@@ -315,21 +315,21 @@ def run(
         file = file or shipped.located(Path(scenario))
     if not isinstance(out, str | Path | None):
         raise FredError(f"out={out!r}: expected a folder, such as 'results/mine'")
-    selection, means = Selection(checked_again(scenario, seeds), only), _means(jobs, dask)
+    selected, means = SelectedRuns(checked_again(scenario, seeds), only), _means(jobs, dask)
     if out is None and means != Means():
-        out = _usual_folder(selection)
+        out = _usual_folder(selected)
     with (
         _interrupts_in_one_line(),
-        nullcontext(progress) if progress else _progress_of(selection) as report_progress,
+        nullcontext(progress) if progress else _progress_of(selected) as report_progress,
         compiled.disabled() if fresh and compiled.folder() else nullcontext(),
     ):
         store = Memory(fresh) if out is None else Folder(out, file, inline, report, means, fresh)
-        check_runs(selection, inline)
-        with store.opened(selection):
-            for stage in selection.stages(inline, store.outcomes):
+        check_runs(selected, inline)
+        with store.opened(selected):
+            for stage in selected.stages(inline, store.outcomes):
                 store.compute(stage.units, report_progress)
             result = store.finish(stage)
-    for line in () if progress else (*result.recomputed, *selection.doubts):
+    for line in () if progress else (*result.recomputed, *selected.doubts):
         warnings.warn(line, stacklevel=2)
     return result
 
@@ -344,12 +344,12 @@ def _means(jobs: Any, dask: str) -> Means:
     return Means(jobs, dask)
 
 
-def _usual_folder(selection: Selection) -> Path:
+def _usual_folder(selected: SelectedRuns) -> Path:
     """Return a folder for results without a place: one for each scenario, whatever its seeds, so that it can be continued."""
-    scenario = selection.scenario
+    scenario = selected.scenario
     names = list(dict.fromkeys(map(scenario.run_of, scenario.runs)))
     settings = scenario.model_dump_json(exclude={"seeds", "report_seeds", "until"})
-    digest = hashlib.sha256(json.dumps([settings, selection.only]).encode()).hexdigest()
+    digest = hashlib.sha256(json.dumps([settings, selected.only]).encode()).hexdigest()
     return Path("results") / f"{'-'.join(names)[:40]}-{digest[:8]}"
 
 
@@ -365,10 +365,10 @@ def _interrupts_in_one_line() -> Iterator[None]:
 
 
 @contextmanager
-def _progress_of(selection: Selection) -> Iterator[OfRuns]:
+def _progress_of(selected: SelectedRuns) -> Iterator[OfRuns]:
     """Show progress and losses in a notebook; elsewhere the calling program shows progress."""
     if in_notebook():
-        with of_runs(selection.count) as progress, live_losses(selection.names):
+        with of_runs(selected.count) as progress, live_losses(selected.names):
             yield progress
     else:
         yield lambda *_: None

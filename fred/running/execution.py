@@ -31,7 +31,7 @@ from fred.outcomes.outcome import Computed
 from fred.running import checkpoints, stored
 from fred.running.checkpoints import Checkpoint, Following
 from fred.running.recording import Points, Recording, Timings
-from fred.running.units import Selection, Unit
+from fred.running.units import SelectedRuns, Unit
 from fred.schedule.schedule import NONE, Schedule
 from fred.specification.run_names import name_run_in_errors
 from fred.specification.shape import Run
@@ -59,15 +59,15 @@ def check(name: str, run: Run, seed: int) -> Hashable:
     return None if run.protocol.needs_values else (arithmetic, run.protocol)
 
 
-def check_runs(selection: Selection, inline: bool = False) -> None:
+def check_runs(selected: SelectedRuns, inline: bool = False) -> None:
     """Check runs as `check` does, before any of them begins, and announce the number of programs to compile.
 
     Args:
-        selection: the runs and their seeds.
+        selected: the runs and their seeds.
         inline: True to compute timing and arithmetic at once, which compiles no replay.
     """
-    cached.forget(compiled=any(map(own_classes, selection.runs.values())))
-    programs = {check(name, run, selection.first_seeds(name)[0]) for name, run in selection.runs.items()}
+    cached.forget(compiled=any(map(own_classes, selected.runs.values())))
+    programs = {check(name, run, selected.first_seeds(name)[0]) for name, run in selected.runs.items()}
     COMPILED.expect(0 if inline else len(programs - {None}))
 
 

@@ -121,7 +121,7 @@ class Stage(NamedTuple):
     units: list[Unit]
 
 
-class Selection:
+class SelectedRuns:
     """The runs of a scenario that one call computes, and the units that they have.
 
     Args:
@@ -138,12 +138,12 @@ class Selection:
     ...     report_seeds=[3],
     ...     sweep={"over": {"cluster.workers": [2, 4]}},
     ... )
-    >>> selection = Selection(scenario, only="asgd")
-    >>> selection.names, selection.count
+    >>> selected = SelectedRuns(scenario, only="asgd")
+    >>> selected.names, selected.count
     (['asgd,workers=2', 'asgd,workers=4'], 5)
     >>> from fred.running.execution import execute
     >>> outcomes = {}
-    >>> for stage in selection.stages(outcomes=outcomes):
+    >>> for stage in selected.stages(outcomes=outcomes):
     ...     print([unit.folder for unit in stage.units if unit not in outcomes])
     ...     outcomes |= {unit: execute(unit.name, unit.run, unit.seed) for unit in stage.units}
     ['asgd,workers=2/seed-1', 'asgd,workers=2/seed-2', 'asgd,workers=4/seed-1', 'asgd,workers=4/seed-2']
@@ -204,11 +204,11 @@ class Selection:
             inline: True to compute timing and arithmetic at once; part of the units' identity.
             outcomes: receives, from the caller, the outcomes of a stage before it asks for the next one.
         """
-        selection, outcomes = self, outcomes if outcomes is not None else {}
+        selected, outcomes = self, outcomes if outcomes is not None else {}
         while True:
-            scenario, units, names = selection.scenario, list[Unit](), self._first_runs()
+            scenario, units, names = selected.scenario, list[Unit](), self._first_runs()
             while names:  # of a sweep first some points, then neighbours of the best one, until all of these have been tried
-                units += [_unit(scenario, name, seed, inline) for name in names for seed in selection.first_seeds(name)]
+                units += [_unit(scenario, name, seed, inline) for name in names for seed in selected.first_seeds(name)]
                 yield Stage(scenario, [*units])
                 tables = Tables(scenario, [outcomes[unit] for unit in units])
                 points = find_next_points(scenario, tables.sweep, tables.best) if tables.swept else []
@@ -220,7 +220,7 @@ class Selection:
             count = further_seeds(Tables(scenario, [outcomes[unit] for unit in units]))
             if not count:
                 return
-            selection = Selection(scenario.with_seeds(count), self.only)
+            selected = SelectedRuns(scenario.with_seeds(count), self.only)
 
     def first_seeds(self, name: str) -> tuple[int, ...]:
         """Return the seeds of a run's first stage: for points of sweeps, those to tune by; for other runs, the reported ones.
@@ -235,10 +235,10 @@ class Selection:
         points = self.scenario.points
         return [name for name in self.names if name in self.only or name not in points or not points[name].later]
 
-    def _with_all_seeds(self) -> "Selection":
-        """Return the selection with all seeds that `until` may ask for."""
+    def _with_all_seeds(self) -> "SelectedRuns":
+        """Return the selected with all seeds that `until` may ask for."""
         until = self.scenario.until
-        return Selection(self.scenario.with_seeds(until.seeds), self.only) if until else self
+        return SelectedRuns(self.scenario.with_seeds(until.seeds), self.only) if until else self
 
 
 def _unit(scenario: Scenario, name: str, seed: int, inline: bool) -> Unit:

@@ -146,7 +146,7 @@ class _LongTable:
             operations = self._operations(seconds, gradient_of)
             seconds = self._join_operations(seconds, gradient_of, len(first_row))
         else:  # each row is a gradient; duplicates stay, for `mend_table` to report or repair
-            self._check_repeated_rows(unique_share=len(first_row) / len(keys))
+            self._check_repeated_rows(unique_share=len(first_row) / max(1, len(keys)))
             first_row, operations = np.arange(len(keys)), self._phases()
         return Cells(
             iteration=Labels(iteration.codes[first_row], iteration.names),
@@ -312,7 +312,8 @@ class _LongTable:
         order = np.lexsort((iteration.codes, worker.codes))
         values, same_worker = self.numbers[name][self.row][order], np.diff(worker.codes[order]) == 0
         least_points = _MANY_POINTS if name == "seconds" else _FEWEST_POINTS
-        if same_worker.sum() >= (least_points - 1) * len(worker.names) and (np.diff(values)[same_worker] > 0).all():
+        has_enough = same_worker.any() and same_worker.sum() >= (least_points - 1) * len(worker.names)
+        if has_enough and (np.diff(values)[same_worker] > 0).all():
             raise FredError(
                 f"{self.file.path}: the times in `{name}` grow from each iteration to the next, for every worker: they look "
                 f"like timestamps; expected durations of iterations. If they are durations, set `columns` (time={name})"

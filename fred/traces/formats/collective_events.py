@@ -31,6 +31,7 @@ _HOROVOD_NAME = "Horovod timeline"
 _HOROVOD_MARK = re.compile(r'"name"\s*:\s*"NEGOTIATE_|"name"\s*:\s*"CYCLE_START"')
 _REDUCES = re.compile(r"NEGOTIATE_(ALLREDUCE|ADASUM|REDUCESCATTER|GROUP\w*)")
 _PER_SECOND = 1e6
+_FEWEST_STEPS = 2  # a time begins with the end of the step before
 _EARLY = 0.05  # share of a step by which a negotiation precedes the first tick if it begins with the step
 
 
@@ -62,11 +63,12 @@ def read_horovod(file: Content, options: FileOptions) -> Cells:
     path = file.path
     tensors = _reductions(file)
     counts = Counter(len(reductions) for reductions in tensors.values() if len(reductions) > 1)
+    too_few = FredError(
+        f"{path}: Horovod's timeline has no ready times of ranks in two steps or more; its cache of responses leaves them "
+        "out after the first step: run with HOROVOD_CACHE_CAPACITY=0 and HOROVOD_TIMELINE=timeline.json"
+    )
     if not counts:
-        raise FredError(
-            f"{path}: Horovod's timeline has no ready times of ranks in two steps or more; its cache of responses leaves them "
-            "out after the first step: run with HOROVOD_CACHE_CAPACITY=0 and HOROVOD_TIMELINE=timeline.json"
-        )
+        raise too_few
     usual_number = max(counts, key=lambda number: (counts[number], number))  # of reductions, one in each step
     reduced = [  # the tensors that are reduced in each step; the last reduction of some may be cut off
         reductions for reductions in tensors.values() if 0 <= usual_number - len(reductions) <= 1 and len(reductions) > 1
@@ -79,6 +81,8 @@ def read_horovod(file: Content, options: FileOptions) -> Cells:
             ready_table[step, i] = np.max([reductions[step].ready_times.get(rank, np.nan) for reductions in reduced])
     if np.isnan(ready_table[-1]).any() and not np.isnan(ready_table[:-1]).any():
         steps -= 1  # the file is cut off within its last step
+    if steps < _FEWEST_STEPS:
+        raise too_few
     ready_table = ready_table[:steps]
     begins = np.array([min(reductions[step].begin for reductions in reduced) for step in range(steps)])
     ends = np.array([max(reductions[step].end for reductions in reduced) for step in range(steps)])

@@ -207,7 +207,7 @@ def _read_database(file: Content) -> tuple[_Times, str]:
     if not steps:
         raise FredError(_no_steps_message(file.path, [span.text for span in ranges]))
     excluded = sorted({activity.text for activity in activities if is_communication(activity.text)})
-    seconds = _Times()
+    seconds, without_kernels = _Times(), list[int]()
     for process, process_steps in steps.items():
         numbers = sorted(process_steps, key=lambda step: process_steps[step].start)
         begin, end = np.array([(process_steps[step].start, process_steps[step].end) for step in numbers]).T
@@ -220,10 +220,13 @@ def _read_database(file: Content) -> tuple[_Times, str]:
         inside = (step_of >= 0) & (launch <= end[step_of])
         durations = busy_times(step_of[inside], start[inside], stop[inside], len(numbers)) if inside.any() else end - begin
         seconds[process] = dict(zip(numbers, (durations / 1e9).tolist(), strict=True))
-        if not inside.any():
-            return seconds, "NVTX ranges of steps, waiting for others included, because no kernels were recorded"
+        without_kernels += [] if inside.any() else [process]
+    if len(without_kernels) == len(steps):
+        return seconds, "NVTX ranges of steps, waiting for others included, because no kernels were recorded"
     note = f"; left out as communication: {briefly(excluded)}" if excluded else ""
-    return seconds, f"time in which kernels and copies of a step ran{note}"
+    note += f"; left out, because no kernels were recorded: {briefly([*map(str, without_kernels)])}" if without_kernels else ""
+    with_kernels = {process: times for process, times in seconds.items() if process not in without_kernels}
+    return with_kernels, f"time in which kernels and copies of a step ran{note}"
 
 
 def _ranges(base: sqlite3.Connection, tables: set[str], strings: dict[int, str]) -> list[_Range]:

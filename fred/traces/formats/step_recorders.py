@@ -73,6 +73,7 @@ def drop_incomplete(cells: Cells) -> Cells:
     if surplus == 0 or size == 0:
         return cells
     complete = cells.iteration.codes < size
+    last_ones = "the last iteration" if surplus == 1 else f"the last {surplus} iterations"
     return replace(
         cells,
         iteration=Labels(cells.iteration.codes[complete], cells.iteration.names[:size]),
@@ -80,7 +81,7 @@ def drop_incomplete(cells: Cells) -> Cells:
         node=cells.node and Labels(cells.node.codes[complete], cells.node.names),
         seconds=cells.seconds[complete],
         row=cells.row[complete],
-        notes=(*cells.notes, f"left out, because not all workers completed them: the last {surplus} iterations"),
+        notes=(*cells.notes, f"left out: {last_ones}, which not all workers completed"),
     )
 
 
