@@ -165,6 +165,16 @@ class OwnRate(Server):
         return state.replace(params=params, clock=state.clock + 1)
 
 
+class HiddenRate(Server):
+    """Its rate is in an array that an inner compiled function holds."""
+
+    def apply_update(self, state: State, message: Message, timestamp: Scalar, worker: Scalar) -> State:
+        rates = jnp.asarray(np.full(2, self.learning_rate, np.float32))
+        scaled = jax.jit(lambda grad: grad * rates[timestamp % 2])
+        params = jax.tree.map(lambda now, grad: now - scaled(grad), state.params, message)
+        return state.replace(params=params, clock=state.clock + 1)
+
+
 def assert_by_numpy(outcome: Outcome, rate: float) -> None:
     (params,) = recompute_by(outcome, [PlainSGD(outcome.initial, rate)])
     assert largest_relative_error(outcome.final, params) < 1e-4
@@ -195,8 +205,9 @@ class TestLearningRates:
         for rate, outcome in zip(rates, outcomes, strict=True):
             assert_by_numpy(outcome, rate)
 
-    def test_an_algorithm_may_read_its_rate(self):
-        run = make_run(OwnRate(learning_rate=0.2), **self.RUN)
+    @pytest.mark.parametrize("algorithm", [OwnRate, HiddenRate])
+    def test_an_algorithm_may_read_its_rate(self, algorithm):
+        run = make_run(algorithm(learning_rate=0.2), **self.RUN)
         replayed = execute("run", run, 4)
         assert_by_numpy(replayed, 0.2)
         assert same_outcome(replayed, execute("run", run, 4, inline=True))

@@ -236,6 +236,10 @@ class TestGrace:
         assert self.times(constant(1.0, 1.2), period=2, grace=0.5, seconds=7.5) == [2.0, 2.4, 4.4, 4.8, 6.8, 7.2]
         assert self.times(constant(1.0, 10.0), period=2, grace=0.5, seconds=7.5) == [2.0, 4.0, 6.0]
 
+    def test_grace_gives_back_the_wait_since_the_last_arrival_of_the_own_group(self):
+        """Worker 1 arrives at 3 s, after the grace of worker 0 has ended at this time, and begins a group of its own."""
+        assert self.times(constant(0.5, 0.75), period=4, grace=1.0, seconds=7.1) == [2.0, 3.0, 4.5, 6.25, 7.0]
+
     def test_grace_gives_back_the_wait_and_no_time_of_messages(self):
         """One worker, 0.25 s each way: it fetches, steps twice, sends, and so on, as without grace."""
         cluster = constant(1.0) | latency(0.25)

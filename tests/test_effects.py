@@ -363,7 +363,7 @@ class TestWhatCanBeSaid:
             (0,): [[0]],
             (2,): [[1, 2]],
         }
-        with pytest.raises(ValueError, match="`only` names regions 1; their numbers are 0, 2"):
+        with pytest.raises(ValueError, match="`only` names regions 1; their numbers are 0, 2, those with workers"):
             Cause(of="regions", mean_up=1.0, only=(1,)).domains(nodes, regions)
 
     def test_a_division_may_be_the_same_under_other_seeds(self):

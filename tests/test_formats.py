@@ -189,6 +189,12 @@ def test_a_slow_loader_shows_in_tracemls_phases_although_all_steps_are_equal(tmp
     assert trace.workers == ("0", "1", "2")
 
 
+def test_a_table_of_workers_may_have_units_in_some_columns(tmp_path):
+    (tmp_path / "times.csv").write_text("step,gpu0,gpu1\n" + "".join(f"{i},1.{i} s,{2000 + i}\n" for i in range(9)))
+    seconds = read(tmp_path / "times.csv", unit="ms").seconds
+    np.testing.assert_allclose(seconds, [[1 + i / 10, 2 + i / 1000] for i in range(9)])
+
+
 def test_a_dashboards_columns_are_workers_with_their_labels_and_units(tmp_path):
     """Grafana writes dates, and labels with commas in the header."""
     header = ",".join(['"Time"', *(f'"{{rank=""{rank}"", job=""llm""}}"' for rank in range(RANKS))])

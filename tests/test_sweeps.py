@@ -97,6 +97,11 @@ class TestRuns:
         with pytest.raises(FredError, match=message):
             load(file)
 
+    def test_a_point_that_is_named_beside_its_sweep_is_computed_once(self):
+        scenario = fred.scenario(SETTINGS, sweep={"over": {"cluster.workers": [2, 3]}})
+        names = [outcome.name for outcome in fred.run(scenario, only=["asgd", "asgd,workers=2"]).outcomes]
+        assert names == ["asgd,workers=2", "asgd,workers=3"]
+
     def test_a_mistake_is_not_reported_at_a_swept_option_whose_name_begins_alike(self, file):
         text = TEXT.replace("model: softmax}", "model: softmax, division_seed: -1}")
         file.write_text(text.replace(f"{FIRST}: 0.001, last: 0.1, number: 3}}", "task.division: [divided, shared]"))

@@ -173,11 +173,11 @@ def holm(p_values: Sequence[float], misses: float = MISSES) -> list[float]:
     [0.016666666666666666, 0.025, 0.025, 0.0125]
     """
     shares, share, rejects = [0.0] * len(p_values), 0.0, True
-    for rank, comparison in enumerate(sorted(range(len(p_values)), key=lambda comparison: p_values[comparison])):
+    for rank, index in enumerate(sorted(range(len(p_values)), key=lambda i: p_values[i])):
         # After the first comparison that is not rejected, all others have its share.
         share = misses / (len(p_values) - rank) if rejects else share
-        rejects = rejects and p_values[comparison] < share
-        shares[comparison] = share
+        rejects = rejects and p_values[index] < share
+        shares[index] = share
     return shares
 
 
@@ -464,12 +464,12 @@ def _spell_weights(levels: bytes) -> tuple[list[int], Floats]:
     starts = np.array(cuts)
     # Gamma draws, whose standard deviation is `_WIDER` times their mean; 1 would give the exponential ones of the bootstrap.
     weights = scipy.special.gammaincinv(_WIDER**-2, _uniforms("blocks", len(cuts)))
-    for spell, (first, end) in enumerate(run for run in runs if slow[run[0]]):
-        weights[:, (starts >= first) & (starts < end)] *= -np.log(_uniforms("spells", spell + 1)[:, -1:])  # exponential
+    for number, (first, end) in enumerate(run for run in runs if slow[run[0]]):
+        weights[:, (starts >= first) & (starts < end)] *= -np.log(_uniforms("spells", number + 1)[:, -1:])  # exponential
     if slow.any() and not slow.all():  # scale the weights so that slow rounds have the drawn share
         lengths, slow_share = np.diff([*cuts, len(slow)]), _share_slow(slow)[:, None]
-        for is_level, share in ((slow[starts], slow_share), (~slow[starts], 1 - slow_share)):
-            weights[:, is_level] *= share / (weights[:, is_level] @ lengths[is_level])[:, None]
+        for at_level, share in ((slow[starts], slow_share), (~slow[starts], 1 - slow_share)):
+            weights[:, at_level] *= share / (weights[:, at_level] @ lengths[at_level])[:, None]
     return cuts, np.asarray(weights)
 
 

@@ -91,7 +91,8 @@ class Failing:
     def fail(self, now: int) -> Outage:
         """Let the next machines fail `now`, ns; return when the job goes on.
 
-        Workers take free machines in the order of their numbers. Without enough of them, the job does not go on.
+        Workers, in the order of their numbers, take the machines that are free first. Without enough machines, the job does not
+        go on.
         """
         failure = self._strike(now)
         detected = now + self._detect()

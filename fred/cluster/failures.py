@@ -118,7 +118,9 @@ class Cause(Component):
         domain_of = machine_of // self.together
         domains = sorted(set(domain_of.tolist()))  # a region may have no worker
         if others := sorted({*self.only} - {*domains}):
-            numbers = f"0 to {domains[-1]}" if others[-1] > domains[-1] else ", ".join(map(str, domains))
+            numbers = (
+                f"0 to {domains[-1]}" if others[-1] > domains[-1] else f"{', '.join(map(str, domains))}, those with workers"
+            )
             raise ValueError(f"`failures`: `only` names {self.of} {others[-1]}; their numbers are {numbers}")
         return [np.flatnonzero(domain_of == domain) for domain in sorted(set(self.only)) or domains]
 

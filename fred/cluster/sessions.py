@@ -189,7 +189,7 @@ def spans_of_counts(counts: Sequence[int], gap: float) -> list[list[tuple[float,
         time = i * gap
         while len(begins) > count:
             begin = begins.pop()
-            sessions[len(begins)].append((begin, time))  # the number of the machine that goes is that of those which stay
+            sessions[len(begins)].append((begin, time))  # numbered from 0: the one that goes has the number of those that stay
         begins += [time] * (count - len(begins))
     return sessions
 

@@ -346,7 +346,7 @@ def checked(cls: type[C], validate: Callable[[], C]) -> C:
 def checked_as(cls: type[C]) -> WrapValidator:
     """Return the annotation of a field of this class, so that reading a result skips checks that need inputs or own code.
 
-    Fields with `OneOf` skip them (`checked`) without it.
+    Fields with `OneOf` do not need it: `OneOf` calls `checked` itself.
 
     Args:
         cls: the component's class.

@@ -51,7 +51,6 @@ class Candidate:
     values: tuple[Any, ...] = ()  # values of the knob
     natural: tuple[Any, ...] = ()  # natural limits, which do not count as edges of the search
     shared_by: float = 1.0  # divisor of synchronous SGD's learning rate
-    protocol: str = ""  # absent: the algorithm's default protocol
 
     def settings(self, rate: float, best: str = "seconds") -> dict[str, Any]:
         """Return the run as part of a scenario: a sweep over the knob and learning rates around `rate`.

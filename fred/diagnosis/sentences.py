@@ -343,7 +343,7 @@ def _describe_costs(diagnosis: Diagnosis) -> Iterator[str]:
 def _name_fair_remedies(diagnosis: Diagnosis) -> str:
     """Return a sentence on the best remedies that keep the data of all.
 
-    They are a repair, which `fair` does not have because it changes a machine, and three others.
+    At most a repair, which `fair` leaves out because it changes a machine, and three others.
     """
     options = [*_best_of_kinds(diagnosis, "repair"), *diagnosis.fair[:3]]
     if not options:

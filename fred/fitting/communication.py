@@ -164,7 +164,7 @@ def _make_predictor(measurements: Sequence[Measurement], form: Form | None) -> C
     def predict(unknowns: Unknowns) -> Floats:
         latency = np.where(np.isnan(latencies), unknowns.latency, latencies)  # NaN: not measured, so the fit has to find it
         bandwidth = np.where(np.isnan(bandwidths), unknowns.bandwidth, bandwidths)
-        rate = np.minimum(bandwidth, windows / np.maximum(2 * latency, 1e-300))  # a window in each round trip; none at 0
+        rate = np.minimum(bandwidth, windows / np.maximum(2 * latency, 1e-300))  # a window per round trip; at 0, any
         seconds: Floats = rounds * latency + volume * sizes / rate
         for row in nonlinear_rows:
             connection = CONNECTIONS[measurements[row].library]._replace(latency=latency[row], bandwidth=bandwidth[row])

@@ -74,7 +74,7 @@ def families(model: Model) -> list[str]:
             likelihood = sum(float(log_density(latency, times).sum()) for latency, times in fitted)
         except ValueError:  # the latency cannot fit such times
             continue
-        # Of a component: median, sigma and weight, of which the last follows from the others.
+        # Median, sigma and weight of each component; the last component's weight follows from the others.
         parameters = sum(3 * len(latency.components) - 1 if isinstance(latency, Mixture) else 2 for latency, _ in fitted)
         scores[name] = likelihood - 0.5 * parameters * np.log(model.rest.size)
     return sorted((name for name in scores if np.isfinite(scores[name])), key=lambda name: -scores[name])
@@ -148,9 +148,8 @@ def _persistent_options(noise: Noise, scope: str, round_seconds: float) -> dict[
     return {
         "name": "persistent-noise",
         "deviation": _round(noise.deviation),
-        "persistence": round(
-            noise.persistence ** (1 / _PARTS), 5
-        ),  # of one step; over all steps of an iteration, the fitted one
+        # Of one step; over all steps of an iteration, the fitted one.
+        "persistence": round(noise.persistence ** (1 / _PARTS), 5),
         "every": _round(round_seconds / _PARTS),
         "of": scope,
     }

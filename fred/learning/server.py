@@ -125,9 +125,7 @@ class Server(Component):
     )
     weights_examples: ClassVar[bool] = True  # False: a round's gradients must be means of the same number of examples
     has_statistic: ClassVar[bool] = False  # True: `statistic` is defined, for protocols whose timing depends on it
-    pulls_models: ClassVar[bool] = (
-        False  # True: `synchronize` does not average, but pulls (`pulls` of `outer-steps`) or replaces
-    )
+    pulls_models: ClassVar[bool] = False  # True: `synchronize` pulls (`pulls` of `outer-steps`) or replaces: no averages
 
     learning_rate: Rate = Field(default=..., examples=[0.1], description="step size of a fresh gradient")
     optimizer: Optimizer = Field(

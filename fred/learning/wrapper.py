@@ -12,7 +12,10 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
+from fred.base import cached
+from fred.components.component import own_classes
 from fred.learning import optimizer
 from fred.learning.models.model import Params
 from fred.learning.server import Message, Scalar, Server, State
@@ -117,3 +120,48 @@ def update_average(server: Server, state: State) -> State:
 def evaluated_params(server: Server, state: State) -> Params:
     """Return the parameters to evaluate: the moving average if there is one, and those of the server otherwise."""
     return state.params if server.average is None else state.smoothed
+
+
+def without_rate(server: Server, params: Params, workers: int) -> Server:
+    """Return the server without its own learning rate, if its functions do not use it: they read the rate from the state.
+
+    Args:
+        server: the algorithm and its options.
+        params: shapes of the parameters.
+        workers: number of all workers.
+    """
+    leaves, structure = jax.tree.flatten(params)
+    return _without_rate(server, tuple(leaves), structure, workers)
+
+
+@cached.code(64)
+def _without_rate(server: Server, leaves: tuple[Any, ...], structure: Any, workers: int) -> Server:
+    params = jax.tree.unflatten(structure, leaves)
+    try:
+        unit_rate, double_rate = (server.model_copy(update={"learning_rate": rate}) for rate in (1.0, 2.0))
+        # Unused if two rates give the same program. A user's class may branch on the rate, so its actual rate is traced.
+        compared = server if own_classes(server) else double_rate
+        return unit_rate if _traced(unit_rate, params, workers) == _traced(compared, params, workers) else server
+    except Exception:  # 1 is no valid rate for it, or the class has an error, which is reported elsewhere
+        return server
+
+
+def _traced(server: Server, params: Params, workers: int) -> str:
+    """Return the programs of a server's functions as text, with their constants, but for `init`, which stores the rate."""
+
+    def call_all(state: State, memory: Any, integer: Scalar, fraction: Scalar) -> Any:
+        # Only shapes and types matter: a model stands for gradients, one integer for clocks and the worker.
+        model = server.model(state.params)
+        message, _ = server.send(memory, model, model)
+        steps = server.send_steps(memory, model, model, state.params)
+        contribution = server.contribute(state, message, integer, integer)
+        updated = server.apply_update(state, message, integer, integer)
+        stepped = server.apply_round(state, contribution, integer, integer)
+        synchronized = server.synchronize(state, state.params, fraction, fraction)
+        statistic = server.statistic(state) if server.has_statistic else None
+        return updated, stepped, synchronized, statistic, steps
+
+    state = jax.eval_shape(lambda params: init_state(server, params, workers), params)
+    memory = jax.eval_shape(server.memory, params)
+    program = jax.make_jaxpr(call_all)(state, memory, np.int32(0), np.float32(0.5))
+    return f"{program} {[np.asarray(constant).tolist() for constant in program.consts]}"

@@ -164,7 +164,7 @@ class Auto(CutoffRule):
         if not held_out:
             raise ValueError(f"no candidate can be trained on {len(seconds)} iterations")
         for count, number in enumerate(held_out):
-            if not rules[number].holds_back:  # the others were trained on all rounds before
+            if not rules[number].holds_back:  # the others have been trained on all rounds
                 rules[number] = self.candidates[number].trained(seconds, node_of)
             progress(0.5 + (count + 1) / (2 * len(held_out)))
         return self.model_copy(

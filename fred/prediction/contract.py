@@ -332,7 +332,7 @@ class Maximizer:
         rates = np.where(ordered > 0, worth / np.maximum(ordered, 1e-300), 0.0)[self._least - 1 :]  # predictions may be below 0
         if not self._long_run or not self._time:
             return self._least + int(np.argmax(rates))
-        least_rate = min(_LEAST_RATE * rates.max(), rates.max())  # the latter if worth, and so all rates, are negative
+        least_rate = min(_LEAST_RATE * rates.max(), rates.max())  # the latter if all rates are negative, as worth is
         gains = (worth - self._gradients / self._time * ordered)[self._least - 1 :]
         return self._least + int(np.argmax(np.where(rates >= least_rate, gains, -np.inf)))
 

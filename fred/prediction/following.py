@@ -226,9 +226,9 @@ class Following(Chooser):
 
     def choose(self, times: Times) -> Choice:
         """Return the choice of a candidate drawn by weight, or now and then a longer deadline for unseen workers."""
-        self._is_ready = np.array([chooser.ready for chooser in self._choosers])
+        self._ready = np.array([chooser.ready for chooser in self._choosers])
         self._choices = [chooser.choose(times) for chooser in self._choosers]
-        if self._first is not None and not self._is_ready[self._first]:
+        if self._first is not None and not self._ready[self._first]:
             self._followed = self._first
             return self._choices[self._first]
         self._followed = self._draw_candidate()
@@ -251,7 +251,7 @@ class Following(Chooser):
         if block != self._block:
             self._block = block
             self._draws = numerics.uniforms(*self._stream, 0, start=_BLOCK * block, count=_BLOCK)
-        cumulated = np.cumsum(self.weights * self._is_ready if self._is_ready.any() else self.weights)
+        cumulated = np.cumsum(self.weights * self._ready if self._ready.any() else self.weights)
         return int(np.searchsorted(cumulated, float(self._draws[position]) * cumulated[-1], side="right"))
 
     def _deadline_for_overdue(self, longest: int) -> Deadline | None:
@@ -292,9 +292,9 @@ class Following(Chooser):
         if self._time:
             pace = min(self._gradients / self._time, _ABOVE * max(self._possible))  # rho (`auto.py`), gradients per s
             gains = (outcome.gradients - pace * outcome.seconds) / self._workers
-            ready_weights = self.weights * self._is_ready
+            ready_weights = self.weights * self._ready
             mean = math.fsum(ready_weights * gains) / (math.fsum(ready_weights) or 1.0)
-            self.gains = np.where(self._is_ready, gains, mean)  # the others as much as the ready ones on average
+            self.gains = np.where(self._ready, gains, mean)  # the others as much as the ready ones on average
             self.weights = share_weights(self.weights * exp(RATE * (self.gains - self.gains.max())))
         weight = _PACE if self._time else 1.0  # the first outcome sets the averages
         self._gradients += weight * (float(outcome.gradients[self._followed]) - self._gradients)

@@ -23,7 +23,7 @@ Example: a minute in which three workers take 0.5 s for each gradient, and the f
 
 from functools import partial
 from itertools import count
-from typing import Annotated, ClassVar, Self
+from typing import Annotated, Any, ClassVar, Self
 
 import simpy
 from pydantic import Field, model_validator
@@ -186,7 +186,10 @@ class _Places:
 
 
 class _StartingGroup:
-    """The workers that start together. The last arrival is known only when the grace time is over, hence the oracle."""
+    """The workers that start together, once the grace time since the first arrival is over.
+
+    Their first steps count as begun at the last arrival, which is known only then: hence the oracle of `Buffered`.
+    """
 
     def __init__(self, sim: Simulation, grace: int):
         self._sim, self._grace = sim, grace
@@ -199,10 +202,12 @@ class _StartingGroup:
         if self._complete is None:
             self._complete = self._sim.env.event()
             self._sim.later(self._grace, self._end)
-        yield from self._sim.wait(worker, self._complete, "others to start with")
-        return self._sim.now - self._last
+        complete = self._complete
+        yield from self._sim.wait(worker, complete, "others to start with")
+        time_since_last: Any = complete.value
+        return int(time_since_last)
 
     def _end(self) -> None:
         complete, self._complete = self._complete, None
         assert complete is not None
-        complete.succeed()
+        complete.succeed(self._sim.now - self._last)  # known now: another group may begin before its members go on

@@ -170,11 +170,11 @@ class _Rounds:
     def close(self, weights: Sequence[float], shares: Sequence[float]) -> None:
         """Apply the round's sum, to which each pseudo-gradient was added with its weight."""
         # A weight is the share or, if `normalized`, share x H / steps (`weight_of`; H is `period`). So share^2 / weight is the
-        # share, or share x steps / H, and `steps` / total is 1, or the mean number of steps / H: the tau of FedNova [Wang et
-        # al. 2020, section 5]. The other 1 / total turns the sum of weighted pseudo-gradients into a mean.
+        # share, or share x steps / H, and `scaled_shares` / total is 1, or the mean number of steps / H: the tau of FedNova
+        # [Wang et al. 2020, section 5]. The other 1 / total turns the sum of weighted pseudo-gradients into a mean.
         total = sum(shares)
-        steps = sum(share * share / weight for share, weight in zip(shares, weights, strict=True))
-        self._sim.commit(_SERVER, weight=steps / (total * total))
+        scaled_shares = sum(share * share / weight for share, weight in zip(shares, weights, strict=True))
+        self._sim.commit(_SERVER, weight=scaled_shares / (total * total))
 
     def weight_of(self, worker: int) -> tuple[float, float]:
         """Return the weight with which a client's pseudo-gradient joins the sum, and its share of the mean."""

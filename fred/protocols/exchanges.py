@@ -165,7 +165,7 @@ class _Messages:
         for sender, receiver, kind_number in self._edge_kinds:
             kind, begin = self._kinds[kind_number], link_ends[sender][kind_number]
             link_ends[sender][kind_number] = part_end = begin + self._link_time(sender, begin, kind.part_time)
-            exchange_begin = int(begins[sender])  # when both workers' contention is taken that stretches the latency
+            exchange_begin = int(begins[sender])  # both workers' contention at this time stretches the latency
             latency = self._link_time(receiver, exchange_begin, self._link_time(sender, exchange_begin, kind.latency))
             part_begin = begin + latency  # at the receiver; the part has arrived when it has passed both links
             ends[receiver] = max(

@@ -54,7 +54,7 @@ class Arithmetic:
     ) -> "Arithmetic":
         """Return the arithmetic for a model with parameters of these shapes; `context`: tokens in an example."""
         blocks = Blocks.from_layout(params, layout)
-        rateless, local = _without_rate(server, blocks, workers), layout.local(workers)
+        rateless, local = wrapper.without_rate(server, blocks.like, workers), layout.local(workers)
         largest, padded = int(np.max(batch)), bool(np.min(batch) < np.max(batch))
         return cls(rateless, loss, blocks, workers, largest, padded, largest * context, local, server)
 
@@ -70,7 +70,7 @@ class Arithmetic:
             for split_model in split_models
         ]
         return [
-            self.server_with_rate.place(state, replica, replicas)  # may differ in more than the model
+            self.server_with_rate.place(state, replica, replicas)  # replicas may differ in more than their parameters
             for replica in range(replicas)
             for state in states[replica % len(states)]
         ]
@@ -269,39 +269,6 @@ class Arithmetic:
         models = jax.vmap(self.server.model)(replicas)
         squares = jax.tree.map(lambda leaf: jnp.square(leaf - leaf.mean(0)).sum() / len(leaf), models)
         return jnp.sqrt(jax.tree.reduce(jnp.add, squares))
-
-
-@cached.code(64)
-def _without_rate(server: Server, blocks: Blocks, workers: int) -> Server:
-    """Return the server without its own learning rate, if its functions do not use it: they read the rate from the state."""
-    try:
-        unit_rate, double_rate = (server.model_copy(update={"learning_rate": rate}) for rate in (1.0, 2.0))
-        # Unused if two rates give the same program. A user's class may branch on the rate, so its actual rate is traced.
-        compared = server if own_classes(server) else double_rate
-        return unit_rate if _traced(unit_rate, blocks, workers) == _traced(compared, blocks, workers) else server
-    except Exception:  # 1 is no valid rate for it, or the class has an error, which is reported elsewhere
-        return server
-
-
-@cached.code(64)
-def _traced(server: Server, blocks: Blocks, workers: int) -> str:
-    """Return all that a server does with arrays, as text, except for the creation of its first state."""
-
-    def call_all(state: State, memory: Any, integer: Scalar, fraction: Scalar) -> Any:
-        model = server.model(state.params)
-        message, _ = server.send(memory, model, model)
-        steps = server.send_steps(memory, model, model, state.params)
-        contribution = server.contribute(state, message, integer, integer)
-        updated = server.apply_update(state, message, integer, integer)
-        stepped = server.apply_round(state, contribution, integer, integer)
-        synchronized = server.synchronize(state, state.params, fraction, fraction)
-        statistic = server.statistic(state) if server.has_statistic else None
-        return updated, stepped, synchronized, statistic, steps
-
-    state = jax.eval_shape(lambda params: wrapper.init_state(server, params, workers), blocks.like)
-    memory = jax.eval_shape(server.memory, blocks.like)
-    program = jax.make_jaxpr(call_all)(state, memory, np.int32(0), np.float32(0.5))
-    return f"{program} {[np.asarray(constant).tolist() for constant in program.consts]}"
 
 
 @cached.code(256)

@@ -188,7 +188,7 @@ class Blocks:
         return jax.tree.unflatten(self.structure, restored)
 
     def _parts(self, array: jax.Array) -> jax.Array:
-        """Return an array in equal parts [blocks, size], the last one padded with zeros."""
+        """Return an array in equal parts [blocks, size], padded with zeros at the end."""
         size = -(-array.size // self.count)
         return jnp.pad(array.ravel(), (0, self.count * size - array.size)).reshape(self.count, size)
 

@@ -41,7 +41,7 @@ class Interpreter:
         self.memory = restore_memory(resumed, start, arithmetic, examples) if resumed else start
         self._rows_to_skip = self.memory.rows  # number of rows executed before the snapshot
         self._statistics_read = 0  # number of statistics returned
-        self._row = 0  # number of rows that `execute` has got
+        self._row = 0  # number of rows that `execute` has received
         self.loss: Callable[[], float]  # of the run's current model; set by the caller, which knows how to evaluate it
         self._shapes = lambda: arithmetic.shapes(examples)[2]  # of values that join rounds
         self._may_batch = arithmetic.hooks.batchable and replicas * arithmetic.blocks.count == 1

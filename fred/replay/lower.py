@@ -245,7 +245,7 @@ class _Lowering:
         if stored.any():
             yield How.SLOT, uses[stored], {"slot": messages.slot[message[stored]]}
         for how, single, operands in self._source_operands(message[~stored]):
-            yield how, messages.first[single], operands  # a message that is not reused has one use
+            yield how, messages.first[single], operands  # neither reused nor collected: one use
 
     def _source_operands(self, messages_to_make: Ints) -> Iterator[tuple[How, Ints, dict[str, Any]]]:
         """Yield the sources of these messages at first use, with the messages of each source and their operands."""

@@ -108,8 +108,9 @@ class Folder:
     """
 
     def __init__(self, out: str | Path, file: str | Path, inline: bool, report: bool, means: Means, fresh: bool = False):
+        check_place(out, file)
         self._out, self._path, self._means, self._fresh = out, Path(os.path.realpath(out)), means, fresh
-        self._about = AboutResult(self._path.parent, check_place(out, file), inline, report)
+        self._about = AboutResult(self._path.parent, _relative_name(self._path, file), inline, report)
         self.outcomes: dict[Unit, Stored] = {}
         self._reused = set[Unit]()
         self._reasons = dict[Unit, str]()  # why units on disk are computed again
@@ -206,10 +207,8 @@ class Folder:
         return next((f"finished units will be computed again: {reason}" for reason in reasons if reason), "")
 
 
-def check_place(out: str | Path, file: Path | str | None) -> str:
-    """Return the scenario's file, as a result there records it: relative to the folder's parent, or the name of a shipped one.
-
-    Raises FredError for a folder that cannot be written, or that holds the result of another scenario.
+def check_place(out: str | Path, file: Path | str | None) -> None:
+    """Raise FredError for a folder that cannot be written, or that holds the result of another scenario.
 
     Args:
         out: the folder of the result.
@@ -224,7 +223,6 @@ def check_place(out: str | Path, file: Path | str | None) -> str:
         raise FredError(
             f"{path} holds the result of another scenario ({other}{titled}); choose another folder with --out, or remove it"
         )
-    return name
 
 
 def describe_replacement(scenario: Scenario, out: Path) -> list[str]:

@@ -232,9 +232,8 @@ def _round_step(least: float) -> float:
     (0.02, 0.05, 1.0)
     """
     power = 10.0 ** math.floor(math.log10(least))
-    return float(
-        next(f"{factor * power:.3g}" for factor in (1, 2, 5, 10) if factor * power >= least * 0.999)
-    )  # despite rounding
+    # 0.999: despite rounding.
+    return float(next(f"{factor * power:.3g}" for factor in (1, 2, 5, 10) if factor * power >= least * 0.999))
 
 
 def _label(value: Any) -> str:

@@ -256,7 +256,8 @@ def add_report(path: Path, out: Path | None = None) -> Path:
         path: the result folder; by default the page becomes one of its files.
         out: another file for the page; an existing one is replaced only if it is such a page.
     """
-    result, (manifest, _), file = load_result(path), read_manifest(path), path / REPORT
+    result, file = load_result(path), path / REPORT
+    manifest, _rows = read_manifest(path)
     if out is not None and os.path.realpath(out) != os.path.realpath(file):
         disk.check_free(out, lambda beginning: MARK in beginning)
         disk.write(out, page(result, Circumstances(manifest.file, manifest.environment)).encode())

@@ -344,9 +344,9 @@ def _first_evaluation(pair: _Pair) -> str:
     previous = -1  # pinned evaluation; those between it and the next one are not pinned
     for position, old, new in zip(evaluations_of(pinned.evaluations), pinned.losses.split(), now.losses.split(), strict=True):
         if old != new:
-            evaluations = f"{position}" if position == previous + 1 else f"{previous + 1} to {position}"
+            numbers = f"{position}" if position == previous + 1 else f"{previous + 1} to {position}"
             updates = int(outcome.metrics["updates"].iloc[position])
-            return f"first at evaluation {evaluations}\n  after {updates:,} update{'s' * (updates != 1)}: loss {old} -> {new}"
+            return f"first at evaluation {numbers}\n  after {updates:,} update{'s' * (updates != 1)}: loss {old} -> {new}"
         previous = position
     return "all pinned losses are the same"
 

@@ -66,7 +66,7 @@ class Problem:
         if parts is not None and run.protocol.needs_examples:
             self.sizes = self.sizes._replace(examples=tuple(np.diff(parts.begins).tolist()))
         self.examples, self.evaluation = _arrays(self.data)
-        self.seen = self.examples[0][:CALIBRATED_BY] if task.model.calibrates else None  # before an evaluation
+        self.seen = self.examples[0][:CALIBRATED_BY] if task.model.calibrates else None  # calibrate each evaluation
         self._norm = run.evaluate.measures_gradient_norm
         of_tokens = self.data.tokens and isinstance(self.loss.function, CrossEntropy)
         self._of_tokens = Loss(task.model, CrossEntropy()) if of_tokens else None  # its exponential is the perplexity

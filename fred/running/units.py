@@ -165,7 +165,7 @@ class SelectedRuns:
                 near = registry.nearest(name, [*choices, *runs])
                 raise FredError(f"no run `{name}`{near}; there are {', '.join(choices)}")
             names += [name] if name in runs else [run for run, point in points.items() if point.of == name]
-        return names or list(runs)
+        return list(dict.fromkeys(names)) or list(runs)
 
     @property
     def runs(self) -> dict[str, Run]:

@@ -108,7 +108,7 @@ def divide_by_quantity(seed: int, examples: int, workers: int, concentration: fl
         [2, 4, 25, 69]
         [22, 23, 26, 29]
     """
-    # As in `divide_by_shares`.
+    # Dirichlet, as in `divide_by_shares`; here the least variate is added.
     variates = _LEAST_VARIATE + scipy.special.gammaincinv(concentration, numerics.uniforms(seed, "quantities", 0, 0, workers))
     extra_examples = np.rint(np.cumsum(variates) / variates.sum() * (examples - workers)).astype(np.int64)  # cumulative
     order, _ = divide(seed, examples, 1)

@@ -248,7 +248,8 @@ class _Table:
         for name in ("time_ns", "end_ns"):
             np.maximum.at(last_ns, schedule["worker"][in_table], schedule[name][in_table].clip(max=schedule.end_ns))
         intervals = schedule.intervals
-        if (of_job := intervals.what >= What.SAVING).any():  # the kinds from SAVING on concern all workers
+        # The kinds from SAVING on exist only if the whole job can fail. Then all workers live until the last of these.
+        if (of_job := intervals.what >= What.SAVING).any():
             last_ns = last_ns.clip(min=intervals.end_ns[of_job].max())
         for members, mask in (
             (intervals.worker, intervals.what != What.UNFINISHED),  # it ends when it would have been finished

@@ -415,7 +415,7 @@ def as_scenario(value: Any) -> Scenario:
 
 
 def checked_again(value: Any, seeds: Iterable[int] | None = None) -> Scenario:
-    """Return a scenario that was given as to `as_scenario`, validated again, as one of a loaded result needs. Raises FredError.
+    """Return the scenario that `fred.run` received, validated again: loading a result skips checks of inputs. Raises FredError.
 
     Args:
         value: what `fred.run` received.

@@ -154,7 +154,7 @@ def _take_row(table: Params, worker: Scalar) -> Params:
 def _put_row(table: Params, worker: Scalar, row: Params, old: Params) -> Params:
     """Return the table with another row in the place of the `old` one, which has been taken out."""
 
-    # The condition never holds (see `_take_row`). It makes the new row depend on the old one, which XLA so reads first.
+    # The condition never holds (see `_take_row`). It makes the new row depend on the old one, so XLA reads that one first.
     def put(leaf: jax.Array, row: jax.Array, old_row: jax.Array) -> jax.Array:
         return jax.lax.dynamic_update_index_in_dim(leaf, jnp.where(worker < 0, old_row, row), worker, 0)
 

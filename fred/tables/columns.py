@@ -236,7 +236,7 @@ class TextFile(File):
         return table_commands.rewrite_command(self._content, change, options)
 
     def _two_headers_cure(self, name: str) -> str:
-        # Then all columns but the index have one name, and the names in the second line look like a first row.
+        # With two lines of names, all columns but the index have one name, and those in the second line look like a row.
         first_cell = self._layout.samples[self.names[0]][0]
         if self.names.count(name) < len(self.names) - 1 or quantities.is_number(first_cell):
             return ""

@@ -109,7 +109,8 @@ def sample_lines(file: Content, lines: int = 200) -> str:
     """
     if file.kind != "text":
         return ""
-    middle = file.data[len(file.data) // 2 :][: 2**15].decode(errors="replace").split("\n")[1:]
+    half = len(file.data) // 2
+    middle = file.data[half : half + 2**15].decode(errors="replace").split("\n")[1:]
     return "\n".join([*file.head.split("\n")[:lines], *middle[:lines]])
 
 

@@ -323,7 +323,7 @@ def _parse_moment(text: str, days_first: bool) -> float | None:
             return (moment + timedelta(seconds=float(match["seconds"] or 0))).timestamp()
         if not _ISO.fullmatch(text):
             return None
-        padded = re.sub(r"[ T](?=\d:)", " 0", text)  # 8:54, which `fromisoformat` refuses, as it does the marks replaced below
+        padded = re.sub(r"[ T](?=\d:)", " 0", text)  # `fromisoformat` refuses 8:54, "/" and "UTC"
         moment = datetime.fromisoformat(padded.replace("/", "-").replace("UTC", "+00:00").replace(" +", "+").replace(",", "."))
     except (ValueError, OverflowError):
         return None

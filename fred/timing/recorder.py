@@ -93,7 +93,7 @@ class Recorder:
         self.steps = [0] * workers  # gradients begun by each worker
         self.latest = [_placeholder()] * workers  # last gradient begun by each worker
         self._unsettled: list[Gradient] = []  # earlier gradients that still need rows
-        self._many_unsettled = _FEW_UNSETTLED  # length from which `retain` removes settled ones
+        self._many_unsettled = _FEW_UNSETTLED  # length above which `retain` removes settled ones
         self._remaining: list[Gradient] = []  # gradients of both kinds that were in flight when it became full
         self._rounds: list[list[Gradient]] = [[] for _ in range(cells)]  # gradients in each open round
         self._totals = [0.0] * cells  # sum of what they count as

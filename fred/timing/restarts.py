@@ -116,7 +116,7 @@ class Restorable(Recorder):
 
     def lose(self, since: int, now: int) -> None:
         """Record that the job has failed at `now`: everything `since` the checkpoint, ns, is undone, but failures count."""
-        later_intervals = []  # those that begin after the checkpoint, or end after now
+        later_intervals = []  # those that begin at the checkpoint or later, or end after now
         # The job may also fail while it loads. Repairs go on; what began before the checkpoint, lost attempts and skips end now
         # at the latest; detections and deferred checkpoints stay as instants, because they are counted; UNDONE covers all else.
         while self._job_intervals and (self._job_intervals[-1][1] >= since or self._job_intervals[-1][2] > now):
@@ -217,7 +217,7 @@ class Saving:
             self._sim.env.at(begin, partial(self._start_sending, done))
         elif begin + self._write > self._sim.now:
             self._sim.env.at(begin + self._write, done)
-        else:  # no event, which would happen only after the present one: that may make the next checkpoint
+        else:  # at once: an event would come after the present one, in which the next checkpoint may already be made
             done()
 
     def loses_checkpoint(self, failed: Collection[int]) -> bool:

@@ -181,7 +181,8 @@ class Sending(World):
             return
         costs = [(sent.total, len(repeats))] if self.blocks == 1 else self._costs_by_block(sent)
         for block in range(len(costs)) if sent_block is None else (sent_block,):
-            # `repeats` has a number for each server: of several blocks that are sent at once, each is on one of them.
+            # `repeats` has a number for each server. Of several blocks that are sent at once, block b is on servers b,
+            # b + blocks, ...; with fewer servers, on server b modulo their number.
             of_block = repeats[block % len(repeats) :: self.blocks] if sent_block is None and len(costs) > 1 else repeats
             gradient.sent = gradient.sent | {block: with_repeats(*costs[block], sum(of_block))}
 

@@ -45,7 +45,7 @@ _MEANINGS: dict[Role, str] = {"type": "parts of a step, which add up", "iteratio
 
 
 class _Column(NamedTuple):
-    """A column with the number of each row's value; several values may have been combined into one."""
+    """A column, or a combination of columns: the number of each row's value."""
 
     codes: NDArray[np.int64]
     size: int  # number of different values

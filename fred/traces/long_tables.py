@@ -329,8 +329,8 @@ class _LongTable:
 
     def _join_operations(self, seconds: Floats, gradient_of: NDArray[np.int64], gradients: int) -> Floats:
         """Return the time of each gradient: the union of its operations, or their sum if their starts are unknown."""
-        # A gradient with an operation that is missing, or not longer than 0, gets the shortest of its durations instead of the
-        # sum. So it stays NaN or impossible, and mending reports and repairs it.
+        # A gradient with an operation that is missing, or shorter than 0, gets the shortest of its durations instead of the sum
+        # (0 s may be a time rounded down). So it stays NaN or impossible, and mending reports and repairs it.
         shortest = np.full(gradients, np.inf)
         with np.errstate(invalid="ignore"):
             np.minimum.at(shortest, gradient_of, seconds)  # NaN if one is missing

@@ -66,7 +66,7 @@ def read_cells(file: File, options: FileOptions, roles: Roles) -> Cells:
     iteration_labels = [file_name if part == FILE else labels[part] for part in parts]
     iteration = combine_labels([*iteration_labels, *([] if iteration_columns else [row_numbers])])
     _check_plausible(file, workers, numbers)
-    unit, names = _common_unit(file, options, workers, numbers)
+    units, names = _units(file, options, workers, numbers)
     if options.columns.get("worker", "").startswith(FILE):
         names = [f"{options.name}/{column}" for column in names]
     worker_of_cell = sort_labels(Labels(np.tile(np.arange(columns), rows), names))
@@ -76,7 +76,7 @@ def read_cells(file: File, options: FileOptions, roles: Roles) -> Cells:
         iteration=Labels(np.repeat(iteration.codes, columns), iteration.names),
         worker=worker_of_cell,
         node=node,
-        seconds=np.stack([numbers[column] for column in workers], axis=1).ravel() / PER_SECOND[unit],
+        seconds=(np.stack([numbers[column] for column in workers], axis=1) / [PER_SECOND[unit] for unit in units]).ravel(),
         row=np.repeat(np.arange(rows), columns),
         describe_row=file.describe_row,
         columns=roles.columns,
@@ -85,21 +85,23 @@ def read_cells(file: File, options: FileOptions, roles: Roles) -> Cells:
     )
 
 
-def _common_unit(
+def _units(
     file: File, options: FileOptions, workers: Sequence[str], numbers: Mapping[str, Floats]
-) -> tuple[Unit, list[str]]:
-    """Return the unit of a wide table, and the names of its workers without it."""
-    units = {cast(Unit | None, file.unit(worker) or None) or unit_of(worker) for worker in workers}
-    if any(map(file.unit, workers)) and len(units) == 1:  # the cells have it
-        return cast(Unit, units.pop()), list(workers)
-    unit = options.unit or (units.pop() if len(units) == 1 else None)
-    if unit is None:
+) -> tuple[list[Unit], list[str]]:
+    """Return the unit of each worker's times, and the names of the workers without it."""
+    units_of_cells = [cast(Unit | None, file.unit(worker) or None) for worker in workers]  # or that of a row of units
+    other_units = {
+        options.unit or unit_of(worker) for worker, unit in zip(workers, units_of_cells, strict=True) if unit is None
+    }
+    other_unit = other_units.pop() if len(other_units) == 1 else None
+    units = [unit or other_unit for unit in units_of_cells]
+    if None in units:
         raise unknown_unit_error(file, workers, np.concatenate([numbers[worker] for worker in workers]))
-    if options.unit:
-        return unit, list(workers)
+    if options.unit or any(units_of_cells):
+        return cast(list[Unit], units), list(workers)
     # The last word of each name is its unit. It stays if the names would be empty or equal without it.
     stems = [re.sub(r"[\W_]*[^\W_]+\W*$", "", worker) for worker in workers]
-    return unit, stems if all(stems) and len(set(stems)) == len(stems) else list(workers)
+    return cast(list[Unit], units), stems if all(stems) and len(set(stems)) == len(stems) else list(workers)
 
 
 def _wide_table_error(file: File, roles: Roles, error: FredError) -> FredError:

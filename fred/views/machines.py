@@ -44,7 +44,7 @@ def machines(outcomes: Sequence[Outcome]) -> str:
     ]
     omitted = len(sharing) - _CLUSTERS
     return f'<div class="clusters">{"".join(figures)}</div>' + (
-        f"<p>{omitted} more clusters are not drawn.</p>" if omitted > 0 else ""
+        f"<p>Not drawn: {count_noun(omitted, 'more cluster')}.</p>" if omitted > 0 else ""
     )
 
 

@@ -242,10 +242,10 @@ def html(table: Table, sorts: bool = True) -> str:
     body = "".join(
         f"<tr>{''.join(_cell(cell, is_heading=i == 0) for i, cell in enumerate(row))}</tr>" for row in cells[:_MOST_ROWS]
     )
-    shown = f" The first {_MOST_ROWS} of {len(cells):,} rows." if len(cells) > _MOST_ROWS else ""
+    omission = f" The first {_MOST_ROWS} of {len(cells):,} rows." if len(cells) > _MOST_ROWS else ""
     return (
         f'<div class="wide" tabindex="0" role="region" aria-label="table"><table class="sorts"><thead><tr>{head}</tr></thead>'
-        f"<tbody>{body}</tbody></table></div><p class='note'>{marked_up(table.caption + shown)}</p>"
+        f"<tbody>{body}</tbody></table></div><p class='note'>{marked_up(table.caption + omission)}</p>"
     )
 
 

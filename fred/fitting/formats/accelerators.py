@@ -204,8 +204,8 @@ def _check_bandwidths(log: BenchmarkLog, rows: Sequence[Sequence[str]], time_col
     cells = [(row[0], *row[time_column : time_column + 2]) for row in rows if len(row) > time_column + 2]
     numbers = [tuple(map(float, row)) for row in cells if all(map(NUMBER.fullmatch, row))]
     bandwidths = [(size / time / 1e3, printed) for size, time, printed in numbers if time > 0]  # GB/s, from bytes and us
-    exact = [pair for pair in bandwidths if pair[1] >= 0.1]  # two decimals are printed: smaller ones are too coarse
-    if 2 * sum(1 for computed, printed in exact if abs(computed / printed - 1) > 0.2) > len(exact):
+    precise = [pair for pair in bandwidths if pair[1] >= 0.1]  # two decimals are printed: smaller ones are too coarse
+    if 2 * sum(1 for computed, printed in precise if abs(computed / printed - 1) > 0.2) > len(precise):
         raise FredError(
             f"{log.path}: `algbw` is not size / `time`, so the columns are not those of the line `# size count ...`; correct "
             "that line, or write a table with the header `library,operation,nodes,bytes,microseconds`"

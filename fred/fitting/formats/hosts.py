@@ -168,8 +168,9 @@ _ROW = re.compile(
     r"\[ *(?P<stream>\d+|SUM)\](?:\[[TR]X-[CS]\])?\s+(?P<begin>[\d.]+)-\s*(?P<end>[\d.]+)\s+sec\s+"
     r".*?(?P<rate>[\d.]+) (?P<prefix>[KMGT]?)(?P<unit>bits|Bytes)/sec(?P<side>.*)"
 )
-_BITS = {"": 1.0, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}  # iperf counts bits in powers of 1000,
-_BYTES = {"": 1.0, "K": 2.0**10, "M": 2.0**20, "G": 2.0**30, "T": 2.0**40}  # bytes in powers of 1024
+# iperf counts bits in powers of 1000, bytes in powers of 1024.
+_BITS = {"": 1.0, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
+_BYTES = {"": 1.0, "K": 2.0**10, "M": 2.0**20, "G": 2.0**30, "T": 2.0**40}
 
 
 def sniff_iperf(head: str, name: str) -> bool:

@@ -222,7 +222,7 @@ def _to_float(array: NDArray[Any]) -> NDArray[np.float32]:
 
 
 def _to_answers(name: str, array: NDArray[Any]) -> NDArray[Any]:
-    """Return class numbers [n, ...] int32, or values [n, outputs] float32. Raises FredError for class numbers that are none."""
+    """Return class numbers [n, ...] int32, or values [n, outputs] float32. Raises FredError for impossible classes."""
     if array.dtype.kind in "iub":
         low, high = array.min(initial=0), array.max(initial=0)
         if low < 0 or high >= _MOST_CLASSES:

@@ -112,7 +112,7 @@ class Bigrams(_OfAnyLength):
 
     def _tokens(self, seed: int) -> Tokens:
         cumulative = np.cumsum(self.probabilities(seed), axis=1)
-        length = 1 + self.context + 1  # the first token, which is uniform and so not of the chain, is left out
+        length = 1 + self.context + 1  # the first token, uniform and not distributed as in the chain, is left out
         draws, tokens = self._draws(seed, "tokens", length), np.zeros((self.examples, length), np.int64)
         tokens[:, 0] = (draws[:, 0] * self.vocabulary).astype(np.int64)
         for place in range(1, length):
@@ -253,7 +253,7 @@ class Recall(_Generated):
         return self.keys + self.values
 
     def _tokens(self, seed: int) -> Tokens:
-        # The first ranks of random draws: different random keys.
+        # The indices of the smallest draws: different random keys.
         keys = np.argsort(self._draws(seed, "keys", self.keys), axis=1)[:, : self.pairs]
         values = self.keys + (self._draws(seed, "values", self.pairs) * self.values).astype(np.int64)
         order = np.argsort(self._draws(seed, "order", self.pairs), axis=1)

@@ -174,7 +174,7 @@ class NNXModel(Model):
         return _nnx_has(self, "RngState") or self.calibrates
 
     def _bind(self, params: Params, key: jax.Array) -> Any:
-        """Return the module with these parameters. Its initial ones are not computed: jax removes unused results."""
+        """Return the module with these parameters. In compiled functions JAX removes its initial ones."""
         from flax import nnx
 
         module = self.module(nnx.Rngs(key))
@@ -243,7 +243,7 @@ class EquinoxModel(Model):
         """Return the module with these parameters, in training mode; all that `init` leaves out comes from a new module."""
         import equinox
 
-        module = self.module(jax.random.key(0))  # its initial parameters are not computed: jax removes unused results
+        module = self.module(jax.random.key(0))  # compiled functions do not compute its initial parameters
         return equinox.combine(params, equinox.filter(module, equinox.is_inexact_array, inverse=True))
 
 

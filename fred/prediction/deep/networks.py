@@ -180,11 +180,8 @@ class Shared(Network):
     remembers = True
     features = 3
     recent = 12  # rounds
-    stored_inputs = (
-        0,
-        2,
-        3,
-    )  # indices in `inputs` of what is stored for each of them: the means of node and cluster, the highest
+    # Indices in `inputs` of what is stored for each of them: the means of node and cluster, the highest.
+    stored_inputs = (0, 2, 3)
 
     def layers(self, normals: "Normals", inputs: int) -> Params:
         sizes = self.sizes

@@ -106,6 +106,8 @@ def read_failure_archive(file: Content, kind: str) -> Record:
         raise FredError(f"{table.path} has no event of type {_TYPES[kind]}; {meaning}")
     rows = [(nodes[row], begins[row], ends[row]) for row in selected]
     record = rows_table(file, _COLUMNS[kind], rows, lambda row: table.describe_row(selected[row]))
+    if not drop_missing(begins):
+        raise FredError(f"{table.path}: no event has an event_start_time")
     first, last = min(drop_missing(begins)), max(drop_missing([*begins, *ends]))
     return Record(record, first=first, length=last - first)
 
