@@ -423,7 +423,7 @@ def list_passages(operation: Operation, collective: AnyCollective, members: int,
         members: number of members.
         way: the links between members.
     """
-    if collective == "store":
+    if collective == "store":  # it sums nothing: in both operations each member downloads the messages of all others
         return [Passage(to_store(members), "to-store", members), Passage(from_store(members), "from-store", members)]
     if collective not in LIBRARIES:
         return [Passage((ALLREDUCE if operation == "allreduce" else ALLGATHER)[collective](members), way)]

@@ -172,21 +172,26 @@ def is_scenario(path: Path) -> bool:
 
 
 def _read_source(options: argparse.Namespace) -> _Source:
+    """Return what a plan takes from the first run of a scenario."""
     path = shipped.located(options.source).resolve()
     runs = runs_of(path)
     first, cluster = runs[0], runs[0].cluster
     task, target = task_of_run(first, str(options.source)) if options.task is None else (None, {})
-    different = ("the runs of this scenario have different clusters: the plan is for the cluster of the first run",)
-    sizes = {"worker": cluster.size, "node": len(set(cluster.node_of.tolist()))}
+    doubt = ("the runs of this scenario have different clusters: the plan is for the cluster of the first run",)
+    nodes = len(set(cluster.node_of.tolist()))
     return _Source(
         title=f"{options.source}: {cluster.size} workers",
         cluster=cluster,
         task=task,
         target=target,
         budget=first.stop.seconds,
-        doubts=different if any(run.cluster != cluster for run in runs) else (),
-        names=Names(*(tuple(f"{kind} {number}" for number in range(size)) for kind, size in sizes.items())),
+        doubts=doubt if any(run.cluster != cluster for run in runs) else (),
+        names=Names(_numbered("worker", cluster.size), _numbered("node", nodes)),
     )
+
+
+def _numbered(kind: str, count: int) -> tuple[str, ...]:
+    return tuple(f"{kind} {number}" for number in range(count))
 
 
 def build_question(options: argparse.Namespace, cluster: Cluster, default: _Aim, budget: float | None) -> Question:

@@ -57,9 +57,10 @@ def _refusal(name: str, attribute: str, value: Any, bases: tuple[type, ...]) -> 
     fields = [getattr(base, "model_fields", {}) for base in bases]
     inherited: FieldInfo | None = next((base_fields[attribute] for base_fields in fields if attribute in base_fields), None)
     option_type = type(value.default if is_field else value)
-    if inherited is not None and isinstance(inherited.annotation, type):
-        option_type = inherited.annotation
-    type_name = option_type.__name__ if inherited is not None or option_type in _SIMPLE else ""
+    if inherited is not None:
+        type_name = inherited.annotation.__name__ if isinstance(inherited.annotation, type) else str(inherited.annotation)
+    else:
+        type_name = option_type.__name__ if option_type in _SIMPLE else ""  # of `Field()`, any example will do
     lines = [f"`{attribute}: {type_name or 'float'} = {text}` for an option"] if type_name or is_field else []
     if not is_field and inherited is None:
         lines.append(f"`{attribute}: ClassVar[{type_name or 'Any'}] = {text}` (from typing) for a constant of the class")

@@ -236,13 +236,13 @@ class OneOf:
             return "; of a data frame, name the column with the answers: `data=(frame.drop(columns='y'), frame['y'])`"
         return ""
 
-    def _class_of(self, name: Any, info: ValidationInfo) -> type[Component]:
+    def _class_of(self, name_or_class: Any, info: ValidationInfo) -> type[Component]:
         """Return the class with this name, or the class that a program gives instead of a name. Raises FredError."""
-        if isinstance(name, type):
-            return registry.complete(self.kind, name, name.__qualname__)
-        if is_recorded(info) and registry.is_unimported(name):
-            return _unimported(name)
-        return registry.lookup(self.kind, name)
+        if isinstance(name_or_class, type):
+            return registry.complete(self.kind, name_or_class, name_or_class.__qualname__)
+        if is_recorded(info) and registry.is_unimported(name_or_class):
+            return _unimported(name_or_class)  # a result is read without the user's code: a stand-in holds its options
+        return registry.lookup(self.kind, name_or_class)
 
 
 def _describe_type(value: Any) -> str:

@@ -93,7 +93,7 @@ class Diagnosis:
         if self.doubt:
             return NO_VERDICT
         ratio = self.recommended.ratio
-        if ratio.low == ratio.high == 1:  # the cutoff waits for all in every round
+        if ratio.low == ratio.high == 1:  # the cutoff waits for all in every round: further iterations narrow nothing
             return SAVES_LITTLE
         if self.trace.iterations < ENOUGH_ITERATIONS:
             return CANNOT_TELL

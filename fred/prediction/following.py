@@ -113,14 +113,14 @@ class Completion:
         if self._rounds == 1:
             self._begin(logs)
             return np.sort(seconds)
-        all_times, expected = np.sort(seconds), logs.copy()
+        ascending_times, expected = np.sort(seconds), logs.copy()
         if dropped.any():
             end = float(logs[dropped].max())  # of the round, until which all dropped workers were observed
             missing_times, expected[dropped] = self._missing(end, self._usual_logs[dropped])
-            all_times = np.concatenate((np.sort(seconds[finished]), missing_times))
+            ascending_times = np.concatenate((np.sort(seconds[finished]), missing_times))
         self._count(logs, finished)
         self._follow(expected)
-        return all_times
+        return ascending_times
 
     def _begin(self, logs: Floats) -> None:
         median = np.sort(logs)[len(logs) // 2]
@@ -211,7 +211,7 @@ class Following(Chooser):
         self._completion, self._round = Completion(workers, excesses), 0
         self._gradients = self._time = 0.0  # averages over recent rounds
         self._expected, self._slack = 0.0, 1.0  # expected end of the followed choice, ns; mean ratio of actual ends to it
-        self._possible: deque[float] = deque(maxlen=_LATELY)  # best gradients per time of each of the last rounds
+        self._best_rates: deque[float] = deque(maxlen=_LATELY)  # best gradients per time of each of the last rounds
         self._block = -1  # block of rounds whose draws are made
         self._last_contact = np.zeros(workers, np.int64)  # last round in which each worker was in time, or was waited for
         self._last_in_time = np.zeros(workers, np.int64)  # last round in which each worker was in time
@@ -272,10 +272,11 @@ class Following(Chooser):
         self._round += 1
         self._last_contact[finished] = self._last_in_time[finished] = self._round
         self._patience[finished] = _PATIENCE
-        all_times = np.minimum(self._completion.completed(np.maximum(times, 1) / NANOSECONDS, finished), _FOREVER)
-        self._possible.append(float((np.arange(1, len(all_times) + 1) / all_times).max()))
+        ascending_times = np.minimum(self._completion.completed(np.maximum(times, 1) / NANOSECONDS, finished), _FOREVER)
+        # The most gradients per s of any cutoff: k gradients after the k-th time.
+        self._best_rates.append(float((np.arange(1, len(ascending_times) + 1) / ascending_times).max()))
         if self._round > 1:  # the first round's choices were not bounded, and its times set the usual ones
-            self._weigh(Outcome.from_choices(self._choices, np.maximum(nanoseconds(all_times), 1)))
+            self._weigh(Outcome.from_choices(self._choices, np.maximum(nanoseconds(ascending_times), 1)))
         for chooser in self._choosers:
             chooser.observe(times, finished)
 
@@ -290,7 +291,7 @@ class Following(Chooser):
     def _weigh(self, outcome: Outcome) -> None:
         """Update the weights by the candidates' gains per worker, and record the outcome of the followed choice."""
         if self._time:
-            pace = min(self._gradients / self._time, _ABOVE * max(self._possible))  # rho (`auto.py`), gradients per s
+            pace = min(self._gradients / self._time, _ABOVE * max(self._best_rates))  # rho (`auto.py`), gradients per s
             gains = (outcome.gradients - pace * outcome.seconds) / self._workers
             ready_weights = self.weights * self._ready
             mean = math.fsum(ready_weights * gains) / (math.fsum(ready_weights) or 1.0)

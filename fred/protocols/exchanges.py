@@ -18,7 +18,7 @@ from fred.schedule.schedule import What
 from fred.timing.copies import Copy
 from fred.timing.simulation import Simulation
 
-_NEVER = 1 << 61  # ns: NEVER in arrays
+_NEVER_IN_ARRAYS = 1 << 61  # ns
 _MESSAGES_PER_ARRAY = 1 << 20  # messages in one array, which bounds memory
 
 Deliver = Callable[[int, int, Copy], None]  # number, sender, model
@@ -39,23 +39,23 @@ class Exchanges:
     def __init__(self, sim: Simulation, graphs: list[list[list[int]]], exchanges: int | Literal["global"]):
         self._sim = sim
         self.parts = 1 if exchanges == "global" else exchanges
-        self._graphs = [_Messages(sim, graph, exchanges) for graph in graphs]
+        self._messages_of_graph = [_Messages(sim, graph, exchanges) for graph in graphs]
         self._iterations: dict[int, _Iteration] = {}
 
     def begin(self, worker: int, number: int, model: Copy, deliver: Deliver) -> None:
         """Begin a worker's exchanges of one iteration; at their end, deliver its senders' models and its own."""
-        messages = self._graphs[number % len(self._graphs)]
+        messages = self._messages_of_graph[number % len(self._messages_of_graph)]
         iteration = self._iterations.setdefault(number, _Iteration(messages))
         iteration.begins[worker] = self._sim.now
         iteration.models[worker], iteration.deliver[worker] = model, deliver
-        iteration.missing -= messages.within_reach[:, worker]
+        iteration.missing -= messages.within_reach[:, worker]  # this one, for those whose ends depend on it
         decided = np.flatnonzero((iteration.missing == 0) & ~iteration.is_decided)  # workers whose ends are known from now on
         if len(decided):
             iteration.is_decided[decided] = True
             ends, moving = messages.ends(iteration.begins)
             for receiver in decided.tolist():
                 end, action = int(ends[receiver]), partial(self._end, receiver, number, iteration, int(moving[receiver]))
-                self._sim.later(NEVER if end >= _NEVER else end - self._sim.now, action)
+                self._sim.later(NEVER if end >= _NEVER_IN_ARRAYS else end - self._sim.now, action)
         if iteration.is_decided.all():
             del self._iterations[number]
 
@@ -177,13 +177,16 @@ class _Messages:
         """Return the first times (ns), not before `times`, at which the workers are available."""
         rejoin = self._sim.back
         return np.array(
-            [_NEVER if time >= _NEVER else min(rejoin(worker, time), _NEVER) for worker, time in enumerate(times.tolist())]
+            [
+                _NEVER_IN_ARRAYS if time >= _NEVER_IN_ARRAYS else min(rejoin(worker, time), _NEVER_IN_ARRAYS)
+                for worker, time in enumerate(times.tolist())
+            ]
         )
 
     def _link_time(self, owner: int, begin: int, work: float) -> int:
         """Return the time, ns, of `work` ns at full speed on the owner's link, begun at `begin`, under contention."""
         assert self._sim.links is not None
-        return round(work) if begin >= _NEVER else self._sim.links.collective_time((owner,), begin, round(work))
+        return round(work) if begin >= _NEVER_IN_ARRAYS else self._sim.links.collective_time((owner,), begin, round(work))
 
     def _reach(self, receiver: NDArray[np.int64], workers: int) -> NDArray[np.bool_]:
         """Return [workers, workers]: True if the column's model reaches the row's worker in K exchanges, or is its own."""

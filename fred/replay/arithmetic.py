@@ -105,7 +105,7 @@ class Arithmetic:
 
     @cached_property
     def hooks(self) -> Hooks:
-        """Return which of the server's functions have to be called."""
+        """Return which of the server's functions have to be called, and whether rounds compute gradients one by one."""
         overrides = self.server.overrides
         return Hooks(
             sends=overrides("send") or overrides("send_steps") or self.server.codec is not None,

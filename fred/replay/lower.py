@@ -59,15 +59,15 @@ class _Lowering:
         kinds, operands, offsets, marks = self._code.phases(self._marks, self._turns, self._hooks.unbatched)
         versions, messages = self._versions, self._messages
         return Program(
-            kinds,
-            operands,
-            offsets,
-            marks,
-            versions.replica_registers,
-            _clocks(self._schedule, self._marks),
-            versions.counts,
-            messages.pending_slots,
-            messages.slots,
+            kinds=kinds,
+            operands=operands,
+            offsets=offsets,
+            marks=marks,
+            replica_registers=versions.replica_registers,
+            clocks=_clocks(self._schedule, self._marks),
+            registers=versions.counts,
+            pending=messages.pending_slots,
+            slots=messages.slots,
         )
 
     def _emit_begins(self) -> None:

@@ -314,7 +314,7 @@ class _Machine(NamedTuple):
         return carry._replace(registers=_put(carry.registers, self.kind.group, operands["into"], state.params))
 
     def _store_rest(self, carry: Carry, state: State, operands: Operands, before: State | None = None) -> Carry:
-        """Store the parts of the state other than parameters, unless they are the same objects as before."""
+        """Store the parts of the state other than parameters. A part that is the same traced object as before needs no copy."""
         stacks, fields = carry.states, vars(state)
         rest = {
             name: fields[name] for name in stacks[self.kind.group].values if fields[name] is not getattr(before, name, None)

@@ -24,7 +24,7 @@ from fred.schedule.schedule import NONE, Schedule, Verb
 from fred.specification.loading import revalidated
 from fred.specification.task import Task
 
-Blocks = Sequence[Params]
+BlockParams = Sequence[Params]
 _BATCH = 1024  # examples of one product
 
 
@@ -96,11 +96,11 @@ def _evaluated_rows(schedule: Schedule, every: int) -> set[int]:
 
 
 @cached.code(8)
-def _gradient(arithmetic: Arithmetic) -> Callable[[Blocks, Arrays, NDArray[np.int32]], Params]:
+def _gradient(arithmetic: Arithmetic) -> Callable[[BlockParams, Arrays, NDArray[np.int32]], Params]:
     """Return the compiled gradient at given blocks, over given examples."""
 
-    def gradient(blocks: Blocks, examples: Arrays, indices: jax.Array) -> Params:
-        model = arithmetic.server.model(arithmetic.blocks.join(blocks))
+    def gradient(block_params: BlockParams, examples: Arrays, indices: jax.Array) -> Params:
+        model = arithmetic.server.model(arithmetic.blocks.join(block_params))
         return arithmetic.loss.gradient(model, examples, indices, padded=arithmetic.padded)
 
     return jax.jit(gradient)

@@ -27,9 +27,10 @@ def first_absence(schedule: Schedule, workers: Collection[int] | None = None) ->
         schedule: schedule of a run with a clock.
         workers: workers to consider; default: all.
     """
-    offline, failed, servers = (schedule.intervals.select(kind) for kind in (What.AWAY, What.DETECTING, What.SERVER_AWAY))
-    begins = *offline.begin_ns.tolist(), *failed.begin_ns.tolist()
-    members = *offline.worker.tolist(), *failed.worker.tolist()
+    # A failure of the job begins with the time until it is noticed.
+    offline, job_failures, servers = (schedule.intervals.select(kind) for kind in (What.AWAY, What.DETECTING, What.SERVER_AWAY))
+    begins = *offline.begin_ns.tolist(), *job_failures.begin_ns.tolist()
+    members = *offline.worker.tolist(), *job_failures.worker.tolist()
     absences = [(begin, worker) for begin, worker in zip(begins, members, strict=True) if workers is None or worker in workers]
     return min(absences + [(begin, -1) for begin in servers.begin_ns.tolist()], default=None)
 

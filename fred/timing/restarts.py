@@ -221,13 +221,14 @@ class Saving:
             done()
 
     def loses_checkpoint(self, failed: Collection[int]) -> bool:
-        """Note that workers failed; return True if both workers with a share of the checkpoint in their memory have.
+        """Note that workers failed; return True if a share is lost: its owner and the neighbour with a copy failed.
 
         Args:
             failed: workers that fail now.
         """
         self._missing.update(failed)
-        return self._to == "peers" and any(self._neighbour(worker) in self._missing for worker in self._missing)
+        owner_and_neighbour_failed = any(self._neighbour(worker) in self._missing for worker in self._missing)
+        return self._to == "peers" and owner_and_neighbour_failed
 
     def load(self, begin: int) -> int:
         """Return how long (ns) the network needs from `begin` (ns) on until all owners have their shares again."""

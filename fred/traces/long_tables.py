@@ -274,7 +274,8 @@ class _LongTable:
                         f"set `columns` (start={name},end=COLUMN); if every other column is a worker, rename it to `date`"
                     )
             return np.sum([self._read_seconds(name) for name in self._names("time")], axis=0)
-        with np.errstate(invalid="ignore"):  # infinite dates count as missing
+        # inf - inf is NaN. Other infinite differences are above the longest time, so mending takes them as missing, too.
+        with np.errstate(invalid="ignore"):
             return self._read_seconds(self.roles.get("end")) - self._read_seconds(self.roles.get("start"))
 
     def _read_seconds(self, name: str) -> Floats:

@@ -186,7 +186,11 @@ def find_groups(seconds: NDArray[np.float64]) -> NDArray[np.int64]:
 
 
 def _cluster(innovations: NDArray[np.float64]) -> NDArray[np.int64]:
-    """Cluster by average linkage on correlations, as long as they are significant; return one group if there is none."""
+    """Return each worker's group, by average linkage on significant correlations; one group if no two workers correlate.
+
+    Args:
+        innovations: what whitening leaves, of mean 0 and deviation 1 [iterations - 1, workers].
+    """
     workers = innovations.shape[1]
     correlation = np.round(innovations.T @ innovations / len(innovations), 9)  # the last digits depend on the machine
     tree = scipy.cluster.hierarchy.linkage(1 - correlation[np.triu_indices(workers, 1)], "average")

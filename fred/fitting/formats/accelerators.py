@@ -189,6 +189,8 @@ def _skip_reason(words: Sequence[str], time_column: int, wrong_column: int) -> S
 
 def _align(words: list[str], columns: Sequence[str]) -> list[str]:
     """Return the words of a row, with empty ones for `redop` and `root` where the program leaves them blank."""
+    # A blank `redop` comes with a `root` in broadcast and reduce, and without one elsewhere. If the row is still too short
+    # after the first blank, the root is blank, too.
     words, full_length = list(words), len(columns) - ("timestamp" in columns)
     for column, pattern in (("redop", r"[a-z]"), ("root", r"-?\d+$")):
         position = columns.index(column) if column in columns else len(words)
