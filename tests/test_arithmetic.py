@@ -183,7 +183,7 @@ def assert_by_numpy(outcome: Outcome, rate: float) -> None:
 
 
 class TestLearningRates:
-    RUN = {"task": LAYERS, "stop": {"gradients": 40}}
+    RUN = {"task": {**LAYERS, "batch_size": 7}, "stop": {"gradients": 40}}  # no other test compiles its program
 
     @pytest.mark.parametrize("inline", mostly_slow([False, True], [False]))
     def test_several_share_one_compilation_and_each_is_used(self, inline):
