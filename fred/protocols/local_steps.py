@@ -271,7 +271,7 @@ class OuterSteps(Paced):
     )
     pulls: Annotated[float, Field(ge=0, lt=1)] = Field(
         default=0.0,
-        description="p: share of updates that draw a worker's model towards the global one, instead of a gradient step",
+        description="p: share of updates that draw a worker's model to the global one, without a gradient; for `palsgd`",
     )
 
     @model_validator(mode="after")
