@@ -95,13 +95,13 @@ def main() -> None:
     )
     parser.add_argument("--two-cores", action="store_true", help="rounds of eight gradients on two cores instead")
     options = parser.parse_args()
-    if not _has(options.python, "torch"):
+    if not _is_installed(options.python, "torch"):
         parser.error(f"{options.python} has no PyTorch: {options.python} -m pip install torch")
     environment.check()
     if options.two_cores:
         _two_cores(options.python)
         return
-    with_gossipy = _has(options.python, "gossipy")
+    with_gossipy = _is_installed(options.python, "gossipy")
     print("| ms a gradient, one core | FRED | bare loop | PyTorch | gossipy | FRED / PyTorch |")
     print("| --- | ---: | ---: | ---: | ---: | ---: |")
     for row in comparisons():
@@ -119,7 +119,7 @@ def main() -> None:
         print(f"| {' | '.join([row.name, *cells, ratio])} |", flush=True)
 
 
-def _has(python: str, library: str) -> bool:
+def _is_installed(python: str, library: str) -> bool:
     return not subprocess.run([python, "-c", f"import {library}"], capture_output=True, check=False).returncode
 
 

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from pydantic import Field
 
+from fred.learning import wrapper
 from fred.learning.codecs.sparse import TopK
 from fred.learning.loss import Loss, default_loss
 from fred.learning.models.built_in_models import MLP, SoftmaxRegression
@@ -188,6 +189,7 @@ class TestLearningRates:
     @pytest.mark.parametrize("inline", mostly_slow([False, True], [False]))
     def test_several_share_one_compilation_and_each_is_used(self, inline):
         before, outcomes, rates = compiled.cache_info(), [], (0.05, 0.08, 0.2)
+        traced_before = wrapper._traced.cache_info().misses
         note = Mock()
         jax.monitoring.register_event_duration_secs_listener(note)
         try:
@@ -199,6 +201,7 @@ class TestLearningRates:
         assert not [call for call in note.call_args_list if "backend_compile" in call.args[0]], (
             "nothing is compiled for the last"
         )
+        assert wrapper._traced.cache_info().misses - traced_before <= 2, "the rates 1 and 2, for all three together"
         after = compiled.cache_info()
         assert (after.misses - before.misses, after.hits - before.hits) == ((0, 0) if inline else (1, 2))
         assert len({outcome.schedule.digest() for outcome in outcomes}) == 1

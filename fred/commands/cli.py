@@ -106,9 +106,10 @@ def _foreign_content_refused(arguments: Sequence[str]) -> Iterator[None]:
     """
     try:
         yield
+    except UnicodeEncodeError:  # of the output: `main` reports it
+        raise
     except (ArithmeticError, LookupError, TypeError, ValueError) as error:
-        of_output = isinstance(error, UnicodeEncodeError)  # `main` reports it
-        if arguments[0] not in _VIEWERS or sys.flags.dev_mode or of_output:
+        if arguments[0] not in _VIEWERS or sys.flags.dev_mode:
             raise
         raise FredError(
             f"`fred {shlex.join(arguments)}` found other content than `fred run` writes ({type(error).__name__}: {error}): run "

@@ -131,22 +131,18 @@ def without_rate(server: Server, params: Params, workers: int) -> Server:
         workers: number of all workers.
     """
     leaves, structure = jax.tree.flatten(params)
-    return _without_rate(server, tuple(leaves), structure, workers)
-
-
-@cached.code(64)
-def _without_rate(server: Server, leaves: tuple[Any, ...], structure: Any, workers: int) -> Server:
-    params = jax.tree.unflatten(structure, leaves)
+    shapes = tuple(leaves), structure
     try:
         unit_rate, double_rate = (server.model_copy(update={"learning_rate": rate}) for rate in (1.0, 2.0))
         # Unused if two rates give the same program. A user's class may branch on the rate, so its actual rate is traced.
         compared = server if own_classes(server) else double_rate
-        return unit_rate if _traced(unit_rate, params, workers) == _traced(compared, params, workers) else server
+        return unit_rate if _traced(unit_rate, shapes, workers) == _traced(compared, shapes, workers) else server
     except Exception:  # 1 is no valid rate for it, or the class has an error, which is reported elsewhere
         return server
 
 
-def _traced(server: Server, params: Params, workers: int) -> str:
+@cached.code(64)  # points of a sweep over rates share the programs of both rates
+def _traced(server: Server, shapes: tuple[tuple[Any, ...], Any], workers: int) -> str:
     """Return the programs of a server's functions as text, with their constants, but for `init`, which stores the rate."""
 
     def call_all(state: State, memory: Any, integer: Scalar, fraction: Scalar) -> Any:
@@ -161,6 +157,8 @@ def _traced(server: Server, params: Params, workers: int) -> str:
         statistic = server.statistic(state) if server.has_statistic else None
         return updated, stepped, synchronized, statistic, steps
 
+    leaves, structure = shapes
+    params = jax.tree.unflatten(structure, leaves)
     state = jax.eval_shape(lambda params: init_state(server, params, workers), params)
     memory = jax.eval_shape(server.memory, params)
     program = jax.make_jaxpr(call_all)(state, memory, np.int32(0), np.float32(0.5))

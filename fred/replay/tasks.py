@@ -232,7 +232,7 @@ class _Tracing:
             self._begin_gradient(kind, index, operands["begun"], operands["sources"])
 
     def _begin_gradient(self, kind: Kind, index: int, slot: int, sources: Sequence[int]) -> None:
-        """Store the task of a gradient, with what it reads, until an instruction finishes it."""
+        """Store the task of a gradient and the values that it reads, until an instruction finishes it."""
         self.tasks.touched.add(Place("pending", 0, slot))
         self._pending[slot] = Task(Action.GRADIENT, self._register_values(sources), (), kind, index)
 

@@ -214,7 +214,7 @@ class _Fragment:
         sim.process(self._send(pseudo_gradient, self._steps[worker], self._phase), worker)
 
     def _send(self, pseudo_gradient: Gradient, steps: int, phase: int) -> Process:
-        """Send an answer of so many steps, which counts if it arrives in the phase of its request."""
+        """Send an answer after `steps` local steps. It counts if it arrives in the phase of its request."""
         yield from self._sim.send(pseudo_gradient, block=self._block if len(self._fragments) > 1 else None)
         if phase != self._phase:
             self._sim.drop(pseudo_gradient, self._sim.global_replica, block=self._block)

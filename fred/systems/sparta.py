@@ -166,7 +166,7 @@ class LateAveraging(Protocol):
                 yield from self._merge(sim, worker, averages, due_number, model)
 
     def _is_due(self, average: tuple[int, int, Copy], updates: int, averages: _Averages) -> bool:
-        """Return True if a worker that has made so many updates merges this average of `pending` now."""
+        """Return True if a worker merges this average of `pending` after its number of `updates`."""
         number, updates_then, _ = average
         return averages.is_over(number) if self.delay is None else updates >= updates_then + self.delay
 
